@@ -3,12 +3,12 @@
 //! Nothing here knows HTTP, SQL or CQL. The caller parses input into the types of this crate, whose constructors check;
 //! the crate returns plain data.
 
-mod archive;
 pub mod migration;
 mod retention;
 mod revisioned;
 
-pub use archive::{
+pub(crate) use rashomon_archive as archive;
+pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, HistoryArchiver, Merged, Merging,
     PassedOver, Sealed, Sealing,
 };
@@ -19,7 +19,7 @@ pub use rashomon_records::{
     NameError, Namespace, NewProperty, NewRender, NewRevision, Page, PageInfo, Parent, Property,
     PropertyInfo, PropertyName, PropertySink, PropertyVersion, Render, RenderBase, RenderInfo, Result,
     Revision, RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, Sha1, SiteInfo, SlotRecord, Staged,
-    StoredRevision, Tid, Title, Versions, Written, excerpt, schemas, shorten,
+    StoredRevision, Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
 };
 pub(crate) use rashomon_records::{catalog, content, rows};
 /// What went wrong in the store below.
@@ -30,5 +30,5 @@ pub use retention::{
 };
 pub use revisioned::{
     CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_BODIES, MAX_COUNTED_RENDERS, MementoPosition,
-    PropertyStats, RendersBeside, RepairReport, Revisioned, SameBytes, Settings, VerifyReport,
+    PropertyStats, RendersBeside, RepairReport, Revisioned, SameBytes, Settings,
 };

@@ -1,4 +1,4 @@
-//! What there is: domains and their site info, pages and what is known of them.
+//! The catalog: which domains and pages exist, and what exports say of them.
 
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
@@ -17,15 +17,15 @@ use crate::{
     schemas::{DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
-/// How many partitions the titles of a bucket are spread over: with sixty million of them, a million each.
-/// Written into every store: it cannot be changed.
-const SHARDS: u64 = 64;
+/// The number of partitions of the titles of a bucket. With sixty million titles, each has about a million.
+/// The number is part of the format of every store, and cannot be changed.
+const TITLE_SHARDS: u64 = 64;
 
 /// The one partition of `domains`.
 const CATALOG: &str = "domains";
 
-/// Domains that are read at once.
-const DOMAINS_PAGE: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+/// The number of domains that are read at once.
+const DOMAINS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// The catalog of a store. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -33,13 +33,14 @@ pub struct Catalog {
     store: Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,
     locks: Arc<Locks>,
-    /// Damaged rows that were passed over.
+    /// Damaged rows that reads passed over.
     pub damage: Arc<DamagedRows>,
-    /// Held while the description of a wiki is replaced, which is rare, and one at a time.
+    /// Held while the site info of a domain is replaced. This is rare, so one lock for all domains is enough.
     site_infos: Arc<Mutex<()>>,
 }
 
-/// What an export says of a wiki: the `siteinfo` element, as JSON, to be written out again.
+/// What an export says of a wiki: the content of the `siteinfo` element. It is stored as JSON for later
+/// exports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteInfo {
     /// `sitename`.
@@ -68,30 +69,31 @@ pub struct SiteInfo {
 /// A namespace of a wiki.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its number.
+    /// The number of the namespace.
     pub key: i64,
-    /// Such as `first-letter`.
+    /// The case rule, such as `first-letter`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<String>,
-    /// Its name; empty for the main one.
+    /// The name; empty for the main namespace.
     pub name: String,
 }
 
 /// What an export says of a page beside its revisions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageInfo {
-    /// The highest revision that it came with: what came with a lower one does not replace it.
+    /// The highest revision of the page in the export. Page info with a lower revision does not replace this
+    /// one.
     pub as_of: Revision,
-    /// The page's number in its wiki.
+    /// The number of the page in its wiki.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_id: Option<i64>,
-    /// The number of its namespace.
+    /// The number of the namespace.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub namespace: Option<i64>,
-    /// The title of the page that it redirects to.
+    /// The title of the page to which this page redirects.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub redirect: Option<String>,
-    /// `restrictions`, as old exports have it.
+    /// The element `restrictions` of old exports.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub restrictions: Option<String>,
 }
@@ -114,13 +116,13 @@ impl Catalog {
         Self { store, clock, locks, damage, site_infos: Arc::default() }
     }
 
-    /// The domains that have anything stored, in order. Of a damaged row the domain is taken from its key, if some title
-    /// of a page is noted for it.
+    /// Returns the domains that have anything stored, in order. A damaged row counts if the domain in its key
+    /// has an entry for some title.
     #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
         loop {
-            let listing = self.domain_list(after.as_ref(), DOMAINS_PAGE.get()).await?;
+            let listing = self.domain_list(after.as_ref(), DOMAINS_PAGE_ROWS.get()).await?;
             domains.extend(listing.items);
             after = listing.next;
             if after.is_none() {
@@ -129,7 +131,7 @@ impl Catalog {
         }
     }
 
-    /// At most `limit` of the domains, in order, from the one after `after` on. Reads no more rows than that needs.
+    /// Returns the domains after `after`, in order, at most `limit`. Reads no more rows than necessary.
     #[boxed]
     pub async fn domain_list(
         &self,
@@ -168,7 +170,8 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// Whether anything is stored of a domain. A damaged row counts if some title of a page is noted for the domain.
+    /// Whether anything is stored of a domain. A damaged row counts if the domain has an entry for some
+    /// title.
     #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
         let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
@@ -179,9 +182,9 @@ impl Catalog {
         }
     }
 
-    /// Whether a whole row notes a title of the domain's pages.
+    /// Whether the domain has an undamaged entry for some title.
     async fn has_titles(&self, domain: &DomainName) -> Result<bool> {
-        for shard in 0..SHARDS {
+        for shard in 0..TITLE_SHARDS {
             let scan = Scan::new(shard_of(domain, &BucketName::page(), shard), NonZeroUsize::MIN);
             let mut scan = scan.reporting_damage();
             loop {
@@ -198,7 +201,7 @@ impl Catalog {
         Ok(false)
     }
 
-    /// Whether the page has a render, or a row that says so and is damaged.
+    /// Whether the page has a render. The row of the render may be damaged.
     pub async fn is_stored(&self, page: &Page) -> Result<bool> {
         let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
         loop {
@@ -213,7 +216,7 @@ impl Catalog {
         }
     }
 
-    /// What the newest import said of a domain, and when.
+    /// Returns the site info from the newest import of a domain, and the time at which it was stored.
     #[boxed]
     pub async fn site_info(&self, domain: &DomainName) -> Result<Option<(SiteInfo, Timestamp)>> {
         let Some(row) = self.site_info_row(domain).await? else { return Ok(None) };
@@ -226,22 +229,23 @@ impl Catalog {
         Ok(self.store.get(&SITE_INFOS, &key).await?)
     }
 
-    /// Keeps what an import says of a domain, instead of what one before it said.
+    /// Stores the site info of a domain. Replaces that of an earlier import.
     #[boxed]
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
         let _alone = self.site_infos.lock().await;
         let mut now = self.clock.now();
-        if let Some(stands) = self.site_info_row(domain).await? {
-            now = now.max(stands.written_at.just_after());
+        if let Some(stored) = self.site_info_row(domain).await? {
+            now = now.max(stored.written_at.just_after());
         }
         let mut batch = Batch::new(vec![domain.as_str().into()]);
         SiteInfoRow { info: Json(info.clone()), stored_at: now }.put(&mut batch, now);
         Ok(self.store.write(vec![domain_entry(domain, now)], batch).await?)
     }
 
-    /// The titles of a bucket's pages, in byte order, from the one after `after` on. A title is noted before
-    /// its page is written: where that write never came, there is no page. Of a damaged row the title is taken from its
-    /// key, if there is such a page; the damage is logged.
+    /// Returns the titles of a bucket's pages after `after`, in byte order.
+    ///
+    /// A title is entered before its page is written. If that write never happened, the title is listed
+    /// without a page. A damaged row counts if the page of the title in its key exists; the damage is logged.
     #[boxed]
     pub async fn titles(
         &self,
@@ -255,13 +259,14 @@ impl Catalog {
             Some(title) => ClusteringRange::all().above(title.as_str()),
             None => ClusteringRange::all(),
         };
-        let shards = (0..SHARDS).map(|shard| {
+        let shards = (0..TITLE_SHARDS).map(|shard| {
             let scan = Scan::new(shard_of(domain, bucket, shard), per_shard).range(range.clone());
             self.first_titles(domain, bucket, scan.reporting_damage())
         });
         let shards = futures::future::try_join_all(shards).await?;
-        // The smallest of all are among the smallest of each. What lies beyond the last
-        // row of a shard that has more is not known.
+        // The smallest titles of all are among the smallest titles of each shard. If a shard has more rows,
+        // its titles after the last read row are unknown, so titles of other shards beyond that row are
+        // ignored.
         let known_until =
             shards.iter().filter(|shard| shard.has_more).filter_map(|shard| shard.titles.last());
         let known_until = known_until.min();
@@ -288,7 +293,7 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// The first page of a shard that has a title, or is the last.
+    /// Reads a shard up to the first result page that has a title, or to the end.
     async fn first_titles(
         &self,
         domain: &DomainName,
@@ -321,20 +326,20 @@ impl Catalog {
         }
     }
 
-    /// What the newest import that had the page said of it.
+    /// Returns the page info from the newest import that had the page.
     #[boxed]
     pub async fn page_info(&self, page: &Page) -> Result<Option<PageInfo>> {
         Ok(self.read_page_info(page).await?.map(|(info, _)| info))
     }
 
-    /// Keeps what an import says of a page, unless what stands came with a higher revision; of two that came
-    /// with the same, the greater stays, so that the order of imports does not matter.
+    /// Stores the page info of an import, unless the stored page info has a higher revision. If both have the
+    /// same revision, the greater page info stays, so that the order of imports does not matter.
     #[boxed]
     pub async fn put_page_info(&self, page: &Page, info: &PageInfo) -> Result<()> {
         let _page = self.locks.page(page).await;
         let mut now = self.clock.now();
-        if let Some((stands, written_at)) = self.read_page_info(page).await? {
-            if stands >= *info {
+        if let Some((stored, written_at)) = self.read_page_info(page).await? {
+            if stored >= *info {
                 return Ok(());
             }
             now = now.max(written_at.just_after());
@@ -344,7 +349,7 @@ impl Catalog {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Whether the page is among the titles of its bucket, and its domain among the domains.
+    /// Whether the catalog has the entry of the page's title, and that of its domain.
     pub async fn is_noted(&self, page: &Page) -> Result<bool> {
         for Batch { partition, mutations } in entries(page, self.clock.now()) {
             for mutation in mutations {
@@ -358,8 +363,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Whether the row that has the page among the titles, or its domain among the domains, was found damaged: the next
-    /// write of the page writes it again.
+    /// Whether the catalog entry of the page's title, or that of its domain, was found damaged. The next
+    /// write of the page writes both entries again.
     pub fn has_damaged_entry(&self, page: &Page) -> bool {
         entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
             mutations.into_iter().any(|mutation| match mutation {
@@ -379,9 +384,10 @@ impl Catalog {
     }
 }
 
-/// What notes a page, and its domain, before the page is first written.
+/// The catalog entries of a page: that of its title, and that of its domain. They are written before the page
+/// is first written.
 pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
-    let shard = xxh3_64(page.title.as_str().as_bytes()) % SHARDS;
+    let shard = xxh3_64(page.title.as_str().as_bytes()) % TITLE_SHARDS;
     let mut title = Batch::new(shard_of(&page.domain, &page.bucket, shard));
     title.put(&TITLES, vec![page.title.as_str().into()], Vec::new(), now);
     [title, domain_entry(&page.domain, now)]

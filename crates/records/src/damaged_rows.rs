@@ -1,4 +1,5 @@
-//! Damaged rows that reads found and passed over: each is logged once, and told to a command that asks.
+//! Damaged rows that reads found and passed over. Each is logged once, and reported once to a command that
+//! asks.
 
 use std::{
     collections::BTreeMap,
@@ -12,35 +13,36 @@ use crate::{
     rows::{ColumnValue, key_in_words, page_of},
 };
 
-/// How many rows are remembered, so that each is logged and told once. Beyond that a row may be logged again.
+/// The maximum number of rows that are remembered, so that each is logged and reported once. Beyond this
+/// number, a row may be logged again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// A row that is damaged, and was passed over.
+/// A damaged row that a read passed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDamage {
     /// The table.
     pub table: &'static str,
-    /// The row, in words.
+    /// A description of the row.
     pub row: String,
-    /// The page of which it is, where its key says so.
+    /// The page of the row, if its key has one.
     pub page: Option<Page>,
-    /// The revision of which it is, where its key says so.
+    /// The revision of the row, if its key has one.
     pub rev: Option<Revision>,
-    /// What is wrong with it.
+    /// What is wrong with the row.
     pub reason: String,
 }
 
-/// Damaged rows that were found.
+/// The damaged rows that reads have found. The value is `None` once the row was reported by [`Self::take`].
 #[derive(Debug, Default)]
 pub struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>);
 
 impl DamagedRows {
-    /// Notes rows of a table, and logs those that are news.
+    /// Adds rows of a table, and logs those that are new.
     pub fn note(&self, table: &'static Schema, damaged: &[DamagedRow]) {
         for DamagedRow { key, reason } in damaged {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MAX_REMEMBERED {
-                known.retain(|_, untold| untold.is_some());
+                known.retain(|_, unreported| unreported.is_some());
             }
             if known.len() >= MAX_REMEMBERED || known.contains_key(&(table.name(), key.clone())) {
                 continue;
@@ -72,7 +74,7 @@ impl DamagedRows {
         !known.is_empty() && known.contains_key(&(table.name(), key.clone()))
     }
 
-    /// What was found since this was last called.
+    /// Returns the rows that were found since the last call.
     pub fn take(&self) -> Vec<FoundDamage> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.values_mut().filter_map(Option::take).collect()

@@ -1,4 +1,4 @@
-//! What is known of properties beforehand: their type, their versions, their size.
+//! Definitions of properties: content type, versions, and maximum size.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::PropertyName;
 
-/// How many versions of a property a revision has.
+/// Whether a property has one version for each render, or one for each revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Versions {
-    /// One a render, as `html`.
+    /// One version for each render, such as `html`.
     Render,
-    /// One, whatever its renders, as `wikitext`.
+    /// One version for each revision, which all its renders share, such as `wikitext`.
     Revision,
 }
 
-/// What is known of a property.
+/// The definition of a property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
-    /// The content type of a body that comes without one.
+    /// The content type of a body whose request has none.
     pub content_type: String,
-    /// Its versions.
+    /// The versions of the property.
     pub versions: Versions,
-    /// The most bytes that a body may have.
+    /// The maximum size of a body, in bytes.
     pub max_size: u64,
 }
 
-/// The definitions of all properties. A name that has none gets `application/octet-stream`, one version a
-/// render; one that begins with `slot-` holds a slot of a MediaWiki revision, and is one a revision.
+/// The definitions of all properties.
+///
+/// A property without a definition has the content type `application/octet-stream`, and one version for each
+/// render. A property whose name begins with `slot-` has a slot of a MediaWiki revision, and one version for
+/// each revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definitions {
     defined: BTreeMap<PropertyName, Definition>,
@@ -37,10 +40,10 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// The size limit of a property unless it is defined otherwise: 64 MiB.
+    /// The maximum size of a body, unless the property is defined with another one: 64 MiB.
     pub const DEFAULT_MAX_SIZE: u64 = 64 << 20;
 
-    /// What is known of a property.
+    /// The definition of a property.
     #[must_use]
     pub fn get(&self, name: &PropertyName) -> &Definition {
         match self.defined.get(name) {
@@ -55,14 +58,14 @@ impl Definitions {
         self.defined.insert(name, definition);
     }
 
-    /// All that are defined by name.
+    /// The properties that are defined by name.
     pub fn iter(&self) -> impl Iterator<Item = (&PropertyName, &Definition)> {
         self.defined.iter()
     }
 }
 
 impl Default for Definitions {
-    /// Those that the notes speak of: `html`, `wikitext`, `data-parsoid`, `meta`, `section-offsets`.
+    /// The properties that the notes mention: `html`, `wikitext`, `data-parsoid`, `meta`, `section-offsets`.
     fn default() -> Self {
         let define = |content_type: &str, versions| Definition {
             content_type: content_type.to_owned(),

@@ -1,4 +1,4 @@
-//! The errors of buckets, by what they mean to the caller.
+//! The errors of buckets, classified by their meaning for the caller.
 
 use rashomon_clock::Timestamp;
 
@@ -7,11 +7,11 @@ use crate::{Render, Revision, Tid};
 /// The result of a call to a bucket.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// The error of a call to a bucket.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for is not stored.
+    /// The requested item is not stored.
     #[error("{0}")]
     NotFound(Missing),
     /// The write contradicts what is stored. Nothing was changed.
@@ -20,7 +20,7 @@ pub enum Error {
     /// The latest revision is not the one that the write was made for. Nothing was changed.
     #[error("the latest revision is {}", latest.as_ref().map_or_else(|| "none: there is no such page".to_owned(), |latest| latest.record.rev.to_string()))]
     NotLatest {
-        /// The latest render; `None` where there is no page yet.
+        /// The latest render; `None` if there is no page yet.
         latest: Option<Box<Render>>,
     },
     /// The property is not the version that the write was made for. Nothing was changed.
@@ -29,38 +29,38 @@ pub enum Error {
     /// A value is invalid. Nothing was changed.
     #[error("{0}")]
     Invalid(String),
-    /// The content of the revision was erased, and takes no other. Nothing was changed.
+    /// The content of the revision was erased, and the revision takes no other content. Nothing was changed.
     #[error("revision {rev} was erased on {}", in_words(*at))]
     Erased {
         /// The revision.
         rev: Revision,
-        /// When.
+        /// When the content was erased.
         at: Timestamp,
     },
-    /// A body is larger than its property may be. Nothing was changed.
+    /// A body is larger than its property allows. Nothing was changed.
     #[error("property {property} has more than its {limit} bytes")]
     TooLarge {
         /// The property.
         property: crate::PropertyName,
-        /// The most bytes it may have.
+        /// The maximum number of bytes.
         limit: u64,
     },
-    /// Nothing is stored, and what should have made it did not.
+    /// The property is not stored, and the renderer failed to make it.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// The store failed; see what it says.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_tables::Error),
 }
 
-/// Why a renderer generated nothing.
+/// The error of a renderer that generated nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
     /// The renderer does not know the revision.
     #[error("the renderer does not have it: {0}")]
     Unknown(String),
-    /// The renderer answered with an error, or with something that is no answer.
+    /// The renderer answered with an error, or with an unusable answer.
     #[error("the renderer failed: {0}")]
     Failed(String),
     /// The renderer did not answer in time.
@@ -71,7 +71,7 @@ pub enum GenerateError {
     Busy(String),
 }
 
-/// What is not stored.
+/// The item that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
@@ -89,9 +89,10 @@ pub enum Missing {
     LatestProperty {
         /// The latest revision.
         latest: Revision,
-        /// The newest revision that has the property: it may be the latest itself, in an older render.
+        /// The newest revision that has the property. It may be the latest revision itself, in an older
+        /// render.
         predecessor: Option<Revision>,
-        /// The newest render of the predecessor that has it.
+        /// The newest render of the predecessor that has the property.
         predecessor_tid: Option<Tid>,
     },
     /// The render lacks the property.
@@ -102,8 +103,7 @@ pub enum Missing {
         /// The render.
         tid: Tid,
     },
-    /// The render was superseded, and its bodies went after the time for which they are kept, or were left out by the
-    /// archive's policy.
+    /// The render was superseded, and its bodies were culled, or left out by the archive's policy.
     #[error(
         "render {tid} of revision {rev} was superseded, and has not been kept: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them permanently"
     )]
@@ -116,12 +116,13 @@ pub enum Missing {
     /// The page did not exist yet.
     #[error("the page's first revision is later than that")]
     BeforeFirst,
-    /// None of the revisions that were examined has the property. How many are examined is bounded, and there are more.
+    /// None of the examined revisions has the property. The number of examined revisions is bounded, and
+    /// there are more.
     #[error(
         "none of the {examined} revisions nearest to that time has such a property, and more are not examined at once: the timemap lists all that have it, page by page"
     )]
     OutOfReach {
-        /// How many were examined.
+        /// The number of examined revisions.
         examined: usize,
     },
     /// No revision of the page has the property.
@@ -129,7 +130,7 @@ pub enum Missing {
     PropertyAnywhere,
 }
 
-/// To the second, in UTC.
+/// Formats a time to the second, in UTC.
 fn in_words(time: Timestamp) -> String {
     match jiff::Timestamp::from_second(time.as_micros().div_euclid(1_000_000)) {
         Ok(time) => time.strftime("%Y-%m-%d at %H:%M:%S UTC").to_string(),
@@ -137,7 +138,8 @@ fn in_words(time: Timestamp) -> String {
     }
 }
 
-/// The end of a sentence that says which is the newest to have a property that the latest lacks.
+/// The end of the message for a property that the latest render lacks: names the newest revision or render
+/// that has it.
 fn has_it(latest: Revision, predecessor: Option<Revision>, tid: Option<Tid>) -> String {
     match (predecessor, tid) {
         (Some(rev), Some(tid)) if rev == latest => format!("; its newest render that has it is {tid}"),

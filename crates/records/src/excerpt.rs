@@ -1,11 +1,11 @@
-//! Shortens input for error messages: a message names what is wrong, and never repeats a whole request.
+//! Shortens input for error messages: a message names the fault, and never repeats a whole request.
 
 use std::fmt::{self, Write as _};
 
-/// The most bytes of input that an error message repeats.
+/// The maximum number of bytes of input that an error message repeats.
 pub const EXCERPT_BYTES: usize = 256;
 
-/// What is written in place of the bytes that were left out.
+/// The text that replaces the omitted bytes.
 const GAP: &str = " ... ";
 
 /// Shortens input for an error message, to [`EXCERPT_BYTES`].
@@ -14,19 +14,19 @@ pub fn excerpt(text: impl fmt::Display) -> String {
     shorten(text, EXCERPT_BYTES)
 }
 
-/// Returns the text if it has at most `max` bytes, else its beginning and its end with `...` between them, in at most
-/// `max` bytes. Never holds more than about `2 * max` bytes of it at once.
+/// Returns the text if it has at most `max` bytes, else its beginning and its end with `...` between them, in
+/// at most `max` bytes. Never holds more than about `2 * max` bytes of the text at once.
 ///
 /// The end is kept because messages of parsers name at their end what they expected.
 #[must_use]
 pub fn shorten(text: impl fmt::Display, max: usize) -> String {
     let mut ends = Ends { begin: String::new(), end: String::new(), max, is_cut: false };
-    // `Ends` never fails, and what a failing `Display` has written until then is shown.
+    // `Ends` never fails. If the `Display` of the text fails, the part that it has written so far is shown.
     let _ = write!(ends, "{text}");
     ends.finish()
 }
 
-/// Keeps the first `max` bytes of what is written, and the last `max` bytes after them.
+/// A writer that keeps the first `max` bytes, and the last `max` bytes after them.
 struct Ends {
     begin: String,
     end: String,
@@ -37,7 +37,7 @@ struct Ends {
 
 impl fmt::Write for Ends {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Once something is at the end, the beginning is full.
+        // `end` is only filled once `begin` is full.
         let room = if self.end.is_empty() { self.max.saturating_sub(self.begin.len()) } else { 0 };
         let (begin, rest) = text.split_at(boundary_before(text, room));
         self.begin.push_str(begin);
@@ -79,7 +79,7 @@ fn boundary_after(text: &str, byte: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Is written in pieces of this many characters.
+    /// Displays a text in pieces of this number of characters.
     struct Pieces<'a>(&'a str, usize);
 
     impl fmt::Display for Pieces<'_> {

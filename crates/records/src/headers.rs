@@ -6,45 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::excerpt;
 
-/// The most bytes of all headers that are given for one property, names and values.
-const MAX_BYTES: usize = 8 << 10;
+/// The maximum number of bytes of all headers of one property, names and values.
+const MAX_HEADER_BYTES: usize = 8 << 10;
 
-/// Beginnings of `x-` headers that steer the servers in front of us.
-const STEERING: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
+/// Prefixes of `x-` headers that control proxy servers in front of this server.
+const PROXY_PREFIXES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 
-/// `x-` headers that are ours.
-const OURS: [&str; 4] = ["x-rev", "x-parent", "x-request-id", "x-content-type-options"];
+/// `x-` headers that this server sets itself.
+const OWN_HEADERS: [&str; 4] = ["x-rev", "x-parent", "x-request-id", "x-content-type-options"];
 
 /// The headers that are kept with a property and returned with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Headers {
     /// `Content-Type`.
     pub content_type: String,
-    /// Others, their names in lower case: `content-language` and `x-...`.
+    /// The other headers, `content-language` and `x-...`. Their names are in lower case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub other: BTreeMap<String, String>,
 }
 
 impl Headers {
-    /// Whether a header, its name in lower case, is one that is kept beside `content-type`.
+    /// Whether a header is kept, beside `content-type`. `name` is in lower case.
     #[must_use]
     pub fn is_kept(name: &str) -> bool {
-        let steers = STEERING.iter().any(|beginning| name.starts_with(beginning));
-        name == "content-language" || (name.starts_with("x-") && !steers && !OURS.contains(&name))
+        let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
+        name == "content-language" || (name.starts_with("x-") && !steers && !OWN_HEADERS.contains(&name))
     }
 }
 
-/// The headers that are given for a property, each at most once.
+/// The headers that a request has for a property, each at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenHeaders {
-    /// `Content-Type`: a type and a subtype. Whether what follows them are parameters, nobody here knows.
+    /// `Content-Type`. It begins with a type and a subtype. Parameters after them are not checked.
     pub content_type: Option<String>,
-    /// The others, their names in lower case; each is one that is kept.
+    /// The other headers, all of them headers that are kept. Their names are in lower case.
     pub other: BTreeMap<String, String>,
 }
 
 impl GivenHeaders {
-    /// Takes names, in any case, and values.
+    /// Parses headers. Their names may be in upper or lower case.
     pub fn parse<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> std::result::Result<Self, HeaderError> {
@@ -60,7 +60,7 @@ impl GivenHeaders {
             }
             let value = value.trim();
             bytes += name.len() + value.len();
-            if bytes > MAX_BYTES {
+            if bytes > MAX_HEADER_BYTES {
                 return Err(HeaderError::TooLong);
             }
             parsed.add(name, value)?;
@@ -82,7 +82,7 @@ impl GivenHeaders {
         if twice { Err(HeaderError::Twice(excerpt(name))) } else { Ok(()) }
     }
 
-    /// These, and what only `others` has.
+    /// Adds those headers of `others` that `self` lacks.
     #[must_use]
     pub fn or(mut self, others: Self) -> Self {
         self.content_type = self.content_type.or(others.content_type);
@@ -93,39 +93,39 @@ impl GivenHeaders {
     }
 }
 
-/// Whether it begins with a type and a subtype (RFC 9110, section 8.3.1).
+/// Whether a value begins with a type and a subtype (RFC 9110, section 8.3.1).
 fn is_media_type(value: &str) -> bool {
     let essence = value.split(';').next().unwrap_or_default().trim_end();
     let is_name = |text: &str| !text.is_empty() && text.bytes().all(is_token);
     essence.split_once('/').is_some_and(|(kind, subtype)| is_name(kind) && is_name(subtype))
 }
 
-/// What a header's name is made of (RFC 9110, section 5.6.2).
+/// Whether a byte may occur in the name of a header (RFC 9110, section 5.6.2).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
-/// Why headers cannot be kept with a property.
+/// The error for headers that cannot be kept with a property.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// A name that none can have.
+    /// The name of a header is malformed.
     #[error("the name of a header is malformed")]
     Name,
-    /// The value of this header goes beyond one line of ASCII.
+    /// The value of this header is not one line of visible ASCII.
     #[error("the value of {0} is not visible ASCII")]
     Value(String),
-    /// A type that is none.
+    /// The value of `Content-Type` is not a media type.
     #[error("a Content-Type is a media type, such as text/html; charset=utf-8")]
     NoType,
-    /// This one is given more than once.
+    /// The request has this header more than once.
     #[error("the header {0} is given twice")]
     Twice(String),
-    /// All together.
-    #[error("the headers of a property have at most {MAX_BYTES} bytes")]
+    /// The headers together are too long.
+    #[error("the headers of a property have at most {MAX_HEADER_BYTES} bytes")]
     TooLong,
-    /// This one is not among those that are kept.
+    /// This header is not kept with properties.
     #[error(
         "the header {0} cannot be kept: Content-Type, Content-Language and X-... are, except those that steer \
          servers or are ours"

@@ -1,15 +1,17 @@
 //! The records of pages: revisions, renders and bodies, as rows of tables with named columns.
 //!
-//! The crate has the names that the service knows, the tables, their typed rows, the store of chunks, and the catalog.
-//! It decides nothing about retention or the archive.
+//! The crate contains the types of names, the tables, their typed rows, the chunk store, and the catalog. It
+//! decides nothing about retention or the archive.
 
 pub mod catalog;
+mod collector_clock;
 pub mod content;
 mod damaged_rows;
 mod definitions;
 mod error;
 mod excerpt;
 mod headers;
+mod import_unit;
 mod locks;
 mod model;
 mod names;
@@ -17,6 +19,7 @@ mod records;
 pub mod rows;
 pub mod schemas;
 mod tid;
+mod verify_report;
 
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
@@ -25,6 +28,7 @@ pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, GenerateError, Missing, Result};
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use headers::{GivenHeaders, HeaderError, Headers};
+pub use import_unit::ImportUnit;
 pub use locks::Locks;
 pub use model::{
     Erasure, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
@@ -34,3 +38,4 @@ pub use model::{
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use tid::Tid;
+pub use verify_report::{VerifyReport, page_in_words};

@@ -1,4 +1,4 @@
-//! Locks of revisions and pages, for a read that is followed by a write, within this process.
+//! Locks of revisions and pages within this process, for writes that depend on a read.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -9,16 +9,19 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Page, Revision};
 
-/// Slots, in so many groups. A group is made when a slot of it is first asked for, since a process that looks at a
-/// few pages needs few of them.
+/// The number of groups of slots. A group is allocated when one of its slots is first used, since a process
+/// that works on few pages needs few groups.
 const GROUPS: usize = 64;
+/// The number of slots of a group.
 const SLOTS_OF_A_GROUP: usize = 64;
 
-/// Locks of revisions and of pages; they share slots by hash. A conditional write has exclusive use of the
-/// page, since a new revision in between would break it; all others who make revisions are there side by side.
+/// Locks of revisions and of pages. Pages, and revisions, share slots by hash.
 ///
-/// A page's lock is taken before a revision's, and several revisions' in the order of their slots: so nobody
-/// waits in a circle.
+/// A conditional write locks its page exclusively, since a revision written in between would break the
+/// condition. Other writes of new revisions share the lock of the page.
+///
+/// The lock of a page is taken before that of a revision, and the locks of several revisions in the order of
+/// their slots. This order excludes deadlocks.
 #[derive(Debug)]
 pub struct Locks {
     hasher: RandomState,
@@ -47,28 +50,28 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Locks that nobody holds.
+    /// New locks, all free.
     #[must_use]
     pub fn new() -> Self {
         Self { hasher: RandomState::new(), pages: Slots::new(), revisions: Slots::new() }
     }
 
-    /// Alone with a page.
+    /// Locks a page exclusively.
     pub async fn page(&self, page: &Page) -> RwLockWriteGuard<'_, ()> {
         self.pages.get(self.slot(page)).write().await
     }
 
-    /// With a page, beside others.
+    /// Locks a page, shared with other callers of this function.
     pub async fn page_shared(&self, page: &Page) -> RwLockReadGuard<'_, ()> {
         self.pages.get(self.slot(page)).read().await
     }
 
-    /// Alone with one revision.
+    /// Locks a revision exclusively.
     pub async fn revision(&self, page: &Page, rev: Revision) -> MutexGuard<'_, ()> {
         self.revisions.get(self.slot((page, rev))).lock().await
     }
 
-    /// Alone with several.
+    /// Locks several revisions exclusively.
     pub async fn revisions(
         &self,
         page: &Page,

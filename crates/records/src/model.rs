@@ -1,4 +1,4 @@
-//! Revisions, renders and properties as they come in and go out.
+//! Revisions, renders and properties: the types of requests and results.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Body, Error, Headers, PropertyName, Result, Revision, Sha1, Staged, Tid};
 
-/// The revision that another was made from.
+/// The revision from which an edit was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// None: this is the page's first.
+    /// No parent: the revision is the first of the page.
     None,
-    /// That one; it need not be stored.
+    /// This revision. It need not be stored.
     Revision(Revision),
 }
 
 impl Parent {
-    /// 0 for none, as it is written in requests and rows.
+    /// The number that requests and rows use: 0 for [`Self::None`].
     #[must_use]
     pub const fn to_number(self) -> i64 {
         match self {
@@ -37,29 +37,29 @@ impl Parent {
     }
 }
 
-/// What is known of a revision beside its properties.
+/// The record of a revision: what is known of it except its properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionRecord {
-    /// Its number.
+    /// The number of the revision.
     pub rev: Revision,
-    /// What it was made from; `None` where nobody said.
+    /// The parent; `None` if it is unknown.
     pub parent: Option<Parent>,
-    /// When the edit was made: as given, else the time of the first write.
+    /// The time of the edit: the timestamp of the request, else the time of the first write.
     pub timestamp: Timestamp,
-    /// Who made it: a name, or an IP address.
+    /// The user who made the edit: a name, or an IP address.
     pub user: Option<String>,
-    /// The summary.
+    /// The edit summary.
     pub comment: Option<String>,
-    /// Whether it was marked as minor.
+    /// Whether the edit was marked as minor.
     pub minor: bool,
-    /// What only an export of MediaWiki says of it.
+    /// What only an export of MediaWiki says of the revision.
     pub export: ExportRecord,
-    /// Where its content was erased: when, and by whom.
+    /// The erasure of the content, if the content was erased.
     pub erased: Option<Erasure>,
 }
 
 impl RevisionRecord {
-    /// `Erased` where the content of the revision was erased.
+    /// Returns `Erased` if the content of the revision was erased.
     pub fn check_not_erased(&self) -> Result<()> {
         match &self.erased {
             None => Ok(()),
@@ -68,17 +68,17 @@ impl RevisionRecord {
     }
 }
 
-/// That the content of a revision was erased.
+/// The erasure of the content of a revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Erasure {
-    /// When.
+    /// When the content was erased.
     #[serde(with = "micros")]
     pub at: Timestamp,
-    /// By whom, as far as that was said.
+    /// Who erased the content, if this is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, as far as that was said.
+    /// Why the content was erased, if this is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -98,20 +98,20 @@ mod micros {
     }
 }
 
-/// What only an export of MediaWiki says of a revision: kept to be written out again.
+/// What only an export of MediaWiki says of a revision. It is stored for later exports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportRecord {
-    /// The user's number.
+    /// The number of the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<i64>,
-    /// `user` is an IP address.
+    /// Whether `user` is an IP address.
     #[serde(skip_serializing_if = "is_false")]
     pub user_is_ip: bool,
-    /// The user has been hidden.
+    /// Whether the user has been hidden.
     #[serde(skip_serializing_if = "is_false")]
     pub user_deleted: bool,
-    /// The comment has been hidden.
+    /// Whether the comment has been hidden.
     #[serde(skip_serializing_if = "is_false")]
     pub comment_deleted: bool,
     /// The sha1 that the export gives the revision, in base 36.
@@ -135,10 +135,10 @@ pub struct SlotRecord {
     /// The content format, such as `text/x-wiki`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// The revision that the content was first stored with.
+    /// The revision with which the content was first stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<i64>,
-    /// The text has been hidden.
+    /// Whether the text has been hidden.
     #[serde(skip_serializing_if = "is_false")]
     pub deleted: bool,
     /// The number of bytes that the export gives.
@@ -160,65 +160,65 @@ const fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// What is known of a stored property without reading its body.
+/// The metadata of a stored property, without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PropertyInfo {
-    /// Its headers.
+    /// The headers of the property.
     pub headers: Headers,
-    /// Its size in bytes.
+    /// The size of the body in bytes.
     pub size: u64,
-    /// The SHA-1 of its bytes.
+    /// The SHA-1 of the body.
     pub sha1: Sha1,
-    /// When it was last replaced in place, if ever.
+    /// When the property was last replaced in place, if ever.
     pub rewritten_at: Option<Timestamp>,
 }
 
 impl PropertyInfo {
-    /// Whether its bytes cannot be read, and with them neither its size nor its SHA-1: they are in a block of the archive
-    /// that is damaged.
+    /// Whether the body is in a damaged block of the archive. Its bytes cannot be read then, and its size and
+    /// SHA-1 are unknown.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.sha1 == Sha1::UNKNOWN
     }
 }
 
-/// Which bytes a property has: changes whenever they do.
+/// The version of a property. It changes whenever the bytes of the property change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PropertyVersion {
     /// The revision.
     pub rev: Revision,
     /// The render.
     pub tid: Tid,
-    /// When it was last replaced in place, if ever.
+    /// When the property was last replaced in place, if ever.
     pub rewritten_at: Option<Timestamp>,
 }
 
 /// One property of one render, with its body.
 #[derive(Debug, Clone)]
 pub struct Property {
-    /// Which bytes these are.
+    /// The version of the property.
     pub version: PropertyVersion,
-    /// The revision's parent.
+    /// The parent of the revision.
     pub parent: Option<Parent>,
-    /// What is known of it.
+    /// The metadata of the property.
     pub info: PropertyInfo,
-    /// Its bytes.
+    /// The bytes of the property.
     pub body: Body,
 }
 
-/// A render: its revision, and the properties it has.
+/// A render, with the record of its revision, and its properties.
 #[derive(Debug, Clone)]
 pub struct Render {
-    /// Its revision.
+    /// The record of the revision.
     pub record: Arc<RevisionRecord>,
-    /// Its name.
+    /// The name of the render.
     pub tid: Tid,
-    /// Its properties, those of its revision included.
+    /// The properties of the render, and those of its revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
 }
 
 impl Render {
-    /// `Erased` where the content of the revision was erased.
+    /// Returns `Erased` if the content of the revision was erased.
     pub fn check_not_erased(&self) -> Result<()> {
         self.record.check_not_erased()
     }
@@ -227,52 +227,55 @@ impl Render {
 /// A render as part of its revision.
 #[derive(Debug, Clone)]
 pub struct RenderInfo {
-    /// Its name.
+    /// The name of the render.
     pub tid: Tid,
-    /// Its properties, those of its revision included.
+    /// The properties of the render, and those of its revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// `false`: it was superseded, and its bodies have gone by the bucket's retention, or were left out by the
-    /// archive's policy.
+    /// Whether the bodies are stored. `false` for a superseded render whose bodies were culled, or left out
+    /// by the archive's policy.
     pub stored: bool,
 }
 
-/// A revision with all its renders, newest first.
+/// A revision with its renders.
 #[derive(Debug, Clone)]
 pub struct RevisionDetail {
-    /// What is known of it.
+    /// The record of the revision.
     pub record: Arc<RevisionRecord>,
-    /// Its renders, newest first.
+    /// The renders of the revision, newest first.
     pub renders: Vec<RenderInfo>,
 }
 
-/// A revision as a line of a page's history.
+/// A line of the revision list of a page.
 #[derive(Debug, Clone)]
 pub struct RevisionSummary {
-    /// What is known of it.
+    /// The record of the revision.
     pub record: Arc<RevisionRecord>,
-    /// Its newest render, of those that the archive's policy kept if it kept any. What is the revision's can be read
-    /// by any.
+    /// The newest render that the archive's policy kept, or the newest of all if the policy kept none. The
+    /// properties of the revision can be read through any render.
     pub tid: Tid,
-    /// How many renders it has, or how many were counted: at most [`crate::MAX_COUNTED_RENDERS`], and fewer where their
-    /// rows have very many bytes.
+    /// The number of renders, or of counted renders: at most [`crate::MAX_COUNTED_RENDERS`], and fewer if
+    /// their rows have very many bytes.
     pub renders: u64,
-    /// The newest of its renders, newest first: all of them, or four.
+    /// The newest renders, newest first: all of them, or four.
     pub newest_renders: Vec<Tid>,
-    /// The bytes of the newest render's properties. Where the archive's policy kept none of the renders, of those that
-    /// are the revision's, if it has any.
+    /// The number of bytes of the properties of the render `tid`, including those of the revision. If the
+    /// archive's policy kept none of the renders, only the properties of the revision count, if there are
+    /// any.
     pub size: u64,
-    /// `false`: it was superseded, and its bodies have gone by the bucket's retention, or it has none but those of
-    /// renders, and the archive's policy kept none of these.
+    /// Whether the bodies are stored. `false` for a superseded revision whose bodies were culled. Also
+    /// `false` for a revision that has only properties of renders, if the archive's policy kept none of
+    /// these.
     pub stored: bool,
-    /// Some of it cannot be read, and is not counted in the size: the row of a render, or a block of the archive, is
-    /// damaged.
+    /// Whether a part of the revision cannot be read, since the row of a render or a block of the archive is
+    /// damaged. The size does not count this part.
     pub damaged: bool,
-    /// The revision's own row cannot be read: of its record the number alone is known, and of the other fields nothing.
+    /// Whether the row of the revision itself cannot be read. Only the number in `record` is known then, and
+    /// none of the other fields.
     pub unreadable: bool,
 }
 
 impl RevisionSummary {
-    /// Of a revision whose row cannot be read.
+    /// The summary of a revision whose row cannot be read.
     pub fn unreadable(rev: Revision) -> Self {
         let record = RevisionRecord {
             rev,
@@ -297,64 +300,65 @@ impl RevisionSummary {
     }
 }
 
-/// A revision as an export needs it.
+/// A revision, as an export reads it.
 #[derive(Debug, Clone)]
 pub struct StoredRevision {
-    /// What is known of it.
+    /// The record of the revision.
     pub record: Arc<RevisionRecord>,
-    /// The properties that belong to the revision.
+    /// The properties of the revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// `false`: it was superseded, and its own bodies have gone by the bucket's retention.
+    /// Whether the bodies of the properties of the revision are stored. `false` for a superseded revision
+    /// whose bodies were culled.
     pub stored: bool,
-    /// Its renders, oldest first, each with the properties that are its own.
+    /// The renders, oldest first, each without the properties of the revision.
     pub renders: Vec<RenderInfo>,
 }
 
-/// A part of a listing, and where the next begins.
+/// A result page, and the position of the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T, P> {
-    /// The part.
+    /// The items of the result page.
     pub items: Vec<T>,
-    /// What to give as `after` for the next part; `None` at the end.
+    /// The argument `after` for the next result page; `None` at the end.
     pub next: Option<P>,
 }
 
 /// A property that is to be stored.
 #[derive(Debug, Clone)]
 pub struct NewProperty {
-    /// Its name; given once in a write.
+    /// The name. A write has each name at most once.
     pub name: PropertyName,
-    /// Its content type; `None`: that of its definition.
+    /// The content type; `None`: that of the definition of the property.
     pub content_type: Option<String>,
-    /// Its other headers, their names in lower case.
+    /// The other headers. Their names are in lower case.
     pub other_headers: BTreeMap<String, String>,
-    /// Its bytes.
+    /// The bytes.
     pub body: Staged,
 }
 
 /// A revision that is to be stored, with its first render.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
-    /// Its number.
+    /// The number of the revision.
     pub rev: Revision,
-    /// What it was made from, where that is known. Not itself.
+    /// The parent, if it is known. Not the revision itself.
     pub parent: Option<Parent>,
-    /// When it was made, for history; `None`: now.
+    /// When the edit was made, for an edit of the past; `None`: now.
     pub timestamp: Option<Timestamp>,
-    /// Who made it.
+    /// The user who made the edit.
     pub user: Option<String>,
-    /// The summary.
+    /// The edit summary.
     pub comment: Option<String>,
-    /// Whether it is minor.
+    /// Whether the edit is minor.
     pub minor: bool,
-    /// Store it only if the latest revision is this one.
+    /// The condition of the write: the latest revision has to be this one.
     pub if_latest: Option<Parent>,
-    /// Its properties; at least one.
+    /// The properties, at least one.
     pub properties: Vec<NewProperty>,
 }
 
 impl NewRevision {
-    /// A revision made now, of which nothing but this is known, and on no condition.
+    /// A revision made now, with number and properties only, and without a condition.
     pub fn new(rev: Revision, properties: Vec<NewProperty>) -> Self {
         Self {
             rev,
@@ -369,7 +373,7 @@ impl NewRevision {
     }
 }
 
-/// What a new render is a render of, and takes over from.
+/// The base of a new render: names its revision, and the render from which it takes over properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderBase {
     /// The newest render of this revision.
@@ -381,77 +385,79 @@ pub enum RenderBase {
 /// A render that is to be stored.
 #[derive(Debug, Clone)]
 pub struct NewRender {
-    /// What it is based on.
+    /// The base of the render.
     pub base: RenderBase,
-    /// When it was made, for history: then it is taken as it is. `None`: now.
+    /// When the render was made, for a render of the past: it takes nothing over from its base then. `None`:
+    /// now.
     pub timestamp: Option<Timestamp>,
-    /// Store it only if the latest revision is this one.
+    /// The condition of the write: the latest revision has to be this one.
     pub if_latest: Option<Parent>,
-    /// Its properties; at least one.
+    /// The properties, at least one.
     pub properties: Vec<NewProperty>,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// The revision.
     pub rev: Revision,
     /// The render.
     pub tid: Tid,
-    /// `false`: it stood so already, and nothing was changed.
+    /// Whether the write stored something. `false` if the same was stored already.
     pub created: bool,
 }
 
-/// What became of a replacement in place.
+/// The result of a replacement in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
-    /// The property's version now.
+    /// The version of the property after the call.
     pub version: PropertyVersion,
-    /// What is known of it now.
+    /// The metadata of the property after the call.
     pub info: PropertyInfo,
-    /// `false`: it stood so already, and nothing was changed.
+    /// Whether the property was replaced. `false` if the same was stored already.
     pub replaced: bool,
 }
 
-/// Which version a property must have for a write to it to happen.
+/// The condition of a replacement: the version that the property must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
-    /// Any.
+    /// Any version.
     Any,
-    /// One of these.
+    /// One of these versions.
     OneOf(Vec<PropertyVersion>),
 }
 
-/// A revision of history, taken as it is.
+/// A revision of an imported history.
 #[derive(Debug, Clone)]
 pub struct ImportRevision {
-    /// What is known of it.
+    /// The record of the revision.
     pub record: RevisionRecord,
-    /// The properties that belong to the revision, each with the time it was last replaced in place.
+    /// The properties of the revision, each with the time at which it was last replaced in place.
     pub properties: Vec<(NewProperty, Option<Timestamp>)>,
-    /// Its renders, at least one, in any order. Where none is known, one of [`Tid::imported`] without
-    /// properties.
+    /// The renders, at least one, in any order. If no render is known, a single render with the tid
+    /// [`Tid::imported`], without properties.
     pub renders: Vec<ImportRender>,
 }
 
-/// A render of history, taken as it is.
+/// A render of an imported history.
 #[derive(Debug, Clone)]
 pub struct ImportRender {
-    /// Its name.
+    /// The name of the render.
     pub tid: Tid,
-    /// Its properties, each with the time it was last replaced in place.
+    /// The properties, each with the time at which it was last replaced in place.
     pub properties: Vec<(NewProperty, Option<Timestamp>)>,
 }
 
-/// What became of a revision that was imported.
+/// The outcome of the import of a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// It is stored now, or some of its renders are.
+    /// The revision was stored, or some of its renders were.
     Created,
-    /// It stood so already.
+    /// The same revision was stored already.
     Unchanged,
-    /// It stands otherwise, or cannot be as it is given. Nothing of it was stored; says why.
+    /// Nothing was stored: the revision is stored already with different content, or the input is impossible.
+    /// The text says which.
     Conflict(String),
-    /// It was erased, and stays so. Nothing of it was stored.
+    /// Nothing was stored: the content of the revision was erased before.
     Erased(Erasure),
 }

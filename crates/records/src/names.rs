@@ -1,11 +1,11 @@
-//! Names, parsed at the edge: code that holds one need not check it again.
+//! Names. They are parsed at the edge, so code that has a name need not check it again.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Why something is not a name; says what would be one.
+/// The error for a text that is not a valid name. The message describes a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NameError(pub String);
@@ -56,7 +56,7 @@ macro_rules! text_newtype {
     };
 }
 
-/// A wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and not `batch`.
+/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and not `batch`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DomainName(std::sync::Arc<str>);
@@ -82,13 +82,13 @@ impl DomainName {
 }
 text_newtype!(DomainName);
 
-/// A collection in a domain: `[a-z][a-z0-9-]{0,63}`. `page` is the bucket of pages.
+/// The name of a bucket in a domain: `[a-z][a-z0-9-]{0,63}`. `page` is the bucket of pages.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BucketName(std::sync::Arc<str>);
 
 impl BucketName {
-    /// The names that mean something else in a URL.
+    /// The names that have another meaning in a URL.
     pub const RESERVED: [&'static str; 4] = ["page", "import", "changes", "timeline"];
 
     /// Checks a name. Reserved names are valid names; the creation of a bucket checks for them.
@@ -140,7 +140,7 @@ impl Title {
         Ok(Self(if text.contains(' ') { text.replace(' ', "_").into() } else { text.into() }))
     }
 
-    /// As people write it: with spaces.
+    /// The title as people write it, with spaces.
     #[must_use]
     pub fn to_text(&self) -> String {
         self.0.replace('_', " ")
@@ -148,7 +148,7 @@ impl Title {
 }
 text_newtype!(Title);
 
-/// One named body of a revision or render: `[a-z][a-z0-9_-]{0,63}`.
+/// The name of a property: `[a-z][a-z0-9_-]{0,63}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PropertyName(std::sync::Arc<str>);
@@ -169,7 +169,7 @@ impl PropertyName {
         }
     }
 
-    /// The text of a page, `wikitext`.
+    /// The property that has the text of a page, `wikitext`.
     #[must_use]
     pub fn wikitext() -> Self {
         Self("wikitext".into())
@@ -183,9 +183,9 @@ text_newtype!(PropertyName);
 pub struct Revision(i64);
 
 impl Revision {
-    /// The lowest there is.
+    /// The lowest possible number.
     pub const MIN: Self = Self(1);
-    /// The highest there is.
+    /// The highest possible number.
     pub const MAX: Self = Self(i64::MAX);
 
     /// Takes a positive number.
@@ -200,7 +200,7 @@ impl Revision {
         self.0
     }
 
-    /// The number after this one; `None` at the end.
+    /// The next number; `None` for the highest number.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_add(1) {
@@ -251,19 +251,19 @@ impl fmt::Debug for Revision {
     }
 }
 
-/// A page: the partition of all that is stored of it.
+/// The names that identify a page, and the partition of its rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page {
     /// The wiki.
     pub domain: DomainName,
-    /// The bucket, of type revisioned.
+    /// The bucket. It is a bucket of revisions.
     pub bucket: BucketName,
-    /// The page's name.
+    /// The name of the page.
     pub title: Title,
 }
 
 impl Page {
-    /// The page of these three names; `None` where one of them is none.
+    /// The page with these names; `None` if one of them is not a valid name.
     pub fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
         Some(Self {
             domain: DomainName::new(domain).ok()?,
@@ -272,7 +272,7 @@ impl Page {
         })
     }
 
-    /// A hash of its names, to which more may be added.
+    /// A hash of the names, to which the caller may add further data.
     pub fn hash(&self) -> Xxh3 {
         let mut hash = Xxh3::new();
         for part in [self.domain.as_str(), self.bucket.as_str(), self.title.as_str()] {

@@ -10,12 +10,13 @@ use rashomon_tables::{
 
 use crate::{
     Catalog, Definitions, Locks, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
+    collector_clock::CollectorClock,
     content::ChunkStore,
     rows::{RenderRow, RevisionRow, partition_of, render_key, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
-/// Index rows that are read together.
+/// The number of index rows that are read at once.
 pub const INDEX_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// The rows of all pages, and what every part of the service needs to read and write them.
@@ -31,15 +32,16 @@ pub struct Records {
     pub chunks: Arc<ChunkStore>,
     /// Locks of pages and revisions, within this process.
     pub locks: Locks,
-    /// What is known of properties beforehand.
+    /// The definitions of properties.
     pub definitions: Definitions,
     /// How much the clocks of two processes may differ.
     pub skew: Duration,
+    collector_clock: CollectorClock,
 }
 
 impl Records {
-    /// The records of a store. `union` is the store that also has the rows in blocks, if there is an archive. `seed` is
-    /// random: each process has its own.
+    /// The records of a store. `union` is the store that also has the rows in blocks, if there is an archive.
+    /// `seed` is random: each process has its own.
     #[must_use]
     pub fn new(
         store: Arc<dyn TableStore>,
@@ -54,29 +56,37 @@ impl Records {
             chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
             locks: Locks::new(),
             store: union.unwrap_or(store),
+            collector_clock: CollectorClock::new(&clock),
             clock,
             definitions,
             skew,
         }
     }
 
-    /// Whether this process alone writes to the store. Then locks within the process are enough, and a write is done
-    /// or not when it returns.
+    /// Whether only this process writes to the store. Locks within the process are enough then, and the
+    /// outcome of a write is known when it returns.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.store.generations().is_some()
     }
 
-    /// The latest time that a request may give for a write: now, and as much later as clocks may differ.
+    /// The latest timestamp that a request may have: `skew` after now.
     #[must_use]
     pub fn latest_time(&self) -> Timestamp {
         self.clock.now().saturating_add(self.skew)
     }
 
-    /// How much earlier than now a write may have been stamped: writes under a page lease are.
+    /// How far before the clock a write time may be. Writes under a page lease get early write times.
     #[must_use]
     pub fn early(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.skew }
+    }
+
+    /// The time up to which entries can be collected at this age. A batch that names something is written
+    /// before the age is over. If the batch failed, it has taken effect since, or never will.
+    pub async fn noted_before(&self, age: Duration) -> Result<Timestamp> {
+        let window = self.store.late_write_window().await?;
+        Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
     }
 
     /// A write time for a row that was last written at `written_at`.
@@ -106,7 +116,7 @@ impl Records {
         Ok(self.store.scan(table, scan).await?)
     }
 
-    /// Like [`Self::scan`], but passes damaged rows over. They are logged, and named in the result.
+    /// Like [`Self::scan`], but passes damaged rows over. Damaged rows are logged, and listed in the result.
     pub async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         let rows = self.store.scan(table, scan.reporting_damage()).await?;
         self.catalog.damage.note(table, &rows.damaged);
@@ -134,8 +144,8 @@ impl Records {
         Ok(self.scan(table, scan).await?.items.into_iter().next())
     }
 
-    /// The next rows of a page's table, for a loop over all of them. `None` at the end. `after` is `None` before the
-    /// first call. Damaged rows are passed over, and logged.
+    /// The next rows of a page's table, for a loop over all of them. `None` at the end. `after` is `None`
+    /// before the first call. Damaged rows are passed over, and logged.
     pub async fn next_rows(
         &self,
         table: &'static Schema,

@@ -1,8 +1,9 @@
-//! The tables that buckets stand on: fixed, so that neither a new property nor a new bucket needs the right
-//! to make one.
+//! The tables of the service. They are fixed, so that neither a new property nor a new bucket needs the
+//! permission to create tables.
 //!
-//! All that is stored of a page is in its partition (domain, bucket, title), so that a write of it is one
-//! batch. What lives elsewhere is an intent, written before it, or a chunk of a large body, written before it.
+//! The rows of a page are in the partition of the page (domain, bucket, title), so that a write of a page is
+//! one batch. Rows in other partitions that belong to the write are written before that batch: chunks of
+//! large bodies, and entries for the catalog, the retention queue and the garbage collector.
 
 use std::{num::NonZeroUsize, sync::LazyLock};
 
@@ -26,9 +27,10 @@ fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
         .value("value", Blob)
 }
 
-/// Revisions, the highest first: what is known of each, and what its own properties are (`properties`, JSON).
-/// `digest` is of the request that made it, `first_tid` of its first render. `erased` (JSON) says when its content
-/// was erased, and by whom: then it has no properties.
+/// Revisions, the highest first, with their records and the properties of the revision (`properties`, JSON).
+/// `digest` is the digest of the request that stored the revision. `first_tid` is the tid of its first
+/// render. `erased` (JSON) says when, and by whom, the content was erased. An erased revision has no
+/// properties.
 pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions")
         .clustering("rev", Int, Descending)
@@ -47,8 +49,8 @@ pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Renders, the highest (rev, tid) first: when each was stored, and what its own properties are (JSON).
-/// The first row is the latest. `left_out` where the policy of the archive did not keep the bodies.
+/// Renders, the highest (rev, tid) first, with their store times and their properties (JSON). The first row
+/// is the latest. `left_out` is set if the archive's policy did not keep the bodies.
 pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("renders")
         .clustering("rev", Int, Descending)
@@ -61,7 +63,7 @@ pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The bodies of properties that a render has.
+/// The bodies of the properties of renders.
 pub static RENDER_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("render_content")
@@ -72,7 +74,7 @@ pub static RENDER_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
     .build()
 });
 
-/// The bodies of properties that a revision has.
+/// The bodies of the properties of revisions.
 pub static REVISION_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("revision_content")
@@ -82,7 +84,8 @@ pub static REVISION_CONTENT: LazyLock<Schema> = LazyLock::new(|| {
     .build()
 });
 
-/// Revisions by the time of the edit, the newest first; of one time the highest first.
+/// The index of revisions by the time of the edit, the newest first. Revisions of the same time are sorted by
+/// number, the highest first.
 pub static REVISIONS_BY_TIME: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions_by_time")
         .clustering("timestamp", Timestamp, Descending)
@@ -90,17 +93,17 @@ pub static REVISIONS_BY_TIME: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The way from a tid to its revision.
+/// The index of renders by tid, which gives the revision.
 pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions_by_tid").clustering("tid", TimeUuid, Descending).value("rev", Int).build()
 });
 
-/// What an export says of a page (`info`, JSON).
+/// What exports say of pages (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the properties of the page reference, and those that they referenced until `released_at`, which
-/// earlier readers may still be reading. A set without a row here is unreferenced. `rev` and `tid` identify the body;
-/// without a `tid`, it is a property of the revision.
+/// The chunk sets that the properties of the page reference, and those that they referenced until
+/// `released_at`, which earlier readers may still be reading. A set without a row here is unreferenced. `rev`
+/// and `tid` identify the body; without a `tid`, it is a property of the revision.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
@@ -110,8 +113,8 @@ pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The chunk sets that copies of a revision's bodies have, or had until others took their place: by these what is
-/// erased is found. Expires with the copy.
+/// The chunk sets of the copies of a revision's bodies, including copies that were replaced since. An erasure
+/// finds the chunks by these rows. A row expires with the chunks of the copy.
 pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_copies")
         .clustering("rev", Int, Descending)
@@ -120,8 +123,8 @@ pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Renders that somebody asked for after they were superseded, or that were made because somebody asked: whole,
-/// with the properties of their revisions, until they expire.
+/// Copies of superseded renders that were read, and generated renders. Each is whole, with the properties of
+/// its revision. Expires.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("historical")
@@ -132,16 +135,16 @@ pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     .build()
 });
 
-/// The newest render of each revision, as long as it is kept, where table-per-query looks things up by
-/// revision. Expires.
+/// The newest render of each revision, for reads by revision under table-per-query. Expires.
 pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("by_rev").clustering("rev", Int, Descending).clustering("property", Text, Ascending))
         .value("tid", TimeUuid)
         .build()
 });
 
-/// The latest value of each property under option A of table-per-query, which has one row for it. Properties of the
-/// revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays in any order of writes.
+/// The latest value of each property under option A of table-per-query, which has one row for it. Properties
+/// of the revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays in
+/// any order of writes.
 pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("current").clustering("property", Text, Ascending))
         .value("rev", Int)
@@ -150,9 +153,9 @@ pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// How far the page has been culled: of the revisions below `rev` and their renders the bodies of those
-/// `properties` (JSON) have gone that were written at `written_before` or earlier. The first row says most;
-/// there are more for a moment, where two culled at once.
+/// The cull watermark of a page. Bodies of revisions below `rev`, and of their renders, were culled if they
+/// belong to one of `properties` (JSON) and were written at `written_before` or earlier. The first row is the
+/// highest watermark. Further rows exist for a short time, if two processes culled the page at once.
 pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("culled")
         .clustering("rev", Int, Descending)
@@ -161,7 +164,8 @@ pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The same of the renders of a revision that stays: of those below `tid`.
+/// The cull watermark of the renders of a revision that is kept itself: like `culled`, for the renders below
+/// `tid`.
 pub static CULLED_RENDERS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("culled_renders")
         .clustering("rev", Int, Descending)
@@ -171,12 +175,13 @@ pub static CULLED_RENDERS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Revisions by the time at which they were superseded, as far as it was noted: a sample. Expires.
+/// The timeline of revisions: a sample of the times at which revisions were superseded. Expires.
 pub static REVISION_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revision_timeline").clustering("ts", Timestamp, Descending).value("rev", Int).build()
 });
 
-/// Renders by the time at which another of their revision superseded them: a sample. Expires.
+/// The timeline of renders: a sample of the times at which renders were superseded by others of their
+/// revision. Expires.
 pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("render_timeline")
         .clustering("rev", Int, Descending)
@@ -185,10 +190,11 @@ pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// When a page must be looked at for what is to be culled, by the hour and spread over shards. An intent: noted
-/// before the write, at the time `at`, of the revisions from `lowest` to `rev` that supersedes something. Where
-/// it may be about renders that are not the newest of theirs, it is to be `thorough`. Never deleted one by
-/// one: it expires.
+/// The retention queue: when a page has to be examined for bodies to cull. Partitioned by hour and shard.
+///
+/// A queue entry is written before the write that supersedes something. That write contains the revisions
+/// from `lowest` to `rev`, and has the time `at`. `thorough` is set if the write may contain renders that are
+/// not the newest of their revisions. Queue entries are not deleted one by one. They expire.
 pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("due")
         .partition("hour", Int)
@@ -205,15 +211,17 @@ pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Up to when a shard of `due` has been worked off.
+/// The time up to which a shard of `due` has been processed.
 pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("due_cursors").partition("shard", Int).value("done_until", Timestamp).build()
 });
 
-/// What a bucket's retention was when all that stood there was last noted as due (`policy`, JSON), or up to
-/// which title that has come (`after`). What was stored at `expired_before` or earlier may have expired without
-/// anybody's writing it down, by a strategy that was in effect then. At `again_at` all is looked through once more,
-/// for what was under way when that was done first.
+/// The state of the rescan of a bucket. `policy` (JSON) is the retention policy for which the bucket is, or
+/// was last, rescanned. `after` is the last title that an unfinished rescan has processed.
+///
+/// Values that were stored at `expired_before` or earlier may have expired without a cull watermark, under a
+/// strategy that was in effect then. At `again_at` the bucket is rescanned once more, for writes that were in
+/// flight during the first rescan.
 pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_walks")
         .partition("domain", Text)
@@ -227,8 +235,8 @@ pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// How the clock has gone, in one row: nothing was culled at a time later than `reaches`, and at `set_at`, by the
-/// time that it was set to, somebody set it last. Swapped only.
+/// The state of the clock, in one row. Nothing was culled at a time later than `reaches`. `set_at` is the
+/// time of the last clock jump, by the clock after the jump. Written by compare-and-set only.
 pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_clock")
         .partition("of", Int)
@@ -238,9 +246,10 @@ pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Who is writing the page on a condition, where several processes may: `owner` is random, and absent where
-/// nobody is. `rows` (JSON) names the rows that are being written, at the time `rows_at`; what is written under
-/// a later reservation is later than `later_than`. Swapped only; most pages have no row.
+/// The page leases, for conditional writes of several processes. `owner` is a random name, and absent while
+/// the lease is free. The intent consists of `rows` (JSON), which names the rows being written, and their
+/// write time `rows_at`. Writes under later leases get a write time after `later_than`. Written by
+/// compare-and-set only. Most pages have no row.
 pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("heads")
         .value("owner", Blob)
@@ -252,7 +261,7 @@ pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The pieces of large bodies, each a zstd frame.
+/// The chunks of large bodies, each a zstd frame.
 pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("chunks")
         .partition("chunk_set", Blob)
@@ -261,7 +270,8 @@ pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Chunk sets that somebody must look at: is it named by then, or is it nobody's? By the hour they were noted.
+/// Chunk sets that the garbage collector has to examine: it deletes those that are unreferenced. Partitioned
+/// by the hour at which they were entered.
 pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("chunk_sets")
         .partition("hour", Int)
@@ -273,8 +283,8 @@ pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The titles of a bucket's pages, in so many shards that none grows too large. An intent: a title whose page
-/// has no render is none.
+/// The titles of a bucket's pages, in so many shards that none grows too large. A title is entered before its
+/// page is written. A title whose page has no render does not count.
 pub static TITLES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("titles")
         .partition("domain", Text)
@@ -284,12 +294,12 @@ pub static TITLES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The domains that something was written to.
+/// The domains to which something was written.
 pub static DOMAINS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("domains").partition("catalog", Text).clustering("domain", Text, Ascending).build()
 });
 
-/// What the newest import said of a domain (`info`, JSON).
+/// What the newest import of each domain says of the domain (`info`, JSON).
 pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("site_infos")
         .partition("domain", Text)
@@ -298,10 +308,13 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Which blocks of the archive have revisions of the page, those with the highest first: which revisions, times
-/// of edits and renders, and the names of their properties (`properties`, JSON). `generation` rises when a block
-/// is rewritten from others; `left_out` counts the renders whose bodies the policy did not keep, and `kept_at` is when
-/// the last that it kept was made.
+/// The index of a page in the archive: the blocks that have revisions of the page, those with the highest
+/// revisions first.
+///
+/// Each row has the ranges of the revisions, edit times and renders in the block, and the names of their
+/// properties (`properties`, JSON). `generation` is the compaction level: it rises when a block is rewritten
+/// from others. `left_out` counts the renders whose bodies the policy did not keep. `kept_at` is the time of
+/// the last render whose bodies it kept.
 pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("archive_index")
         .clustering("last_rev", Int, Descending)
@@ -322,7 +335,7 @@ pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The compression blocks of the archive, each in so many pieces (`parts`). Never changed.
+/// The compression blocks of the archive, each in a number of pieces (`parts`). A block never changes.
 pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_blocks")
         .partition("domain", Text)
@@ -335,8 +348,8 @@ pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Blocks that somebody must look at: is one named by a page by then, or is it nobody's? By the hour they were
-/// noted, with the pages that it is of (`titles`, JSON).
+/// Blocks that the garbage collector has to examine: it deletes those that no page references. Partitioned by
+/// the hour at which they were entered. `titles` (JSON) lists the pages in the block.
 pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_notes")
         .partition("hour", Int)
@@ -348,7 +361,8 @@ pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Changes with every erasure in a bucket, so that a seal or a compaction starts again. `epoch` is random.
+/// The erasure epoch of a bucket, a random value that changes with every erasure. A seal or a compaction
+/// during which it changes starts again.
 pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_epochs")
         .partition("domain", Text)
@@ -357,8 +371,8 @@ pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// What was erased of a bucket, when and by whom: done, where it is `finished_at` some time. The files of the store
-/// may have it until `kept_until`.
+/// The erasures in a bucket: which revision, when, and by whom. An erasure is finished if `finished_at` is
+/// set. The files of the store may still have the content until `kept_until`.
 pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("erasures")
         .partition("domain", Text)
@@ -373,7 +387,7 @@ pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// All of them.
+/// All tables.
 #[must_use]
 pub fn all() -> [&'static Schema; 31] {
     [

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{NameError, Page, Revision};
 
-/// One render of one revision: a UUID of version 1 (RFC 9562), which carries the time of the render.
+/// The name of a render: a UUID of version 1 (RFC 9562), which contains the time of the render.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tid(TimeUuid);
@@ -18,17 +18,18 @@ pub struct Tid(TimeUuid);
 const EPOCH_TICKS: i128 = 0x01b2_1dd2_1381_4000;
 
 impl Tid {
-    /// The tid of a time and 62 bits that tell apart what was written at it. The node is marked as one that
-    /// is no hardware address (RFC 9562, section 6.10).
+    /// The tid of a time. The bits of `distinction` distinguish renders of the same time. The node is marked
+    /// as not being a hardware address (RFC 9562, section 6.10).
     ///
-    /// Times that a UUID cannot hold (before 1582, after 5236) become the nearest that it can.
+    /// A time that a UUID cannot hold (before 1582, after 5236) is replaced by the nearest time that it can
+    /// hold.
     #[must_use]
     pub fn new(time: Timestamp, distinction: u64) -> Self {
         Self::from_ticks(Self::ticks_at(time), distinction)
     }
 
-    /// The tid of a write whose time was given: the same in every process, so that imports agree, and another
-    /// one for another revision.
+    /// The tid of a write whose request has a timestamp. It is the same in every process, so that imports
+    /// agree, and differs between revisions.
     #[must_use]
     pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {
         let mut hash = page.hash();
@@ -44,8 +45,7 @@ impl Tid {
         (ticks >> 60 == 0).then(|| Self::from_ticks(ticks, distinction))
     }
 
-    /// The first tid, in their order, of the microsecond after `time`: whatever sorts before it is not later
-    /// than `time`.
+    /// The lowest tid of the microsecond after `time`. A tid that sorts before it is not later than `time`.
     #[must_use]
     pub fn first_after(time: Timestamp) -> Self {
         Self::smallest(Self::ticks_at(time) + 10)
@@ -76,14 +76,14 @@ impl Tid {
         Self(TimeUuid::new(uuid).expect("version and variant were just set"))
     }
 
-    /// The time it carries, to the microsecond (rounded down).
+    /// The time that the tid contains, rounded down to a microsecond.
     #[must_use]
     pub fn time(self) -> Timestamp {
         let micros = (i128::from(self.0.ticks()) - EPOCH_TICKS).div_euclid(10);
         Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 
-    /// As the table layer has it.
+    /// The type that the table layer uses.
     #[must_use]
     pub const fn as_time_uuid(self) -> TimeUuid {
         self.0
@@ -99,7 +99,7 @@ impl From<TimeUuid> for Tid {
 impl FromStr for Tid {
     type Err = NameError;
 
-    /// Hyphenated and in lower case, as it is printed.
+    /// Parses a tid, hyphenated and in lower case, as it is printed.
     fn from_str(text: &str) -> Result<Self, NameError> {
         let shaped = text.len() == 36 && !text.bytes().any(|b| b.is_ascii_uppercase());
         let uuid = shaped.then(|| Uuid::try_parse(text).ok()).flatten().ok_or_else(|| {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tid_has_exactly_the_time_it_was_made_for() {
+    fn tid_contains_exactly_its_time() {
         for micros in [0, 1, -1, 1_380_127_389_274_123, 4_102_444_800_000_000] {
             let time = Timestamp::from_micros(micros);
             for distinction in [0, u64::MAX, 0x1234_5678_9abc_def0] {
@@ -166,9 +166,9 @@ mod tests {
         }
     }
 
-    /// It is in every store, and other stores are to agree on it.
+    /// Every store contains such tids, and different stores have to agree on them.
     #[test]
-    fn the_tid_of_a_given_time_stays_what_it_is() {
+    fn imported_tid_never_changes() {
         let page = Page {
             domain: "enwiki".parse().unwrap(),
             bucket: crate::BucketName::page(),

@@ -1,7 +1,7 @@
-//! Whether two stores hold the same, table by table.
+//! Compares the data of two stores, table by table.
 //!
-//! Stores list partitions in orders of their own, so the digests of whole tables are compared first. Only where
-//! those differ is each partition read from both stores, to name the first one that does.
+//! Each store lists partitions in its own order, so the digests of whole tables are compared first. Only if
+//! these differ, each partition is read from both stores, to name the first partition that differs.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use super::{
 };
 use crate::rows::key_in_words;
 
-/// Rows that expire so soon are left out where one partition is compared: they may be gone before both stores
-/// were read, which is no difference.
+/// The comparison of a single partition ignores rows that expire within this time. Such rows may expire
+/// between the two reads, which is no difference.
 const EXPIRING: Duration = Duration::from_secs(10 * 60);
 
-/// One table in both stores.
+/// The comparison of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comparison {
-    /// Its name.
+    /// The name of the table.
     pub table: &'static str,
-    /// What the source holds.
+    /// The digest of the table in the source.
     pub source: Digest,
-    /// What the target holds.
+    /// The digest of the table in the target.
     pub target: Digest,
-    /// The first partition that differs. `None` where none does, although rows may have expired between the
-    /// readings of the two stores, so that the digests differ.
+    /// The first partition that differs; `None` if no partition differs. The digests may still differ then,
+    /// since rows may have expired between the reads of the two stores.
     pub difference: Option<Difference>,
 }
 
-/// A partition that differs, or of which a row is damaged.
+/// A partition that differs, or that has a damaged row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which, in words.
+    /// A description of the partition.
     pub partition: String,
-    /// What the source holds of it.
+    /// The digest of the partition in the source.
     pub source: Digest,
-    /// What the target holds of it.
+    /// The digest of the partition in the target.
     pub target: Digest,
 }
 
 impl Migration {
-    /// Compares all tables. `show` is told, now and then, what was read of both stores together.
+    /// Compares all tables. Calls `show` from time to time with what was read of both stores together.
     #[boxed]
     pub async fn compare(&self, show: &mut (dyn FnMut(Counts) + Send)) -> Result<Vec<Comparison>> {
         let shown = Shown::new(show);
@@ -63,8 +63,8 @@ impl Migration {
         Ok(compared)
     }
 
-    /// The first partition that differs, in the order of the source, and then among those that only the target
-    /// has.
+    /// Returns the first partition that differs: in the order of the source, and then in the order of the
+    /// target, which may have further partitions.
     async fn first_difference(&self, table: &'static Schema) -> Result<Option<Difference>> {
         for end in [&self.source, &self.target] {
             let mut after = None;
@@ -128,7 +128,7 @@ async fn digest_table(end: &End, table: &'static Schema, shown: &Shown<'_>) -> R
     }
 }
 
-/// The digest of a partition's rows that are visible then, and now.
+/// Returns the digest of the rows of a partition that are visible now, and still at `visible_at`.
 async fn digest_partition(
     end: &End,
     table: &'static Schema,

@@ -1,4 +1,4 @@
-//! Copying rows, partition by partition.
+//! Copies rows, partition by partition.
 
 use std::sync::{
     PoisonError,
@@ -15,29 +15,30 @@ use super::{
 };
 use crate::rows::key_in_words;
 
-/// Damaged rows that are named; the others are counted.
+/// The maximum number of damaged rows that are described. Further damaged rows are counted.
 const MAX_NAMED: usize = 100;
 
-/// How a copying ended.
+/// The outcome of [`Migration::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is copied.
+    /// All rows are copied.
     Complete,
-    /// It was told to stop. Another migration goes on from there.
+    /// The copy was stopped by the caller. Another migration can resume it.
     Stopped,
 }
 
-/// What the partitions that are under way share.
+/// The state that the partitions being copied share.
 struct Work<'a> {
     stop: &'a AtomicBool,
     shown: Shown<'a>,
 }
 
 impl Migration {
-    /// Copies what is not copied yet. `show` is told, now and then, what this call has copied.
+    /// Copies all rows that are not copied yet. Calls `show` from time to time with what this call has
+    /// copied.
     ///
-    /// When `stop` becomes true, what is being written is finished, and nothing more is begun. After an error
-    /// too another migration goes on from there.
+    /// When `stop` becomes true, the writes in flight are finished, and no further writes begin. Another
+    /// migration can resume the copy then, and also after an error.
     #[boxed]
     pub async fn copy(
         &mut self,
@@ -67,8 +68,8 @@ impl Migration {
             copied.add(counts);
             after = page.next;
             let complete = after.is_none();
-            // Only now, when all of it is durable. Behind a damaged row the position stays: another migration finds
-            // the row again, and copies it if it was repaired meanwhile.
+            // The position is stored only now, when all rows before it are durable. It stays before a damaged
+            // row, so that another migration finds the row again, and copies it if it was repaired meanwhile.
             if self.damaged_rows() == damaged_before {
                 self.record.advance(table, Position { after: after.clone(), copied, complete }).await?;
             }
@@ -78,7 +79,7 @@ impl Migration {
         }
     }
 
-    /// Copies partitions side by side; `None` where it was stopped before all of them were copied.
+    /// Copies partitions side by side. Returns `None` if the copy was stopped before all of them were copied.
     async fn copy_partitions(
         &self,
         table: &'static Schema,
@@ -144,19 +145,19 @@ impl Migration {
         }
     }
 
-    /// Damaged rows of the source that this migration found and did not copy.
+    /// The number of damaged rows of the source that this migration found and did not copy.
     #[must_use]
     pub fn damaged_rows(&self) -> u64 {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The first of [`Self::damaged_rows`], in words.
+    /// Descriptions of the first of [`Self::damaged_rows`].
     #[must_use]
     pub fn named_damage(&self) -> Vec<String> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Puts a row where none stands. What stands with the same values was copied before.
+    /// Puts a row that the target lacks. A row that the target has with the same values was copied before.
     async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<()> {
         match self.target.swap_in(table, row).await? {
             Swap::Applied => Ok(()),
@@ -173,14 +174,14 @@ impl Migration {
     }
 }
 
-/// All of a partition, in pages of bounded size.
+/// A scan of a whole partition, in result pages of bounded size.
 pub(super) const fn scan_of(partition: Partition) -> Scan {
     let mut scan = Scan::new(partition, ROWS).reporting_damage();
     scan.max_bytes = ROWS_BYTES;
     scan
 }
 
-/// Rows of one partition as they stand, in batches of at most [`ROWS_BYTES`], or of one row.
+/// Unchanged rows of one partition, in batches of at most [`ROWS_BYTES`], or of a single larger row.
 fn batches(table: &'static Schema, rows: Vec<Row>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Digests of rows, whatever order they come in.
+//! Digests of rows, independent of the order of the rows.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Row, Schema, Value};
 use xxhash_rust::xxh3::Xxh3;
 
-/// A digest of rows: of their keys, values, write times and expiries, and of how many they are.
+/// A digest of rows: of their number, keys, values, write times and expiries.
 ///
-/// It is the sum of the digests of the rows (XXH3, 128 bits), so that two stores that list the same rows in
-/// different orders agree. It finds what was lost or changed by mistake; it does not withstand somebody who
-/// makes up rows to deceive it.
+/// The digest is the sum of the digests of the rows (XXH3, 128 bits), so that two stores that list the same
+/// rows in different orders have the same digest. It finds accidental losses and changes. It does not
+/// withstand an attacker who chooses the rows.
 ///
-/// Rows that are written by swap are stamped by their store, so their write times are left out.
+/// The write time of a swapped row is set by its store, so the digest leaves it out.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// How many rows.
+    /// The number of rows, without damaged rows.
     pub rows: u64,
-    /// How many damaged rows there are beside them: nothing else is known of these.
+    /// The number of damaged rows. Nothing else is known of them.
     pub damaged: u64,
     sum: u128,
 }
@@ -39,12 +39,12 @@ impl Digest {
         Self { rows: 1, damaged: 0, sum: hasher.digest128() }
     }
 
-    /// Whether the rows that are not damaged are the same.
+    /// Whether the undamaged rows are the same.
     pub(super) const fn has_rows_of(&self, other: &Self) -> bool {
         self.rows == other.rows && self.sum == other.sum
     }
 
-    /// Adds other rows.
+    /// Adds the digest of other rows.
     pub(super) fn add(&mut self, other: Self) {
         self.rows += other.rows;
         self.damaged += other.damaged;
@@ -52,7 +52,7 @@ impl Digest {
     }
 }
 
-/// A value with its type and its length before it, so that no two rows are the same bytes.
+/// Hashes a value, after its type and its length, so that no two rows have the same bytes.
 fn update(hasher: &mut Xxh3, value: Option<&Value>) {
     let number = |hasher: &mut Xxh3, tag: u8, number: i64| {
         hasher.update(&[tag]);

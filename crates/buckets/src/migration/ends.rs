@@ -1,4 +1,4 @@
-//! The two ends of a migration: stores that are asked again while they do not answer.
+//! The two ends of a migration, source and target: stores whose calls are retried while they are unavailable.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -8,17 +8,19 @@ use rashomon_tables::{
 
 use super::{MigrationError, Result};
 
-/// How often a call is made. A cluster may be busy, or one of its nodes be restarting.
-const ATTEMPTS: u32 = 10;
+/// The maximum number of attempts of a call. A cluster may be busy, or one of its nodes may be restarting.
+const MAX_CALL_ATTEMPTS: u32 = 10;
 
-/// How long it waits before the second time; twice as long before each one after it.
+/// The pause before the second attempt. Each later pause is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long it waits at most.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// One end. Each call is made again while it is `Unavailable`, for about twenty seconds beside what the calls
-/// take themselves. All of them may be made twice; of [`End::swap_in`] see there.
+/// One end of a migration.
+///
+/// Each call is retried while the store is `Unavailable`, for about twenty seconds plus the duration of the
+/// calls themselves. Every call may be made twice without harm; for [`End::swap_in`] see there.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     store: Arc<dyn TableStore>,
@@ -55,8 +57,8 @@ impl End {
         self.patiently(|| self.store.write(Vec::new(), batch.clone())).await
     }
 
-    /// Puts a row where there is none. One that was put by a call whose end is not known is refused when it is
-    /// put again, and stands as `current`.
+    /// Puts a row if there is none. If an attempt with an unknown outcome has put the row, the next attempt
+    /// is refused, and returns the row as `current`.
     pub(super) async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
         self.patiently(|| self.store.swap(table, &row.key, None, Some(row.clone()))).await
     }
@@ -66,7 +68,7 @@ impl End {
         F: Future<Output = rashomon_tables::Result<T>>,
     {
         let mut pause = FIRST_PAUSE;
-        for _ in 1..ATTEMPTS {
+        for _ in 1..MAX_CALL_ATTEMPTS {
             match call().await {
                 Err(StoreError::Unavailable(reason)) => {
                     tracing::warn!(%reason, "the store did not answer; trying again");

@@ -1,8 +1,9 @@
-//! What can stop a migration, by what to do about it.
+//! Errors that stop a migration, one for each remedy.
 
 use rashomon_tables::Error as StoreError;
 
-/// Why a migration stopped. What was copied stays, and a later migration goes on from there.
+/// The error that stopped a migration. Copied rows stay in the target, and a later migration resumes the
+/// copy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrationError {
@@ -11,21 +12,21 @@ pub enum MigrationError {
     NotEmpty {
         /// A table that is not empty.
         table: &'static str,
-        /// Where migrations into it came from, if there were any.
+        /// The sources of earlier migrations into the target.
         of: Vec<String>,
     },
-    /// What was copied before is not what the source has now. Nothing more was copied.
+    /// The source differs from what was copied before. Nothing more was copied.
     #[error(
         "the source has changed since this migration was cut off: in the table {table}, {partition} differs \
          from its copy. What was copied before would stay as it was then: migrate into an empty target"
     )]
     SourceChanged {
-        /// Where it was noticed.
+        /// A table that differs.
         table: &'static str,
-        /// Which of its partitions, in words.
+        /// A description of a partition that differs.
         partition: String,
     },
-    /// A row that is only compared and set stands in the target with other values.
+    /// A row that is written by compare-and-set has other values in the target.
     #[error(
         "in the table {table} of the target, {row} has other values than in the source: somebody \
          writes to one of the stores. Stop that, and migrate into an empty target"
@@ -33,7 +34,7 @@ pub enum MigrationError {
     Conflict {
         /// The table.
         table: &'static str,
-        /// The row, in words.
+        /// A description of the row.
         row: String,
     },
     /// The source failed.

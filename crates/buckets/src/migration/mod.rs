@@ -1,11 +1,12 @@
-//! Copying all that is stored from one store into another, such as from SQLite into Cassandra.
+//! Migration: copies all data from one store into another, such as from SQLite into Cassandra.
 //!
-//! Every row of every table is written to the target as it stands in the source, with its write time and its
-//! expiry ([`copy`]), so copying it again changes nothing. How far a migration has come is kept in the target
-//! ([`record`]), always after what it speaks of, so one that was cut off goes on from there. Whether both
-//! stores then hold the same is found by digests of their rows ([`compare`]).
+//! Every row of every table is written to the target unchanged, with its write time and its expiry
+//! ([`copy`]). So copying a row again changes nothing. The target records the progress of the migration
+//! ([`record`]), always after the rows themselves, so that an interrupted migration can be resumed. Digests
+//! of the rows show whether both stores hold the same data ([`compare`]).
 //!
-//! It knows tables and rows alone, and nothing of what they mean: what is added to the tables is copied too.
+//! A migration knows tables and rows, and not what they mean. A table that is added to the schemas is copied
+//! too.
 
 mod compare;
 mod copy;
@@ -37,36 +38,38 @@ use self::{
     record::{Found, Record},
 };
 
-/// How many partitions are copied or compared side by side. With [`ROWS_BYTES`] it bounds what is in memory.
+/// The number of partitions that are copied or compared side by side. Together with [`ROWS_BYTES`] it bounds
+/// the memory of a migration.
 const SIDE_BY_SIDE: usize = 16;
 
-/// How many partitions are listed at once. So many are copied again at most after a migration was cut off.
+/// The number of partitions that are listed at once. A resumed migration copies at most so many partitions
+/// again.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// How many rows of a partition are read at once, at most.
+/// The maximum number of rows of a partition that are read at once.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// How many bytes of rows are read, and written in one batch: a quarter of what a batch may have, so that a
-/// cluster under load has time enough for it. A row that is larger goes alone.
+/// The maximum number of bytes of rows that are read at once, and written in one batch. It is a quarter of
+/// the limit of a batch, so that a cluster under load has enough time for it. A larger row is written alone.
 const ROWS_BYTES: usize = 1 << 20;
 
 /// The result of a step of a migration.
 pub type Result<T> = std::result::Result<T, MigrationError>;
 
-/// What a migration is a continuation of.
+/// How a migration starts: from the beginning, or after an earlier migration of the same source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Of nothing: the target was empty.
+    /// The target was empty.
     New,
-    /// Of one that was cut off, and had copied so much.
+    /// Resumes an earlier migration that was interrupted after it had copied so much.
     Resumed(Counts),
-    /// Of one that came to its end: all is copied again, and what is new is added.
+    /// Follows an earlier migration that was finished. All rows are copied again, so that new rows are added.
     Again,
 }
 
 /// A migration from one store into another.
 ///
-/// Nobody may write to either store meanwhile: what is written may be copied or not. The steps are
+/// No process may write to either store meanwhile, since such writes may be copied or not. The steps are
 /// [`Migration::begin`], [`Migration::copy`], [`Migration::compare`] if wanted, and [`Migration::finish`].
 #[derive(Debug)]
 pub struct Migration {
@@ -76,18 +79,18 @@ pub struct Migration {
     tables: Vec<&'static Schema>,
     record: Record,
     standing: Standing,
-    /// How many damaged rows were not copied, and the first of them in words.
+    /// The number of damaged rows that were not copied, and descriptions of the first of them.
     damaged: Mutex<(u64, Vec<String>)>,
 }
 
 impl Migration {
-    /// Makes the tables that are missing in either store, and finds out where to begin.
+    /// Creates the tables that are missing in either store, and determines where to begin.
     ///
-    /// `source_name` says which store the source is, in the same words each time: a migration is known by it.
-    /// Of the source nothing is changed beyond tables that it lacks, which stay empty.
+    /// `source_name` identifies the source, and has to be the same each time: a migration is resumed by this
+    /// name. The source is not changed, except that missing tables are created in it. They stay empty.
     ///
-    /// [`MigrationError::NotEmpty`] where the target holds other data, and [`MigrationError::SourceChanged`]
-    /// where a migration would go on whose source is not what it was; nothing is copied then.
+    /// [`MigrationError::NotEmpty`] if the target holds other data. [`MigrationError::SourceChanged`] if a
+    /// migration would be resumed, and the source has changed since. Nothing is copied in either case.
     #[boxed]
     pub async fn begin(
         source: Arc<dyn TableStore>,
@@ -136,26 +139,28 @@ impl Migration {
         Ok(migration)
     }
 
-    /// What it is a continuation of.
+    /// How the migration started.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// What was copied of each table so far, also before a migration was cut off.
+    /// What was copied of each table so far, including what an interrupted migration had copied.
     pub fn copied(&self) -> impl Iterator<Item = (&'static str, Counts)> + '_ {
         self.tables.iter().map(|table| (table.name(), self.record.of(table).copied))
     }
 
-    /// Notes that it came to its end: the next one of this source starts again.
+    /// Records that the migration is finished. The next migration of this source starts from the beginning.
     #[boxed]
     pub async fn finish(&mut self) -> Result<()> {
         self.record.finish().await
     }
 
-    /// Of each table that was copied in part, one partition that was copied has to be what it is in the
-    /// source: else that is another store under the same name, or was written to, and what was passed already
-    /// would not be copied. A comparison checks all partitions.
+    /// Returns `SourceChanged` if the source differs from what was copied before.
+    ///
+    /// Checks one copied partition of each table of which rows were copied. A difference means that the
+    /// source is another store under the same name, or that it was written to. The partitions that are copied
+    /// already would then keep their old content. A comparison checks all partitions.
     async fn refuse_changed_source(&self) -> Result<()> {
         for table in self.tables.iter().copied().filter(|table| !table.swap_only()) {
             if self.record.of(table).copied.rows == 0 {

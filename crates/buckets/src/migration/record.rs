@@ -1,4 +1,4 @@
-//! How far a migration has come, kept in its target.
+//! The progress of a migration, stored in its target.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +19,11 @@ use rashomon_tables::{
 use super::{Counts, MigrationError, Result, ends::End};
 use crate::rows::TypedRow;
 
-/// How far each table has been copied, by the name of the source. `position` is the store's own, of the last
-/// partition before which all is copied; `complete` is 1 when the table is. `finished_at` stands in all rows
-/// of a source when its migration came to its end, and in none before.
+/// The progress of each table, by the name of the source. `position` is a cursor of the source store: all
+/// partitions up to it are copied. `complete` is 1 once the whole table is copied. All rows of a source get
+/// `finished_at` when its migration is finished; until then, no row has it.
 ///
-/// It is made in the target of a migration alone, and never copied.
+/// The table is created in the target of a migration only, and is never copied.
 pub static MIGRATIONS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("migrations")
         .partition("source", Text)
@@ -38,7 +38,7 @@ pub static MIGRATIONS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 typed_row! {
-    /// How far a table was copied.
+    /// The progress of a table.
     struct PositionRow in MIGRATIONS {
         key { table_name: String }
         values {
@@ -52,28 +52,31 @@ typed_row! {
     }
 }
 
-/// How many of those rows are read at once: more than there are tables.
-const TABLES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+/// The number of rows that are read at once. There are fewer tables than this.
+const PROGRESS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
-/// Sources that are named where a target is refused.
+/// The maximum number of sources that the error for a refused target names.
 const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 
-/// How far one table has been copied.
+/// The progress of one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// Where to go on among the partitions of the source; `None` at the beginning, and at the end.
+    /// The cursor among the partitions of the source; `None` at the beginning, and at the end.
     pub(super) after: Option<Cursor>,
-    /// What came before that.
+    /// What was copied up to the cursor.
     pub(super) copied: Counts,
-    /// Whether that is all.
+    /// Whether the whole table is copied.
     pub(super) complete: bool,
 }
 
-/// What is known in the target of an earlier migration from the same source.
+/// The state of an earlier migration from the same source, according to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
+    /// There was no earlier migration.
     Nothing,
+    /// The earlier migration was interrupted.
     Unfinished,
+    /// The earlier migration was finished.
     Finished,
 }
 
@@ -86,12 +89,12 @@ pub(super) struct Record {
     tables: Vec<&'static Schema>,
     positions: BTreeMap<&'static str, Position>,
     began_at: Timestamp,
-    /// The latest write time there is, whatever the clock said then.
+    /// The latest write time of the stored rows, whatever the clock said then.
     written_at: Timestamp,
 }
 
 impl Record {
-    /// What stands of this source.
+    /// Reads the stored progress of this source.
     pub(super) async fn read(
         target: End,
         source: &str,
@@ -122,38 +125,38 @@ impl Record {
             let position = Position { after: row.position, copied, complete: row.complete };
             record.positions.insert(table.name(), position);
             record.began_at = row.began_at.unwrap_or(record.began_at);
-            // They are finished together.
+            // All tables are finished together.
             found = if row.finished_at.is_some() { Found::Finished } else { Found::Unfinished };
         }
         Ok((record, found))
     }
 
-    /// Starts again, with nothing copied.
+    /// Starts from the beginning, with nothing copied.
     pub(super) async fn start(&mut self) -> Result<()> {
         self.positions.clear();
         self.began_at = self.clock.now();
         self.save(&self.tables.clone(), None).await
     }
 
-    /// Where a table stands.
+    /// The position of a table.
     pub(super) fn of(&self, table: &Schema) -> Position {
         self.positions.get(table.name()).cloned().unwrap_or_default()
     }
 
-    /// What was copied of all tables.
+    /// The sum of what was copied of all tables.
     pub(super) fn copied(&self) -> Counts {
         let mut all = Counts::default();
         self.positions.values().for_each(|position| all.add(position.copied));
         all
     }
 
-    /// Keeps a position, durably. What comes before it is durable already.
+    /// Stores a position durably. The rows up to the position are durable already.
     pub(super) async fn advance(&mut self, table: &'static Schema, position: Position) -> Result<()> {
         self.positions.insert(table.name(), position);
         self.save(&[table], None).await
     }
 
-    /// Notes that it came to its end.
+    /// Records that the migration is finished.
     pub(super) async fn finish(&mut self) -> Result<()> {
         self.save(&self.tables.clone(), Some(self.clock.now())).await
     }
@@ -180,7 +183,7 @@ impl Record {
 }
 
 async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
-    let mut scan = Scan::new(vec![source.into()], TABLES);
+    let mut scan = Scan::new(vec![source.into()], PROGRESS_PAGE_ROWS);
     let mut rows = Vec::new();
     loop {
         let page = target.scan(&MIGRATIONS, &scan).await?;
@@ -192,7 +195,7 @@ async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
     }
 }
 
-/// The sources that something was migrated from into this target, the first of them.
+/// The first sources from which data was migrated into this target, at most [`NAMED_SOURCES`].
 pub(super) async fn sources(target: &End) -> Result<Vec<String>> {
     let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
     let name = |partition: Vec<Value>| match partition.into_iter().next() {

@@ -4,12 +4,13 @@ use std::sync::{Mutex, PoisonError};
 
 use rashomon_tables::Row;
 
-/// Rows, and about how many bytes they take, as [`rashomon_tables::Row::size`] counts them.
+/// A number of rows, and the approximate number of their bytes, as [`rashomon_tables::Row::size`] counts
+/// them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Bytes of their keys and values.
+    /// The number of bytes of their keys and values.
     pub bytes: u64,
 }
 
@@ -24,7 +25,7 @@ impl Counts {
     }
 }
 
-/// Adds up what is done side by side, and tells it.
+/// Adds up the progress of concurrent work, and reports the sum.
 pub(super) struct Shown<'a>(Mutex<Watched<'a>>);
 
 struct Watched<'a> {

@@ -1,4 +1,4 @@
-//! Culling one page: the bodies of what was superseded long enough go, the records stay.
+//! Culls one page: deletes the bodies that were superseded for long enough. The records stay.
 
 use std::{
     num::NonZeroUsize,
@@ -13,8 +13,8 @@ use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
 use super::{
     Policy,
     decide::{Frontier, renders_below},
-    due::Note,
-    marks::{Extent, Marks, Names},
+    due::QueueEntry,
+    marks::{Extent, Names, Watermarks},
 };
 use crate::{
     Page, Result, Revision, Tid, Versions,
@@ -29,27 +29,28 @@ use crate::{
     },
 };
 
-/// Renders that one batch culls: few enough that the store is not held up for long.
-const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
+/// Revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked for
+/// long.
+const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
-/// Rows of the index that are looked at first: most pages are quiet.
-const FIRST_LOOK: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+/// Rows in the first result page of the index. It is small, since most pages have few new renders.
+const FIRST_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// Rows of the index that are looked at later.
-const LATER_LOOK: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+/// Rows in each later result page of the index.
+const LATER_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// References to chunks that are looked at together.
-const REFERENCES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+/// Rows of chunk references in one result page.
+const REFERENCES_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
-/// All revisions that there can be.
-pub(super) const EVERYTHING: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
+/// All possible revision numbers.
+pub(super) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
 
-/// What was culled.
+/// The amount that a cull deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Culled {
     /// Renders that lost their bodies.
     pub(crate) renders: u64,
-    /// Bytes of those bodies, as they came.
+    /// Bytes of those bodies before compression.
     pub(crate) bytes: u64,
 }
 
@@ -60,7 +61,7 @@ impl std::ops::AddAssign for Culled {
     }
 }
 
-/// What one step of culling is about.
+/// The properties, and the amount, that one step of a cull deletes.
 #[derive(Debug, Default)]
 struct Step {
     names: Names,
@@ -68,8 +69,8 @@ struct Step {
 }
 
 impl Step {
-    /// Adds a render or a revision, unless its bodies have gone already. What was written after the cutoff
-    /// stays, and goes later.
+    /// Adds a render or a revision, and returns `true`, unless its bodies are deleted already (`done`).
+    /// Bodies that were written after the cutoff are not added: a later cull deletes them.
     fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
         if written_at > cutoff || done {
             return false;
@@ -81,29 +82,31 @@ impl Step {
 }
 
 impl Shared {
-    /// How much later than its grace a superseded value goes: clocks differ, and writes may be stamped early.
+    /// How much longer than its grace a superseded value stays: clocks differ, and writes may be stamped
+    /// early.
     fn margin(&self, policy: &Policy) -> Duration {
         policy.skew.saturating_add(self.records.early())
     }
 
-    /// When the bodies of a revision were written, at the earliest: its row may have been written again since,
-    /// with one more.
+    /// The earliest time at which bodies of a revision were written. The write time of the row may be later:
+    /// the row is written again when the revision gets another property.
     pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
         revision.stored_at.saturating_sub(self.records.early())
     }
 
-    /// What was superseded at this time or before may go now.
+    /// The cutoff: values that were superseded at this time or earlier may be culled now.
     pub(super) fn cutoff(&self, policy: &Policy) -> Timestamp {
         self.records.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
     }
 
-    /// When what was superseded at `at` may go.
+    /// When a value that was superseded at `at` becomes eligible.
     pub(crate) fn due_at(&self, policy: &Policy, at: Timestamp) -> Timestamp {
         at.saturating_add(policy.grace).saturating_add(self.margin(policy))
     }
 
-    /// Culls what may go of a page because of writes of these revisions: all revisions that they superseded,
-    /// and the renders of those that stay. May be done twice, and by two at once.
+    /// Culls the values of a page that became eligible because of writes of the revisions `written`: all
+    /// revisions that those writes superseded, and superseded renders of the revisions that stay. Idempotent;
+    /// several processes may do it at once.
     pub(crate) async fn cull(
         &self,
         page: &Page,
@@ -124,7 +127,7 @@ impl Shared {
         Ok(culled)
     }
 
-    /// Culls whole revisions below one: those not culled yet, and those that were written.
+    /// Culls whole revisions below `below`: those that no watermark covers yet, and those in `written`.
     pub(crate) async fn cull_below(
         &self,
         page: &Page,
@@ -133,11 +136,13 @@ impl Shared {
         cutoff: Timestamp,
         written: &RangeInclusive<Revision>,
     ) -> Result<Culled> {
-        // Where the policy came to keep more than it did, what came since and was kept stands below the mark.
-        let done = self.marks(page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
+        // After a change of the policy to keep more, revisions that were stored and kept since may lie below
+        // the watermark.
+        let done =
+            self.watermarks(page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
         let done = self.once_kept_below(page, policy, done).await?;
         let mut culled = self.cull_revisions(page, done..below, below, cutoff).await?;
-        // What came late lies below what was done already.
+        // Revisions that were written late lie below the watermark.
         let until = below.min(done).min(written.end().next().unwrap_or(below));
         if *written.start() < until {
             let start = self.once_kept_below(page, policy, *written.start()).await?;
@@ -146,7 +151,8 @@ impl Shared {
         Ok(culled)
     }
 
-    /// The lowest revision below one that the policy may have kept, as one of the newest, when it fell due.
+    /// The lowest revision below `rev` that the policy may have kept, as one of the newest, when the revision
+    /// became eligible.
     async fn once_kept_below(&self, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
         let newest = policy.kept();
         if newest == NonZeroUsize::MIN || rev == Revision::MIN {
@@ -158,7 +164,7 @@ impl Shared {
         Ok(lowest.map_or(rev, |lowest| lowest.rev))
     }
 
-    /// The revision below which whole revisions may go.
+    /// The revision below which whole revisions may be culled. Reads the index from the latest downwards.
     async fn look_from_the_top(
         &self,
         page: &Page,
@@ -166,7 +172,7 @@ impl Shared {
         cutoff: Timestamp,
     ) -> Result<Option<Revision>> {
         let mut frontier = Frontier::new(policy, cutoff);
-        let (mut limit, mut after) = (FIRST_LOOK, None);
+        let (mut limit, mut after) = (FIRST_PAGE_ROWS, None);
         loop {
             let rows = self.records.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
             for row in &rows.items {
@@ -175,14 +181,15 @@ impl Shared {
                     return Ok(frontier.whole_below());
                 }
             }
-            (limit, after) = (LATER_LOOK, rows.next);
+            (limit, after) = (LATER_PAGE_ROWS, rows.next);
             if after.is_none() {
                 return Ok(frontier.whole_below());
             }
         }
     }
 
-    /// Culls revisions, step by step from the lowest; `may_go` says below which the policy lets them go.
+    /// Culls a range of revisions, step by step from the lowest. `may_go` is the revision below which the
+    /// policy allows to cull.
     #[boxed]
     async fn cull_revisions(
         &self,
@@ -194,19 +201,21 @@ impl Shared {
         let mut culled = Culled::default();
         let mut range = ClusteringRange::all().at_least(revisions.start.get()).below(revisions.end.get());
         loop {
-            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
             let revisions = self.records.scan(&REVISIONS, scan).await?;
             let Some(last) = revisions.items.last() else { return Ok(culled) };
             let last = RevisionRow::from_row(last)?.record.rev;
-            let marks = self.marks(page).await?;
+            let watermarks = self.watermarks(page).await?;
             let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
             let mut anything = false;
             for row in &revisions.items {
                 let row = RevisionRow::from_row(row)?;
                 let written_at = row.written_at;
-                // A revision that got one of its properties later is not done, and has others that go now, each by itself.
+                // If a revision got a property later, its row may be newer than the cutoff, and is not added
+                // below then. Its older bodies are culled now, each by its own write time. So all its
+                // property names are needed.
                 of_revisions.names.extend(row.properties.keys().cloned());
-                let done = marks.have(row.record.rev, &row.properties, written_at);
+                let done = watermarks.have(row.record.rev, &row.properties, written_at);
                 anything |= of_revisions.add(row.properties, written_at, done, cutoff);
             }
             let mut after = None;
@@ -214,7 +223,7 @@ impl Shared {
                 let (renders, next) = self.renders(page, range.clone().at_most(last.get()), after).await?;
                 for row in renders {
                     let written_at = row.written_at;
-                    let done = marks.have(row.rev, &row.properties, written_at);
+                    let done = watermarks.have(row.rev, &row.properties, written_at);
                     if of_renders.add(row.properties, written_at, done, cutoff) {
                         of_renders.culled.renders += 1;
                         anything = true;
@@ -227,7 +236,7 @@ impl Shared {
             }
             if anything {
                 let names = of_revisions.names.union(&of_renders.names).cloned().collect();
-                self.delete_below(page, last, may_go, marks, names, cutoff).await?;
+                self.delete_below(page, last, may_go, watermarks, names, cutoff).await?;
             }
             culled += of_revisions.culled;
             culled += of_renders.culled;
@@ -238,32 +247,37 @@ impl Shared {
         }
     }
 
-    /// The properties that a render may have which falls due at the same time and has not been looked at: what
-    /// goes of it goes as a whole.
+    /// The names of all defined properties. A cull deletes all of them, since its range may contain renders
+    /// that it has not read: the bodies of a render are deleted together.
     pub(super) fn defined_names(&self) -> Names {
         self.settings.definitions.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// One batch: the bodies of all revisions up to one go, and what went before below it once more, so that
-    /// what is written down of it is true of all properties.
+    /// Deletes, in one batch, the bodies of all revisions up to `last`. Deletes the range of earlier
+    /// watermarks again, so that the new watermark is true of all its properties.
     async fn delete_below(
         &self,
         page: &Page,
         last: Revision,
         may_go: Revision,
-        marks: Marks,
+        watermarks: Watermarks,
         mut names: Names,
         cutoff: Timestamp,
     ) -> Result<()> {
-        // What lies above, and was culled before the policy came to keep it, stays where it came again.
-        let done = marks.highest().filter(|done| *done <= may_go);
+        // A watermark above `may_go` is from before the policy kept those revisions. It is not extended:
+        // revisions there that were written again stay.
+        let done = watermarks.highest().filter(|done| *done <= may_go);
         let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
         names.extend(self.defined_names());
         let mut extent = Extent::default().extended(cutoff, &names);
-        // What says that more has gone, since the clock was set back or a shorter grace was in effect, is true still.
-        let joins = |mark: Revision, lower: &Extent| mark == below || lower.until <= cutoff;
-        let (covered, kept): (Vec<_>, Vec<_>) =
-            marks.0.iter().filter(|(mark, _)| *mark <= below).partition(|(mark, lower)| joins(*mark, lower));
+        // A lower watermark with a later time stays. It says that more was deleted there, before the clock
+        // was set back or under a shorter grace, and is still true.
+        let joins = |watermark: Revision, lower: &Extent| watermark == below || lower.until <= cutoff;
+        let (covered, kept): (Vec<_>, Vec<_>) = watermarks
+            .0
+            .iter()
+            .filter(|(watermark, _)| *watermark <= below)
+            .partition(|(watermark, lower)| joins(*watermark, lower));
         for (_, lower) in &covered {
             extent = extent.joined(lower);
         }
@@ -276,20 +290,26 @@ impl Shared {
             let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
             batch.delete_range(table, range, extent.until);
         }
-        extent.mark(below).put(&mut batch, at);
+        extent.row(below).put(&mut batch, at);
         let lower = ClusteringRange::all().below(below.get());
-        let keys = covered.iter().filter(|(mark, _)| *mark < below).map(|(mark, _)| rev_key(*mark));
-        delete_marks(&mut batch, &CULLED, &lower, kept.is_empty(), keys, at);
-        let of_renders = self.render_marks(page, lower.clone()).await?;
+        let keys = covered
+            .iter()
+            .filter(|(watermark, _)| *watermark < below)
+            .map(|(watermark, _)| rev_key(*watermark));
+        delete_watermarks(&mut batch, &CULLED, &lower, kept.is_empty(), keys, at);
+        let of_renders = self.render_watermarks(page, lower.clone()).await?;
         let (covered, kept): (Vec<_>, Vec<_>) =
-            of_renders.iter().partition(|(_, mark)| mark.extent.until <= extent.until);
-        let at = covered.iter().fold(at, |at, (_, mark)| at.max(self.records.after(mark.extent.written_at)));
-        let keys = covered.into_iter().map(|(rev, mark)| render_key(*rev, mark.below));
-        delete_marks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
+            of_renders.iter().partition(|(_, watermark)| watermark.extent.until <= extent.until);
+        let at = covered
+            .iter()
+            .fold(at, |at, (_, watermark)| at.max(self.records.after(watermark.extent.written_at)));
+        let keys = covered.into_iter().map(|(rev, watermark)| render_key(*rev, watermark.below));
+        delete_watermarks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
         self.delete(page, batch, &extent, |rev, _| rev < below).await
     }
 
-    /// Culls the renders of revisions that stay, each up to the newest that is old enough.
+    /// Culls superseded renders of the revisions `stay`: of each revision, those below the newest render that
+    /// is old enough.
     async fn cull_renders_of(
         &self,
         page: &Page,
@@ -303,7 +323,7 @@ impl Shared {
         let mut culled = Culled::default();
         let mut range = ClusteringRange::all().at_least(stay.start().get()).at_most(stay.end().get());
         loop {
-            let scan = Scan::new(partition_of(page), LATER_LOOK).range(range.clone());
+            let scan = Scan::new(partition_of(page), LATER_PAGE_ROWS).range(range.clone());
             let revisions = self.records.scan(&REVISIONS, scan).await?;
             for row in &revisions.items {
                 let rev = RevisionRow::rev_of(row)?;
@@ -316,7 +336,7 @@ impl Shared {
         }
     }
 
-    /// Culls the renders of a revision that stays.
+    /// Culls the superseded renders of a revision that stays.
     async fn cull_renders(
         &self,
         page: &Page,
@@ -325,7 +345,7 @@ impl Shared {
         thorough: bool,
     ) -> Result<Culled> {
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        let (mut limit, mut after, mut several) = (FIRST_LOOK, None, false);
+        let (mut limit, mut after, mut several) = (FIRST_PAGE_ROWS, None, false);
         let stays = loop {
             let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
             let rows = self.records.scan(&RENDERS, scan).await?;
@@ -335,7 +355,7 @@ impl Shared {
             if stays.is_some() || rows.next.is_none() {
                 break stays;
             }
-            (limit, after) = (LATER_LOOK, rows.next);
+            (limit, after) = (LATER_PAGE_ROWS, rows.next);
         };
         match stays {
             Some(stays) if several => self.cull_renders_to(page, rev, stays, cutoff, thorough).await,
@@ -343,7 +363,8 @@ impl Shared {
         }
     }
 
-    /// Culls the renders of a revision below one of them, step by step from the oldest that is not done.
+    /// Culls the renders of a revision below the render `stays`, step by step from the oldest. Unless
+    /// `thorough`, starts at the watermark.
     #[boxed]
     pub(super) async fn cull_renders_to(
         &self,
@@ -357,12 +378,14 @@ impl Shared {
         let done = self.culled_renders(page, rev).await?;
         let mut stays = stays;
         if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
-            // More has gone than may go now, by a clock that is ahead or was set back since, or by a shorter grace. The mark
-            // of a revision says one thing of all its renders: these go when that is true of them.
+            // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or
+            // the grace was shorter. A revision has one watermark for all its renders, and with that time it
+            // would also cover renders that may not be culled yet. Those are enqueued for later, and this
+            // cull stops below them.
             if let Some(not_yet) =
                 self.written_between(page, rev, done.below..stays, cutoff, done.extent.until).await?
             {
-                self.note_left(page, rev, done.extent.until).await?;
+                self.enqueue_left_renders(page, rev, done.extent.until).await?;
                 stays = not_yet;
             }
         }
@@ -371,16 +394,16 @@ impl Shared {
             range = range.at_least(done.below.as_time_uuid());
         }
         loop {
-            let scan = Scan::new(partition_of(page), STEP).range(range.clone()).reverse();
+            let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
             let rows = self.records.scan(&RENDERS, scan).await?;
             let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-            // Where there are more, the last is the first of the next step.
+            // If there are more rows, the last render of this step is the first of the next.
             let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
             let mut step = Step::default();
             let left =
                 renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
             if let Some(left) = left {
-                self.note_left(page, rev, left).await?;
+                self.enqueue_left_renders(page, rev, left).await?;
             }
             for row in renders {
                 let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
@@ -397,7 +420,8 @@ impl Shared {
         }
     }
 
-    /// The lowest of some renders of a revision that was written after a time, and up to another.
+    /// The lowest render in the range `renders` that was written later than `after` and not later than
+    /// `until`.
     async fn written_between(
         &self,
         page: &Page,
@@ -412,7 +436,7 @@ impl Shared {
         let (mut lowest, mut next) = (None, None);
         loop {
             let (rows, more) = self.renders(page, range.clone(), next).await?;
-            // They come from the newest on.
+            // The rows are sorted from the newest to the oldest.
             let of_these = rows.iter().rfind(|row| after < row.written_at && row.written_at <= until);
             lowest = of_these.map(|row| row.tid).or(lowest);
             next = more;
@@ -422,16 +446,17 @@ impl Shared {
         }
     }
 
-    /// Notes renders of a revision that are left below those that were culled, since they were written later:
-    /// by a clock that is ahead of that of what superseded them.
-    async fn note_left(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
+    /// Enqueues a revision again because some of its renders are left below culled renders. Their write times
+    /// are too late for the cutoff, from a clock that was ahead of the clock of the write that superseded
+    /// them.
+    async fn enqueue_left_renders(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
         let Some(policy) = self.settings.retention.of(page) else { return Ok(()) };
         let (page, due_at) = (page.clone(), self.due_at(policy, at));
-        let note = Note { due_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
-        self.note_again(note).await
+        let entry = QueueEntry { due_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
+        self.enqueue_again(entry).await
     }
 
-    /// One batch: the bodies of the renders of a revision below `below` go.
+    /// Deletes, in one batch, the bodies of the renders of a revision below `below`.
     async fn delete_renders_below(
         &self,
         page: &Page,
@@ -454,13 +479,13 @@ impl Shared {
             batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
         }
         let of_rev = ClusteringRange::prefix(rev_key(rev));
-        extent.mark_renders(rev, below).put(&mut batch, at);
+        extent.render_row(rev, below).put(&mut batch, at);
         batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
         self.delete(page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
     }
 
-    /// Whether a revision, or a render, has nothing but properties of these names. Of which of them the chunks are that it
-    /// names nobody knows: where some stay, all do, until the rest goes.
+    /// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say
+    /// to which property it belongs. So while one property stays, all chunks of the revision or render stay.
     async fn goes_whole(&self, page: &Page, rev: Revision, tid: Option<Tid>, names: &Names) -> Result<bool> {
         let properties = match tid {
             Some(tid) => self.records.render(page, rev, tid).await?.map(|render| render.properties),
@@ -469,8 +494,8 @@ impl Shared {
         Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
     }
 
-    /// Carries out a batch of deletes; the chunks of the large bodies that go with it are released. `goes` says
-    /// of a revision and a render (`None`: of the revision's own bodies) whether it is culled.
+    /// Carries out a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
+    /// `goes` says whether the bodies of a render, or (`None`) a revision's own bodies, are culled.
     async fn delete(
         &self,
         page: &Page,
@@ -478,7 +503,7 @@ impl Shared {
         extent: &Extent,
         goes: impl Fn(Revision, Option<Tid>) -> bool,
     ) -> Result<()> {
-        self.note_clock().await?;
+        self.store_clock().await?;
         let now = self.records.clock.now();
         let mut first = Vec::new();
         let may_go = |written_at, rev, tid| written_at <= extent.until && goes(rev, tid);
@@ -490,8 +515,8 @@ impl Shared {
         Ok(self.records.store.write(first, batch).await?)
     }
 
-    /// Releases the chunks of what came only when it had been culled: its bodies are hidden by that, and what it says of
-    /// their chunks is not.
+    /// Releases the chunks of revisions and renders that were written only after they had been culled. The
+    /// deletes of the cull hide their bodies, but not their chunk references.
     pub(super) async fn release_hidden(&self, page: &Page, written: &RangeInclusive<Revision>) -> Result<()> {
         let references = self.references(page, |_, rev, _| written.contains(&rev)).await?;
         if references.is_empty() {
@@ -518,14 +543,14 @@ impl Shared {
         if first.is_empty() { Ok(()) } else { Ok(self.records.store.write(first, batch).await?) }
     }
 
-    /// The references to chunks that are not released, and for which `is_it` is true of the write time, the revision and
-    /// the render (`None`: a property of the revision).
+    /// The references to chunks that are not released, and for which `is_it` returns true. Its arguments are
+    /// the write time, the revision and the render (`None`: a property of the revision).
     async fn references(
         &self,
         page: &Page,
         is_it: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
     ) -> Result<Vec<Reference>> {
-        let scan = Scan::new(partition_of(page), REFERENCES);
+        let scan = Scan::new(partition_of(page), REFERENCES_PAGE_ROWS);
         let (mut references, mut rows) = (Vec::new(), self.records.rows(&CHUNK_REFERENCES, scan));
         while let Some(row) = rows.next().await? {
             let ChunkReference { chunk_set, released_at: None, rev: Some(rev), tid } =
@@ -548,8 +573,9 @@ struct Reference {
     tid: Option<Tid>,
 }
 
-/// Deletes marks of a range: at once where none of it stays, since a delete of each is a tombstone of each.
-fn delete_marks(
+/// Deletes watermarks in a range. If all of the range is deleted (`all`), one range delete suffices, which
+/// makes a single tombstone. Otherwise deletes each of `keys`.
+fn delete_watermarks(
     batch: &mut Batch,
     table: &'static Schema,
     range: &ClusteringRange,

@@ -1,14 +1,14 @@
-//! What may go: decided from the index, without I/O.
+//! Decides which bodies may be culled, from the rows of the index and without I/O.
 
 use rashomon_clock::Timestamp;
 
 use super::{Cull, Policy};
 use crate::{Revision, Tid};
 
-/// Walks down a page's index of renders, from the latest on, until it is known what stays.
+/// Reads a page's index of renders from the latest downwards, until it is decided which revisions stay.
 ///
-/// A render was superseded when the first that is higher was stored: by those times, and by nothing that a
-/// single writer happened to see.
+/// A render was superseded at the time when the first higher render was stored. Only these stored times
+/// decide; what a single writer saw does not.
 #[derive(Debug)]
 pub(crate) struct Frontier {
     cutoff: Timestamp,
@@ -17,7 +17,8 @@ pub(crate) struct Frontier {
     revisions: usize,
     lowest: Option<Revision>,
     lowest_kept: Option<Revision>,
-    /// The highest render that was stored at the cutoff or before: all below it is superseded long enough.
+    /// The revision of the highest render that was stored at the cutoff or before. All renders below that
+    /// render have been superseded for long enough.
     anchor: Option<Revision>,
 }
 
@@ -34,7 +35,7 @@ impl Frontier {
         }
     }
 
-    /// The next render on the way down. `true`: no other needs to be seen.
+    /// Takes the next render, in descending order. `true`: no further render needs to be read.
     pub(crate) fn see(&mut self, rev: Revision, stored_at: Timestamp) -> bool {
         if self.lowest != Some(rev) {
             self.lowest = Some(rev);
@@ -49,8 +50,8 @@ impl Frontier {
         self.anchor.is_some() && self.revisions >= self.kept
     }
 
-    /// The revision below which whole revisions may go; of itself and those above it only renders may.
-    /// `None`: no whole revision may go.
+    /// The revision below which whole revisions may be culled. Of this revision and of higher ones, only
+    /// renders may be. `None`: no whole revision may be culled.
     pub(crate) fn whole_below(&self) -> Option<Revision> {
         if !self.whole_revisions || self.revisions < self.kept {
             return None;
@@ -59,8 +60,8 @@ impl Frontier {
     }
 }
 
-/// Of the renders of one revision, newest first, with the times at which they were stored: the one below which
-/// all may go.
+/// Of the renders of one revision, finds the one below which all may be culled. `renders` is newest first,
+/// and has the time at which each was stored.
 pub(crate) fn renders_below(
     renders: impl IntoIterator<Item = (Tid, Timestamp)>,
     cutoff: Timestamp,
@@ -82,7 +83,8 @@ mod tests {
         Timestamp::from_micros(seconds * 1_000_000)
     }
 
-    /// What may go at second 100, of renders (revision, second of storing) from the latest on.
+    /// The revision below which whole revisions may be culled at second 100. `renders` is newest first:
+    /// (revision, second at which it was stored).
     fn whole_below(min_keep: u32, cull: Cull, renders: &[(i64, i64)]) -> Option<i64> {
         let policy = Policy { cull, min_keep: NonZeroU32::new(min_keep).unwrap(), ..Policy::default() };
         let mut frontier = Frontier::new(&policy, at(100));
@@ -95,33 +97,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_the_highest_that_is_old_enough_goes() {
+    fn revisions_below_the_highest_old_enough_render_are_culled() {
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 100), (6, 90), (5, 80)]), Some(7));
-        // 6 was superseded at 101, which is too late; 5 at 100.
+        // Revision 6 was superseded at 101, which is after the cutoff; revision 5 at 100.
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 100), (5, 80)]), Some(6));
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 101)]), None);
         assert_eq!(whole_below(1, Cull::Revisions, &[]), None);
         assert_eq!(whole_below(1, Cull::Renders, &[(7, 1), (6, 1)]), None);
     }
 
-    /// Of two that were written in the wrong order, the lower was superseded before it was stored.
+    /// Revision 6 was stored after revision 7, so it was superseded before it was stored.
     #[test]
-    fn what_came_below_the_latest_was_superseded_at_once() {
+    fn revision_stored_below_the_latest_is_superseded_at_once() {
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 50), (6, 120), (5, 40)]), Some(7));
     }
 
     #[test]
-    fn the_newest_stay_whatever_their_age() {
+    fn newest_revisions_stay_whatever_their_age() {
         let all = [(9, 9), (8, 8), (8, 7), (7, 7), (6, 6), (5, 5)];
         assert_eq!(whole_below(3, Cull::Revisions, &all), Some(7));
         assert_eq!(whole_below(5, Cull::Revisions, &all), Some(5));
-        assert_eq!(whole_below(6, Cull::Revisions, &all), None, "there are only five");
-        // The anchor lies lower than what is kept.
+        assert_eq!(whole_below(6, Cull::Revisions, &all), None, "the page has only five revisions");
+        // The anchor is lower than the revisions that are kept.
         assert_eq!(whole_below(2, Cull::Revisions, &[(9, 200), (8, 200), (7, 200), (6, 6)]), Some(6));
     }
 
     #[test]
-    fn of_a_revision_the_renders_go_that_another_superseded_long_enough() {
+    fn renders_superseded_for_long_enough_are_culled() {
         let tid = |second| Tid::new(at(second), 0);
         let below = |seconds: &[i64]| renders_below(seconds.iter().map(|s| (tid(*s), at(*s))), at(100));
         assert_eq!(below(&[120, 100, 90]), Some(tid(100)));

@@ -1,4 +1,4 @@
-//! Whether the clock can be trusted.
+//! Detects clock jumps, after which the clock cannot be trusted for a while.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,17 +11,19 @@ use rashomon_tables::{Key, Row, Swap, Value};
 use super::rows::ClockRow;
 use crate::{Result, revisioned::Shared, rows::TypedRow, schemas::RETENTION_CLOCK};
 
-/// By how much the two may differ that are looked at one after the other, on a busy machine.
+/// Tolerated difference between the two clocks: they are read one after the other, on a machine that may be
+/// busy.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
-/// How far ahead it is written down that culls may come: so often is it written.
-const REACH: Duration = Duration::from_secs(60);
+/// How far ahead of the clock the stored `reaches` is set. So the row is written about once in this time.
+const CLOCK_STATE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Compares the time of day with the monotonic clock. A cull asks it first: after a clock jump, entries of the indexes
-/// may look older than they are. So nothing is culled until both clocks have agreed for a whole grace. By then, values
-/// that were superseded before the jump have been kept for long enough.
+/// Compares the time of day with the monotonic clock, before each cull. After a clock jump, entries of the
+/// indexes may look older than they are. So nothing is culled until both clocks have agreed for a whole
+/// grace. By then, values that were superseded before the jump have been kept for long enough.
 ///
-/// What a process has seen of it is written down, for those that begin after it.
+/// The detector's state is stored, so that a process that starts later knows of a jump that another process
+/// saw.
 #[derive(Debug)]
 pub(crate) struct Drift(Mutex<Reference>);
 
@@ -30,19 +32,19 @@ struct Reference {
     wall: Timestamp,
     monotonic: Duration,
     set: Option<Set>,
-    /// The latest time that it had become before somebody set the time of day back.
+    /// The latest time of day that was reached before the clock was set back, as far as this process knows.
     set_back_from: Option<Timestamp>,
-    noted: Noted,
+    stored: ClockState,
 }
 
-/// Somebody set the time of day.
+/// A clock jump.
 #[derive(Debug, Clone, Copy)]
 struct Set {
-    /// To this, or it had become this when that was seen.
+    /// The time of day when the jump was detected.
     at: Timestamp,
-    /// Since when, by the clock that nobody sets, this process has seen the two agree.
+    /// The time of the monotonic clock since which this process has seen the two clocks agree.
     since: Duration,
-    /// For how long others had before.
+    /// For how long the clocks had agreed before that, as other processes saw it.
     before: Duration,
 }
 
@@ -52,30 +54,32 @@ impl Set {
     }
 }
 
-/// What is written down.
+/// The state of the clock that is stored for all processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Noted {
+struct ClockState {
     /// Nothing was culled at a later time.
     reaches: Timestamp,
-    /// When somebody set the time of day last, by what it was set to.
+    /// The time of day when the last clock jump was detected.
     set_at: Option<Timestamp>,
 }
 
 impl Drift {
-    /// From now on the two are held against each other.
+    /// Starts to compare the two clocks.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
-        let noted = Noted::default();
-        Self(Mutex::new(Reference { wall, monotonic, set: None, set_back_from: None, noted }))
+        let stored = ClockState::default();
+        Self(Mutex::new(Reference { wall, monotonic, set: None, set_back_from: None, stored }))
     }
 
-    /// Before, they were by others, who wrote this down.
-    fn learn(&self, clock: &dyn Clock, noted: Noted, skew: Duration) {
+    /// Takes over the state that other processes have stored before this one started.
+    fn learn(&self, clock: &dyn Clock, stored: ClockState, skew: Duration) {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let set_now = Set::now(wall, monotonic);
-        let was_set_back = noted.reaches > wall.saturating_add(REACH).saturating_add(skew);
-        let set = match noted.set_at {
-            // Where it was set back then, it need not have come again to what it had become. Who noted it may have a clock that is behind ours.
+        let was_set_back = stored.reaches > wall.saturating_add(CLOCK_STATE_INTERVAL).saturating_add(skew);
+        let set = match stored.set_at {
+            // `was_set_back` does not matter here: if the jump at `at` set the clock back, `reaches` may
+            // still be ahead. The skew is subtracted, since the clock of the process that stored `at` may be
+            // behind ours.
             Some(at) if at <= wall => {
                 Some(Set { at, before: wall.since(at).saturating_sub(skew), ..set_now })
             }
@@ -84,8 +88,8 @@ impl Drift {
         };
         let mut known = self.known();
         known.set = known.set.or(set);
-        known.set_back_from = known.set_back_from.max(Some(noted.reaches));
-        known.noted = noted;
+        known.set_back_from = known.set_back_from.max(Some(stored.reaches));
+        known.stored = stored;
     }
 
     /// Whether culling must wait, for a policy of this grace and skew.
@@ -94,12 +98,13 @@ impl Drift {
         self.look(clock, skew).set.is_some_and(|set| agreed(set) < grace)
     }
 
-    /// Whether what was deleted before the time of day was set back may be later than what is written now, and hide
-    /// it.
+    /// Whether deletes from before the clock was set back may have later times than a write made now, and so
+    /// hide that write.
     pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
         self.look(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }
 
+    /// Compares the two clocks, and records a clock jump if they differ by too much.
     fn look(&self, clock: &dyn Clock, skew: Duration) -> Reference {
         let mut known = self.known();
         let (wall, monotonic) = (clock.now(), clock.monotonic());
@@ -110,19 +115,22 @@ impl Drift {
             tracing::warn!(?off, "clock jump found: nothing is culled for one grace period");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
             let set = Some(Set::now(wall, monotonic));
-            *known = Reference { wall, monotonic, set, set_back_from, noted: known.noted };
+            *known = Reference { wall, monotonic, set, set_back_from, stored: known.stored };
         }
         *known
     }
 
-    /// What has to be written down before anything is culled; `None`: it has been.
-    fn to_note(&self, clock: &dyn Clock) -> Option<Noted> {
+    /// The state that has to be stored before anything is culled. `None`: the stored state suffices.
+    fn state_to_store(&self, clock: &dyn Clock) -> Option<ClockState> {
         let (known, now) = (*self.known(), clock.now());
         let set_at = known.set.map(|set| set.at);
-        if now <= known.noted.reaches && set_at == known.noted.set_at {
+        if now <= known.stored.reaches && set_at == known.stored.set_at {
             return None;
         }
-        Some(Noted { reaches: known.noted.reaches.max(now.saturating_add(REACH)), set_at })
+        Some(ClockState {
+            reaches: known.stored.reaches.max(now.saturating_add(CLOCK_STATE_INTERVAL)),
+            set_at,
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, Reference> {
@@ -130,7 +138,7 @@ impl Drift {
     }
 }
 
-impl Noted {
+impl ClockState {
     fn key() -> Key {
         Key::new(vec![Value::Int(0)], Vec::new())
     }
@@ -148,38 +156,40 @@ impl Noted {
 }
 
 impl Shared {
-    /// Learns, once, what others wrote down of the clock. Not when the buckets are opened: the store need not be there yet.
+    /// Reads, once, the state of the clock that other processes have stored. This is not done when the
+    /// buckets are opened, since the store need not exist yet.
     pub(super) async fn learn_clock(&self) -> Result<()> {
         let learn = async {
-            let row = self.records.store.get(&RETENTION_CLOCK, &Noted::key()).await?;
-            let noted = row.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
-            self.drift.learn(&self.records.clock, noted, self.settings.retention.greatest_skew());
+            let row = self.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;
+            let stored = row.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
+            self.drift.learn(&self.records.clock, stored, self.settings.retention.greatest_skew());
             Ok(())
         };
         self.clock_is_known.get_or_try_init(|| learn).await.copied()
     }
 
-    /// Stores how far the clock has come, and whether it was set, before anything is culled by it. A process that starts
-    /// after the clock was set back then knows which deletes may hide its writes. Usually this is stored already.
-    pub(super) async fn note_clock(&self) -> Result<()> {
-        let (key, mut standing) = (Noted::key(), None);
-        while let Some(ours) = self.drift.to_note(&self.records.clock) {
-            let theirs = standing.as_ref().map(Noted::from_row).transpose()?.unwrap_or_default();
-            let was_set = ours.set_at != self.drift.known().noted.set_at;
-            let both = Noted {
+    /// Stores how far the clock has come, and whether it jumped, before anything is culled by it. If the
+    /// clock is set back later, a new process knows which deletes may hide its writes. Usually the stored
+    /// state suffices.
+    pub(super) async fn store_clock(&self) -> Result<()> {
+        let (key, mut existing) = (ClockState::key(), None);
+        while let Some(ours) = self.drift.state_to_store(&self.records.clock) {
+            let theirs = existing.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
+            let was_set = ours.set_at != self.drift.known().stored.set_at;
+            let both = ClockState {
                 reaches: ours.reaches.max(theirs.reaches),
                 set_at: if was_set { ours.set_at } else { theirs.set_at },
             };
             match self
                 .records
                 .store
-                .swap(&RETENTION_CLOCK, &key, standing.as_ref(), Some(both.to_row()))
+                .swap(&RETENTION_CLOCK, &key, existing.as_ref(), Some(both.to_row()))
                 .await?
             {
                 Swap::Applied => {
-                    self.drift.known().noted = Noted { reaches: both.reaches, set_at: ours.set_at };
+                    self.drift.known().stored = ClockState { reaches: both.reaches, set_at: ours.set_at };
                 }
-                Swap::Refused { current } => standing = current,
+                Swap::Refused { current } => existing = current,
             }
         }
         Ok(())
@@ -203,16 +213,16 @@ mod tests {
     }
 
     #[test]
-    fn time_that_passes_pauses_nothing() {
+    fn steady_clocks_pause_nothing() {
         let (drift, clock) = begin();
         clock.advance(GRACE * 1000);
         assert!(!drift.pauses(&clock, GRACE, SKEW));
         clock.set(clock.now().saturating_add(SKEW));
-        assert!(!drift.pauses(&clock, GRACE, SKEW), "no more than clocks may differ");
+        assert!(!drift.pauses(&clock, GRACE, SKEW), "the difference is within the skew");
     }
 
     #[test]
-    fn after_a_jump_nothing_is_culled_for_a_grace() {
+    fn clock_jump_pauses_culls_for_one_grace() {
         for ahead in [true, false] {
             let (drift, clock) = begin();
             let day = GRACE * 24;
@@ -226,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_behind_until_it_shows_again_what_it_showed() {
+    fn clock_set_back_is_behind_until_it_reaches_its_former_time() {
         let is_behind = |drift: &Drift, clock: &ManualClock| drift.is_behind(clock, SKEW);
         let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
         let (drift, clock) = begin();
@@ -235,29 +245,30 @@ mod tests {
         set_back(&clock, GRACE);
         assert!(is_behind(&drift, &clock));
         set_back(&clock, GRACE);
-        assert!(is_behind(&drift, &clock), "once more");
+        assert!(is_behind(&drift, &clock), "the clock was set back a second time");
         clock.advance(2 * GRACE);
         assert!(is_behind(&drift, &clock));
         clock.advance(SKEW);
         assert!(!is_behind(&drift, &clock));
     }
 
-    /// What one process wrote down before its end, and another that begins so much later, by its clock.
+    /// A process that starts at the clock's time, and has learned what the process of `drift` stored before
+    /// its end.
     fn begin_after(drift: &Drift, clock: &ManualClock) -> Drift {
-        let noted = drift.to_note(clock).unwrap_or_else(|| drift.known().noted);
-        that_learned(clock, noted)
+        let stored = drift.state_to_store(clock).unwrap_or_else(|| drift.known().stored);
+        that_learned(clock, stored)
     }
 
-    fn that_learned(clock: &ManualClock, noted: Noted) -> Drift {
+    fn that_learned(clock: &ManualClock, stored: ClockState) -> Drift {
         let drift = Drift::new(clock);
-        drift.learn(clock, noted, SKEW);
+        drift.learn(clock, stored, SKEW);
         drift
     }
 
     #[test]
     fn who_begins_pauses_for_what_is_left_of_the_grace() {
         let (drift, clock) = begin();
-        assert!(!begin_after(&drift, &clock).pauses(&clock, GRACE, SKEW), "nobody set it");
+        assert!(!begin_after(&drift, &clock).pauses(&clock, GRACE, SKEW), "the clock did not jump");
         clock.set(clock.now().saturating_add(GRACE * 24));
         assert!(drift.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE / 2);
@@ -267,48 +278,51 @@ mod tests {
         let third = begin_after(&second, &clock);
         assert!(third.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE / 4);
-        assert!(third.pauses(&clock, GRACE, SKEW), "the other's clock may be behind");
+        assert!(third.pauses(&clock, GRACE, SKEW), "the clock of the other process may be behind");
         clock.advance(SKEW);
         assert!(!third.pauses(&clock, GRACE, SKEW));
     }
 
     #[test]
-    fn who_begins_with_a_clock_that_was_set_back_meanwhile_knows() {
+    fn new_process_notices_a_clock_that_was_set_back_before_its_start() {
         let (drift, clock) = begin();
         let same = begin_after(&drift, &clock);
         assert!(!same.pauses(&clock, GRACE, SKEW));
-        clock.advance(REACH + SKEW);
-        assert!(!same.is_behind(&clock, SKEW), "nor after a minute, in which it does not know");
-        let noted = drift.to_note(&clock).unwrap();
+        clock.advance(CLOCK_STATE_INTERVAL + SKEW);
+        assert!(!same.is_behind(&clock, SKEW), "nor after a minute without a stored state");
+        let stored = drift.state_to_store(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
-        let behind = that_learned(&clock, noted);
+        let behind = that_learned(&clock, stored);
         assert!(behind.is_behind(&clock, SKEW) && behind.pauses(&clock, GRACE, SKEW));
         let again = begin_after(&behind, &clock);
         assert!(again.is_behind(&clock, SKEW) && again.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE + SKEW);
         assert!(!again.pauses(&clock, GRACE, SKEW));
-        assert!(!begin_after(&again, &clock).pauses(&clock, GRACE, SKEW), "once is enough");
-        clock.advance(GRACE + REACH);
+        assert!(
+            !begin_after(&again, &clock).pauses(&clock, GRACE, SKEW),
+            "one grace without a jump is enough"
+        );
+        clock.advance(GRACE + CLOCK_STATE_INTERVAL);
         assert!(!again.is_behind(&clock, SKEW));
     }
 
     #[test]
-    fn it_is_noted_once_a_minute_and_when_the_clock_was_set() {
+    fn clock_state_is_stored_once_a_minute_and_after_a_jump() {
         let (drift, clock) = begin();
-        let note = |drift: &Drift, clock: &ManualClock| {
-            let noted = drift.to_note(clock)?;
-            drift.known().noted = noted;
-            Some(noted)
+        let store = |drift: &Drift, clock: &ManualClock| {
+            let stored = drift.state_to_store(clock)?;
+            drift.known().stored = stored;
+            Some(stored)
         };
-        assert!(note(&drift, &clock).is_some());
-        assert_eq!(note(&drift, &clock), None);
-        clock.advance(REACH);
-        assert_eq!(note(&drift, &clock), None);
+        assert!(store(&drift, &clock).is_some());
+        assert_eq!(store(&drift, &clock), None);
+        clock.advance(CLOCK_STATE_INTERVAL);
+        assert_eq!(store(&drift, &clock), None);
         clock.advance(SKEW);
-        assert!(note(&drift, &clock).is_some());
+        assert!(store(&drift, &clock).is_some());
         clock.set(clock.now().saturating_sub(GRACE));
         drift.look(&clock, SKEW);
-        assert!(note(&drift, &clock).is_some());
-        assert_eq!(note(&drift, &clock), None);
+        assert!(store(&drift, &clock).is_some());
+        assert_eq!(store(&drift, &clock), None);
     }
 }

@@ -1,8 +1,9 @@
-//! The queue of what is due: when a page has to be looked at.
+//! The retention queue: says when which page has to be checked for values to cull.
 //!
-//! Before a write, an entry says when the values that it supersedes may be deleted. The entry is an intent: the sweep
-//! looks at the page. Notes are never deleted one by one, since a queue of tombstones cannot be
-//! read on a cluster: they expire, and a cursor a shard says which are done.
+//! An entry is stored before each write. It says when the values that the write supersedes become eligible.
+//! The sweep reads the rows of the page to decide what it deletes. Entries are never deleted one by one,
+//! since a queue full of tombstones cannot be read on a cluster. They expire, and a cursor per shard says
+//! which are processed.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
@@ -20,54 +21,58 @@ use crate::{
     schemas::{DUE, DUE_CURSORS},
 };
 
-/// How many partitions an hour's notes are spread over. Written into every store: it cannot be changed.
+/// Number of partitions over which the entries of an hour are spread. Every store depends on it: it cannot
+/// change.
 pub(super) const SHARDS: u64 = 16;
 
-/// Hours whose shards are looked up at once where it is not known which have notes.
-const HOURS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+/// Partitions of the queue in one result page, when all its hours are listed.
+const DUE_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// Hours that are looked through one by one. Where none of them has notes, since no server ran or little was written,
-/// it is looked up which do.
-const A_DAY: i64 = 24;
+/// Number of hours after the cursor that are read one by one. If none of them has entries, since no server
+/// ran or few writes came, the partitions of the queue are listed to find the hours that have some.
+const NEAR_HOURS: i64 = 24;
 
-const HOUR: i64 = 3_600_000_000;
+/// One hour, in microseconds.
+const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// For how long a write that was not acknowledged may still appear on a cluster: longer than the three hours
-/// for which its nodes keep hints for one another.
-pub(super) const HINTS: Duration = Duration::from_secs(4 * 3600);
+/// For how long a write that was not acknowledged may still appear on a cluster. It is longer than the three
+/// hours for which the nodes keep hints for one another.
+pub(super) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
 
-/// A note that takes longer to write is not acknowledged, and is written again.
-const WRITING: Duration = Duration::from_secs(10);
-/// Where one process has the store.
-const WRITING_ALONE: Duration = Duration::from_secs(1);
+/// Maximum time that the write of a queue entry takes. A slower one is not acknowledged, and is repeated.
+const MAX_ENQUEUE_TIME: Duration = Duration::from_secs(10);
 
-/// That a page has to be looked at.
+/// The same for a store that a single process writes to.
+const MAX_ENQUEUE_TIME_ALONE: Duration = Duration::from_secs(1);
+
+/// An entry of the retention queue: a page has to be checked at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct QueueEntry {
     pub(crate) due_at: Timestamp,
     pub(crate) page: Page,
     /// The lowest revision that was written.
     pub(crate) lowest: Revision,
-    /// The highest.
+    /// The highest revision that was written.
     pub(crate) highest: Revision,
-    /// Renders may have come, or have been written again, that are not the newest of their revisions.
+    /// The write may have added or replaced renders that are not the newest of their revisions.
     pub(crate) thorough: bool,
-    /// It was looked at once, and the write was not there.
+    /// This is the last check of the page: the entry is not added again, even if the announced write is not
+    /// found.
     pub(crate) again: bool,
-    /// When what it is about was superseded, at the latest: as long after its rows were written as such may be
-    /// written early.
+    /// The latest time at which the values were superseded. Rows may be stamped early, so it is later than
+    /// the write time of the rows by that much.
     pub(crate) at: Timestamp,
 }
 
-/// How far a shard has been worked off.
+/// The cursor of a shard: the time up to which its entries have been processed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) until: Timestamp,
     written_at: Timestamp,
 }
 
-impl Note {
-    /// The batch that notes it.
+impl QueueEntry {
+    /// The batch that adds the entry to the queue.
     pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
         let mut batch = Batch::new(vec![Value::Int(hour(self.due_at)), Value::Int(shard(&self.page))]);
         let Page { domain, bucket, title } = self.page.clone();
@@ -92,8 +97,9 @@ impl Note {
         Ok(Self { due_at, page: Page { domain, bucket, title }, highest: rev, lowest, at, thorough, again })
     }
 
-    /// Of a damaged row: that all of the page has to be looked at, as if it had been superseded when the row was due. What
-    /// may go is decided by the rows of the page, so that nothing goes too early.
+    /// An entry from the key of a damaged row: the whole page has to be checked, as if its values had been
+    /// superseded at the time in the key. The rows of the page decide what is culled, so nothing is culled
+    /// too early.
     fn from_damaged(clustering: &[Value]) -> Option<Self> {
         let [Value::Timestamp(due_at), Value::Text(domain), Value::Text(bucket), Value::Text(title), _] =
             clustering
@@ -112,8 +118,9 @@ impl Note {
     }
 }
 
+/// The hour of a time, counted from the epoch.
 pub(super) fn hour(at: Timestamp) -> i64 {
-    at.as_micros().div_euclid(HOUR)
+    at.as_micros().div_euclid(HOUR_MICROS)
 }
 
 fn shard(page: &Page) -> i64 {
@@ -121,77 +128,78 @@ fn shard(page: &Page) -> i64 {
 }
 
 impl Shared {
-    /// Notes that are due, later than `after` and up to `until`, the earliest first: some, at most about so
-    /// many, and of one time all or none.
-    pub(super) async fn due(
+    /// Entries that became eligible later than `after` and not later than `until`, the earliest first.
+    /// Returns about `limit` at most; of the entries with the same time, all or none.
+    pub(super) async fn eligible_entries(
         &self,
         shard: i64,
         after: Timestamp,
         until: Timestamp,
         limit: NonZeroUsize,
-    ) -> Result<Vec<Note>> {
+    ) -> Result<Vec<QueueEntry>> {
         let (first, last) = (hour(after), hour(until));
-        let near = first..=last.min(first + A_DAY);
-        let notes = self.due_in(near, shard, (after, until), limit).await?;
-        let far = first + A_DAY + 1..=last;
-        if !notes.is_empty() || far.is_empty() {
-            return Ok(notes);
+        let near = first..=last.min(first + NEAR_HOURS);
+        let entries = self.eligible_entries_in(near, shard, (after, until), limit).await?;
+        let far = first + NEAR_HOURS + 1..=last;
+        if !entries.is_empty() || far.is_empty() {
+            return Ok(entries);
         }
         let far = self.hours_of(shard, far).await?;
-        self.due_in(far, shard, (after, until), limit).await
+        self.eligible_entries_in(far, shard, (after, until), limit).await
     }
 
-    /// The same, of the first of these hours that has any.
-    async fn due_in(
+    /// The same, for the first of these hours that has such entries.
+    async fn eligible_entries_in(
         &self,
         hours: impl IntoIterator<Item = i64, IntoIter: Send>,
         shard: i64,
         (after, until): (Timestamp, Timestamp),
         limit: NonZeroUsize,
-    ) -> Result<Vec<Note>> {
+    ) -> Result<Vec<QueueEntry>> {
         for hour in hours {
             let range = ClusteringRange::all().above(after).at_most(until);
-            let mut notes: Vec<Note> = Vec::new();
+            let mut entries: Vec<QueueEntry> = Vec::new();
             let mut cursor = None;
             loop {
                 let scan = Scan::new(vec![Value::Int(hour), Value::Int(shard)], limit);
                 let rows =
                     self.records.scan_beside_damage(&DUE, scan.range(range.clone()).after(cursor)).await?;
                 for row in &rows.items {
-                    notes.push(Note::from_row(row)?);
+                    entries.push(QueueEntry::from_row(row)?);
                 }
                 if !rows.damaged.is_empty() {
-                    notes.extend(
-                        rows.damaged.iter().filter_map(|row| Note::from_damaged(&row.key.clustering)),
+                    entries.extend(
+                        rows.damaged.iter().filter_map(|row| QueueEntry::from_damaged(&row.key.clustering)),
                     );
-                    notes.sort_by_key(|note| note.due_at);
+                    entries.sort_by_key(|entry| entry.due_at);
                 }
                 cursor = rows.next;
                 if cursor.is_none() {
                     break;
                 }
-                // There may be more of the last time.
-                let (Some(first), Some(last)) = (notes.first(), notes.last()) else { continue };
+                // There may be more entries with the last time, so those are left for the next call.
+                let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
                 if first.due_at < last.due_at {
                     let last = last.due_at;
-                    notes.retain(|note| note.due_at < last);
+                    entries.retain(|entry| entry.due_at < last);
                     break;
                 }
             }
-            if !notes.is_empty() {
-                return Ok(notes);
+            if !entries.is_empty() {
+                return Ok(entries);
             }
         }
         Ok(Vec::new())
     }
 
-    /// How long from now a note must be due, so that no cursor of the queue passes that time before the note is
-    /// written: the clock of the sweeping process may be ahead.
+    /// The minimum time from now until a new entry becomes eligible. With it, no cursor of the queue passes
+    /// the entry before the entry is written, although the clock of the sweeping process may be ahead.
     pub(super) fn soonest(&self, policy: &Policy) -> Duration {
-        policy.skew + if self.records.is_alone() { WRITING_ALONE } else { WRITING }
+        policy.skew + if self.records.is_alone() { MAX_ENQUEUE_TIME_ALONE } else { MAX_ENQUEUE_TIME }
     }
 
-    /// Up to when a shard has been worked off. Where nobody knows: before its earliest note.
+    /// The cursor of a shard. If none is stored, a cursor before the earliest entry; `None`: the shard has no
+    /// entry.
     pub(super) async fn done_until(&self, shard: i64) -> Result<Option<Done>> {
         let key = Key::new(vec![Value::Int(shard)], Vec::new());
         if let Some(row) = self.records.store.get(&DUE_CURSORS, &key).await? {
@@ -199,13 +207,13 @@ impl Shared {
             return Ok(Some(Done { until: done_until, written_at: row.written_at }));
         }
         let earliest = self.hours_of(shard, i64::MIN..=i64::MAX).await?.first().copied();
-        let before = |hour| Timestamp::from_micros(hour * HOUR - 1);
+        let before = |hour| Timestamp::from_micros(hour * HOUR_MICROS - 1);
         Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }))
     }
 
-    /// Which of these hours have notes of a shard, the earliest first.
+    /// The hours among `hours` that have entries of a shard, the earliest first.
     async fn hours_of(&self, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
-        let (mut found, mut partitions) = (Vec::new(), self.records.partitions(&DUE, HOURS));
+        let (mut found, mut partitions) = (Vec::new(), self.records.partitions(&DUE, DUE_PAGE_PARTITIONS));
         while let Some(partition) = partitions.next().await? {
             if let [Value::Int(hour), Value::Int(of)] = partition[..]
                 && of == shard
@@ -218,7 +226,8 @@ impl Shared {
         Ok(found)
     }
 
-    /// `before` is what stands: also by a clock that was set back what comes after it is written later.
+    /// Stores the cursor of a shard. `before` is the stored cursor: the new one is written later, even if the
+    /// clock was set back since.
     pub(super) async fn set_done_until(
         &self,
         shard: i64,

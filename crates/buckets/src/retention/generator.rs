@@ -1,4 +1,4 @@
-//! Properties that are stored nowhere, made because somebody asks for them.
+//! Generates properties that are not stored, when a client reads them.
 
 use std::{fmt::Debug, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -10,27 +10,28 @@ use super::Policy;
 use crate::{
     Error, GenerateError, NewProperty, NewRender, Page, PropertyName, RenderBase, Result, Revision,
     Revisioned, Tid,
-    content::Staged,
-    revisioned::{Bodies, Shared, body_of},
+    content::{Bodies, Staged},
+    revisioned::{Shared, body_of},
     rows::{RenderKey, RowKey},
     schemas::RENDERS,
 };
 
-/// For how long it is remembered that a revision could not be rendered, so that an upstream in trouble is not
-/// asked again and again.
+/// For how long a failed render of a revision is remembered, so that a failing renderer is not called for
+/// each read.
 const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Revisions that are being made or have failed.
-const REMEMBERED: u64 = 10_000;
+/// Maximum number of revisions that are remembered because they are being rendered or have failed.
+const MAX_REMEMBERED_RENDERS: u64 = 10_000;
 
-/// What makes properties.
+/// Generates properties, usually by a renderer.
 #[async_trait]
 pub trait Generator: Debug + Send + Sync + 'static {
-    /// The properties that it makes for the pages of this bucket, all of them together; none where nothing is
-    /// configured.
+    /// The properties that the generator makes for pages of this page's bucket, always all of them together.
+    /// Empty if none is configured.
     fn makes(&self, page: &Page) -> &[PropertyName];
 
-    /// Makes all of them for a revision, or none. Bounded in time and in bytes.
+    /// Generates all of these properties for a revision, or none. Implementations bound the time and the
+    /// bytes.
     async fn generate(
         &self,
         page: &Page,
@@ -38,31 +39,31 @@ pub trait Generator: Debug + Send + Sync + 'static {
     ) -> std::result::Result<Vec<Generated>, GenerateError>;
 }
 
-/// A property that was made.
+/// A property that was generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
-    /// Its name.
+    /// The name.
     pub name: PropertyName,
-    /// Its content type; `None`: that of its definition.
+    /// The content type; `None`: the content type of the property's definition.
     pub content_type: Option<String>,
-    /// Its bytes.
+    /// The content.
     pub body: Bytes,
 }
 
-/// The generations under way, and those that failed a moment ago.
+/// The renders in flight, and those that failed a moment ago.
 #[derive(Debug)]
 pub(crate) struct Generations(Cache<(Page, Revision), Result<Tid>>);
 
 impl Generations {
     pub(crate) fn new() -> Self {
-        let rounds = Cache::builder().max_capacity(REMEMBERED).time_to_live(FAILURES_REMEMBERED);
+        let rounds = Cache::builder().max_capacity(MAX_REMEMBERED_RENDERS).time_to_live(FAILURES_REMEMBERED);
         Self(rounds.build())
     }
 }
 
 impl Revisioned {
-    /// The render of a revision that has the property, made if it is stored nowhere; `None` where nobody makes
-    /// such a property.
+    /// Has the property of a revision generated, and returns the render that then has it. Concurrent callers
+    /// share one call of the renderer. `None`: the generator does not make this property.
     pub(crate) async fn generated(
         &self,
         page: &Page,
@@ -75,14 +76,14 @@ impl Revisioned {
             return Ok(None);
         }
         let round = (page.clone(), rev);
-        // The first caller may go away; the others still wait for the same round.
+        // The first caller may be cancelled; the others still wait for the same render.
         let made = shared.generations.0.get_with_by_ref(&round, async {
             let (this, page) = (self.clone(), page.clone());
             crate::revisioned::whole(async move { this.0.generate(&page, rev).await }).await
         });
         let made = Box::pin(made).await;
         if !matches!(made, Err(Error::Generate(_))) {
-            // From now on it is in the store, or the renderer was not what failed.
+            // The render is in the store now, or something else than the renderer failed.
             shared.generations.0.invalidate(&round).await;
         }
         made.map(Some)
@@ -90,8 +91,8 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Has a revision rendered, and stores what comes: of the latest revision as a render of it, of an older
-    /// one among the historical.
+    /// Has a revision rendered, and stores the result as a render. If the bucket has a policy, an older
+    /// revision than the latest gets it as read copies instead.
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
         let Some(generator) = &self.settings.retention.generator else {
             return Err(GenerateError::Failed("there is none".to_owned()).into());
@@ -124,8 +125,8 @@ impl Shared {
         Ok(made)
     }
 
-    /// Stores a render generated of the latest revision. Once it is superseded, which may be at once, it stays for the
-    /// grace, and for the `ttl` in which its reader may return.
+    /// Stores a generated render of the latest revision. The render may be superseded at once. It stays
+    /// readable for the grace after that, and for the `ttl` in which its reader may return.
     async fn store_kept(
         &self,
         page: &Page,
@@ -137,7 +138,7 @@ impl Shared {
         let name = made.first().filter(|_| goes_sooner).map(|made| made.name.clone());
         let tid = self.store_render(page, rev, made).await?;
         if let Some(name) = name {
-            // Its whole render is copied with it.
+            // This copies the whole render, not this property alone.
             self.keep_latest(page, policy, (rev, tid), &name).await?;
         }
         Ok(tid)

@@ -1,4 +1,5 @@
-//! Superseded renders that were read, kept for as long as their reader may return.
+//! Read copies: superseded renders that were read are copied, and kept for as long as their reader may
+//! return.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -14,8 +15,8 @@ use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan};
 use super::{Policy, strategies::copy_key};
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions,
-    content::BodyRow,
-    revisioned::{Bodies, Shared},
+    content::{Bodies, BodyRow},
+    revisioned::Shared,
     rows::{
         HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, partition_of,
         render_key, rev_key,
@@ -23,31 +24,30 @@ use crate::{
     schemas::{HISTORICAL, REVISIONS_BY_TID},
 };
 
-/// Copies that are remembered; of those that are not, the store is asked.
-const REMEMBERED: u64 = 100_000;
+/// Read copies whose expiry this process remembers. For other copies, the store is read.
+const MAX_REMEMBERED_COPIES: u64 = 100_000;
 
-/// Rows of `historical` that are read together. Each may have a body of a megabyte.
-const ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+/// Rows of `historical` in one result page. Each row may have a body of a megabyte.
+const HISTORICAL_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// Until when the copies stand that this process knows of.
+/// When read copies expire, as far as this process knows.
 #[derive(Debug)]
 pub(crate) struct Copies(Cache<(Page, Tid, PropertyName), Timestamp>);
 
 impl Copies {
     pub(crate) fn new() -> Self {
-        Self(Cache::new(REMEMBERED))
+        Self(Cache::new(MAX_REMEMBERED_COPIES))
     }
 
-    /// Until when a copy stands, if that is remembered.
+    /// When a copy expires, if this process remembers it.
     fn until(&self, page: &Page, tid: Tid, name: &PropertyName) -> Option<Timestamp> {
         self.0.get(&(page.clone(), tid, name.clone()))
     }
 }
 
 impl Shared {
-    /// Sees to it that a property of a superseded render, which somebody is about to read, can be read for
-    /// another `ttl`, whatever is culled meanwhile, and the others of the render with it. `false`: it has been
-    /// culled already.
+    /// Keeps a superseded render that is about to be read: all its properties stay readable for another
+    /// `ttl`, even if the render is culled meanwhile. `false`: the property `name` has been culled already.
     pub(crate) async fn keep(
         &self,
         page: &Page,
@@ -68,7 +68,7 @@ impl Shared {
             return Ok(true);
         }
         let Some(render) = self.records.render(page, rev, tid).await? else { return Ok(false) };
-        // Neither can have been superseded before it was stored.
+        // Neither the render nor its revision can have been superseded before it was stored.
         let stored_at = render.stored_at.min(revision.stored_at);
         if !policy.strategy.deletes_what_it_has_not_copied()
             && stored_at.saturating_add(policy.grace) >= until
@@ -83,7 +83,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// The same of the latest, where reading copies it.
+    /// Keeps the latest render in the same way. Used for strategies whose reads copy the latest, and for
+    /// generated renders.
     pub(crate) async fn keep_latest(
         &self,
         page: &Page,
@@ -99,20 +100,23 @@ impl Shared {
         self.keep(page, policy, &revision, tid, name).await.map(drop)
     }
 
-    /// Until when, by our clock, a copy has to stand so that it can be read for another `ttl` by everybody's.
+    /// The earliest expiry, by our clock, of a copy that can be read for another `ttl` by the clock of every
+    /// process.
     fn needed_until(&self, policy: &Policy) -> Timestamp {
         self.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
     }
 
-    /// The bodies of a render and of its revision, as far as they can be read still. Those of the one, and those
-    /// of the other, go at different times: those of the render together, and what the revision got later later.
+    /// The bodies of a render and of its revision, as far as they can still be read. The two are culled at
+    /// different times. The bodies of a render are culled together. A property that the revision got later is
+    /// culled later.
     async fn whole_render(&self, page: &Page, render: &RenderRow, revision: &RevisionRow) -> Result<Bodies> {
         let of_render = self.together(page, render, &render.properties, Versions::Render).await?;
         let of_revision = self.together(page, render, &revision.properties, Versions::Revision).await?;
         Ok(of_render.into_iter().chain(of_revision).collect())
     }
 
-    /// The bodies of a render: all of them, or none where one has gone. Those of a revision: those that there are.
+    /// The bodies of a render, or of a revision. Returns none of a render if one of them is missing. Of a
+    /// revision, returns those that are stored.
     async fn together(
         &self,
         page: &Page,
@@ -136,9 +140,9 @@ impl Shared {
         Ok(bodies)
     }
 
-    /// The copies of a property that is replaced at a time, replaced as well: each stays for as long as it would have.
-    /// Where others write too, one that has expired by our clock may stand by theirs: it goes, since who reads it
-    /// would read what was replaced, and copy that.
+    /// The mutations that replace the read copies of a property, when the property is replaced at `at`. Each
+    /// copy keeps its expiry. With several writers, a copy that has expired by our clock may still be visible
+    /// by another's. It is deleted: a reader there would serve, and copy, the stale value.
     pub(crate) async fn replaced_copies(
         &self,
         page: &Page,
@@ -156,19 +160,21 @@ impl Shared {
             false => self.tids(page, rev, tid).await?,
         };
         let mut copies = Vec::new();
-        for (tid, written_at, until) in self.standing_copies(page, (rev, tid), of_name).await? {
+        for (tid, written_at, until) in self.picked_copies(page, (rev, tid), of_name).await? {
             expired.remove(&tid);
             let stored = self.copied_until((page, rev), &body.stored, until).await?;
             copies.push(Mutation::Put {
                 table: &HISTORICAL,
                 clustering: copy_key(rev, tid, name),
                 values: BodyRow { info: body.info.clone(), stored }.to_values(),
-                // No later than the property itself, wherever that can be: the next copy is later than that.
+                // The write time of the property itself, if that is possible: the next copy is written later
+                // than that.
                 written_at: at.max(written_at.just_after()),
                 expires_at: Some(until),
             });
         }
-        // It was written long before, and none that anybody makes from now on is hidden by this.
+        // An expired copy was written long before this time. A copy that any process makes from now on is
+        // written later, so that the delete does not hide it.
         let skew = self.settings.skew.max(self.settings.retention.greatest_skew()) + Duration::from_micros(1);
         let written_at = self.records.clock.now().saturating_sub(skew);
         copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
@@ -195,8 +201,9 @@ impl Shared {
         }
     }
 
-    /// What is picked of the copies of a render, or (without a tid) of all renders of a revision.
-    async fn standing_copies<T: Send>(
+    /// Reads the read copies of a render, or (without a tid) of all renders of a revision. Returns what
+    /// `pick` takes of each row.
+    async fn picked_copies<T: Send>(
         &self,
         page: &Page,
         (rev, tid): (Revision, Option<Tid>),
@@ -204,7 +211,7 @@ impl Shared {
     ) -> Result<Vec<T>> {
         let mut of = rev_key(rev);
         of.extend(tid.map(|tid| tid.as_time_uuid().into()));
-        let scan = Scan::new(partition_of(page), ROWS).range(ClusteringRange::prefix(of));
+        let scan = Scan::new(partition_of(page), HISTORICAL_PAGE_ROWS).range(ClusteringRange::prefix(of));
         let (mut picked, mut rows) = (Vec::new(), self.records.rows(&HISTORICAL, scan));
         while let Some(row) = rows.next().await? {
             picked.extend(pick(row));
@@ -212,7 +219,8 @@ impl Shared {
         Ok(picked)
     }
 
-    /// Keeps bodies for twice the time to live, so that what is read again and again is copied once in it.
+    /// Stores read copies of the bodies of a render. They last for twice the `ttl`, so that a render that is
+    /// read often is copied once per `ttl`.
     pub(crate) async fn put_historical(
         &self,
         page: &Page,
@@ -223,8 +231,9 @@ impl Shared {
     ) -> Result<()> {
         let now = self.records.clock.now();
         let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-        // Later than whatever replaced one of them just now, by a clock that is ahead of ours, as ours may have been: it
-        // would stand above the new copy, and go before the others.
+        // The write time is later than that of a replacement made just now by a clock that is ahead, such as
+        // ours before a correction. Such a replacement would hide the new copy of its property, and expire
+        // before the others.
         let times = (now.saturating_add(policy.skew), until);
         let times @ (_, until) = self.in_place_of_copies(page, (rev, tid), times).await?;
         let mut copies = self.copies(page, policy, (rev, tid), &bodies, times).await?;
@@ -237,8 +246,9 @@ impl Shared {
         Ok(())
     }
 
-    /// When to write copies of a render, and until when they are to stand, if they take the place of others: who read it
-    /// before, by a longer time to live, may come back for as long.
+    /// Adjusts the write time and the expiry of new copies of a render to the copies that exist. The new ones
+    /// are written later and do not expire earlier. An earlier reader, under a longer `ttl`, may return for
+    /// as long.
     pub(in crate::retention) async fn in_place_of_copies(
         &self,
         page: &Page,
@@ -246,13 +256,14 @@ impl Shared {
         (written_at, until): (Timestamp, Timestamp),
     ) -> Result<(Timestamp, Timestamp)> {
         let times = |copy: Row| Some((copy.written_at, copy.expires_at));
-        let standing = self.standing_copies(page, (rev, Some(tid)), times).await?;
-        let written_at = standing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
-        let until = standing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
+        let existing = self.picked_copies(page, (rev, Some(tid)), times).await?;
+        let written_at = existing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
+        let until = existing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
         Ok((written_at, until))
     }
 
-    /// The way from the tid of a render that the indexes do not have, for as long as the render is kept.
+    /// Stores the row that leads from the tid of a render to its revision, for a render that the indexes do
+    /// not have. The row lasts as long as the copies of the render.
     pub(crate) async fn put_tid(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
         let now = self.records.clock.now();
         let mut batch = Batch::new(partition_of(page));
@@ -261,8 +272,8 @@ impl Shared {
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// A property of a render that is kept for somebody who asked. If it is not kept for another `ttl`, all of
-    /// the render is, before it is given.
+    /// The read copy of a property of a render. If the copy expires in less than a `ttl`, the whole render is
+    /// copied again before the property is returned.
     pub(crate) async fn historical(
         &self,
         page: &Page,
@@ -280,7 +291,8 @@ impl Shared {
         let Some(row) = row else { return Ok(None) };
         if let Some(policy) = policy {
             match HistoricalKey::read(&row.key) {
-                // What its revision has was copied with another of its renders, and this one is read.
+                // The property of the revision was copied with another of its renders. Now this render is
+                // read.
                 Some(other) if other.tid != tid => self.copy_again(page, policy, rev, tid).await?,
                 _ => self.refresh(page, policy, rev, tid, &row).await?,
             }
@@ -288,8 +300,8 @@ impl Shared {
         Ok(Some(BodyRow::from_row(&row)?))
     }
 
-    /// The copy of a property, which is that of a render, or of a revision: then it was copied with whichever
-    /// of its renders was superseded last.
+    /// The copy of a property of a render or of a revision. A property of the revision was copied with the
+    /// render that was superseded last.
     pub(crate) async fn copy_of(
         &self,
         page: &Page,
@@ -318,7 +330,7 @@ impl Shared {
         self.records.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
     }
 
-    /// Copies all of a render once more if this, the copy of one of its properties, would not stand for another
+    /// Copies the whole render again if `copy`, the copy of one of its properties, expires in less than a
     /// `ttl`.
     pub(crate) async fn refresh(
         &self,
@@ -334,7 +346,7 @@ impl Shared {
         self.copy_again(page, policy, rev, tid).await
     }
 
-    /// Copies all that can be read of a render once more.
+    /// Copies all bodies of a render again that can still be read.
     async fn copy_again(&self, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
         let mut bodies = self.historical_render(page, rev, tid).await?;
         if let Some(revision) = self.records.revision(page, rev).await? {
@@ -352,7 +364,7 @@ impl Shared {
                 }
             }
         }
-        // A render that the indexes do not have is found by its tid for as long as it is kept.
+        // The row for the tid of a render that the indexes do not have lasts as long as the copies.
         let named = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         if named.is_some_and(|named| named.expires_at.is_some()) {
             self.put_tid(page, policy, rev, tid).await?;
@@ -360,7 +372,7 @@ impl Shared {
         self.put_historical(page, policy, rev, tid, bodies).await
     }
 
-    /// The newest render of a revision that is kept and has the property.
+    /// The newest render of a revision that has a read copy of the property.
     pub(crate) async fn newest_historical(
         &self,
         page: &Page,
@@ -375,7 +387,8 @@ impl Shared {
                 return Ok(None);
             };
             let tid = HistoricalKey::of(&row)?.tid;
-            // What is copied before it is written may not have come yet, or not at all.
+            // A write copies its values before it commits. A copy may be of a write that has not committed
+            // yet, or never will.
             if self.copy(page, rev, tid, name).await?.is_some()
                 && (!copied_before || self.has_tid(page, tid).await?)
             {
@@ -385,7 +398,8 @@ impl Shared {
         }
     }
 
-    /// Until when the copy of a property stands; what its revision got later is in no copy from before.
+    /// When the copy of a property expires. A property that the revision got after the render was copied has
+    /// no copy yet.
     async fn kept_until(
         &self,
         page: &Page,
@@ -396,8 +410,8 @@ impl Shared {
         Ok(self.copy(page, rev, tid, name).await?.and_then(|row| row.expires_at))
     }
 
-    /// The properties of a render that no index has. It was generated for a reader of its revision, and exists as long as
-    /// its copies.
+    /// The properties of a render that no index has. Such a render was generated for a reader of its
+    /// revision, and exists as long as its copies.
     pub(crate) async fn made_render(
         &self,
         page: &Page,
@@ -409,10 +423,12 @@ impl Shared {
         Ok((!infos.is_empty()).then_some(infos))
     }
 
+    /// The bodies of a render that have read copies.
     async fn historical_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
         let mut bodies = BTreeMap::new();
         let range = ClusteringRange::prefix(render_key(rev, tid));
-        let mut rows = self.records.rows(&HISTORICAL, Scan::new(partition_of(page), ROWS).range(range));
+        let mut rows =
+            self.records.rows(&HISTORICAL, Scan::new(partition_of(page), HISTORICAL_PAGE_ROWS).range(range));
         while let Some(row) = rows.next().await? {
             bodies.insert(HistoricalKey::of(&row)?.property, BodyRow::from_row(&row)?);
         }

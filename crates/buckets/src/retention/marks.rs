@@ -1,5 +1,4 @@
-//! How far a page has been culled, as is written down with each cull: so that a body that went can be told from one
-//! that is lost.
+//! Cull watermarks: each cull stores how far the page was culled. They tell a culled body from a lost one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,164 +16,169 @@ use crate::{
     schemas::{CULLED, CULLED_RENDERS},
 };
 
-/// Marks of a page that are read first: most have one.
-const A_FEW: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+/// Rows of a page's watermarks in one result page. Most pages have one.
+const WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// Marks of its revisions that are read together.
-const MANY: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+/// Rows of the watermarks of revisions in one result page.
+const RENDER_WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// Names of properties.
 pub(super) type Names = BTreeSet<PropertyName>;
 
-/// How far something has been culled: the bodies of these properties have gone that were written at `until` or
-/// before.
+/// What a watermark covers: the bodies of these properties that were written at `until` or before. They are
+/// deleted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extent {
     pub(super) until: Timestamp,
     pub(super) names: Names,
-    /// When it was written down, by a clock that may be ahead of ours: what takes its place is later.
+    /// The write time of the watermark, by a clock that may be ahead of ours. A row that replaces it is
+    /// written later.
     pub(super) written_at: Timestamp,
 }
 
 impl Extent {
-    /// The watermark of a page below this revision.
-    pub(super) fn mark(&self, rev: Revision) -> CulledRow {
+    /// The row of a watermark of a page, for the revisions below `rev`.
+    pub(super) fn row(&self, rev: Revision) -> CulledRow {
         CulledRow { rev, written_before: self.until, properties: Json(self.names.clone()) }
     }
 
-    /// The watermark of a revision's renders below this one.
-    pub(super) fn mark_renders(&self, rev: Revision, tid: Tid) -> CulledRendersRow {
+    /// The row of a watermark of a revision, for its renders below `tid`.
+    pub(super) fn render_row(&self, rev: Revision, tid: Tid) -> CulledRendersRow {
         CulledRendersRow { rev, tid, written_before: self.until, properties: Json(self.names.clone()) }
     }
 
-    /// Whether all of these bodies have gone, which were written then.
+    /// Whether bodies of these properties, written at `written_at`, are all deleted.
     pub(super) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
         written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
     }
 
+    /// The extent, extended to a time and to further properties.
     pub(super) fn extended(mut self, until: Timestamp, names: &Names) -> Self {
         self.until = self.until.max(until);
         self.names.extend(names.iter().cloned());
         self
     }
 
-    /// That of both.
+    /// The extent that covers both.
     pub(super) fn joined(mut self, other: &Self) -> Self {
         self.written_at = self.written_at.max(other.written_at);
         self.extended(other.until, &other.names)
     }
 }
 
-/// How far a page has been culled, from the highest mark down. There are several where a policy came to keep
-/// more, or two culled at once: what one of them says has gone has gone.
+/// The watermarks of a page, from the highest down. A page has several if its policy was changed to keep
+/// more, or if two processes culled it at once. A body that any of them covers is deleted.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(pub(super) Vec<(Revision, Extent)>);
+pub(crate) struct Watermarks(pub(super) Vec<(Revision, Extent)>);
 
-impl Marks {
-    /// Whether all of these bodies of a revision or of its renders have gone, which were written then.
+impl Watermarks {
+    /// Whether bodies of a revision or of its renders, written at `written_at`, are all deleted.
     pub(super) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
         self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
     }
 
-    /// The highest.
+    /// The revision of the highest watermark.
     pub(super) fn highest(&self) -> Option<Revision> {
         self.0.first().map(|(below, _)| *below)
     }
 }
 
-/// How far the renders of a revision have been culled: of those below this one.
+/// The watermark of one revision: covers its renders below `below`.
 #[derive(Debug)]
-pub(super) struct RenderMark {
+pub(super) struct RenderWatermark {
     pub(super) below: Tid,
     pub(super) extent: Extent,
 }
 
-impl RenderMark {
-    /// Reads a watermark, and the revision of which it is.
+impl RenderWatermark {
+    /// Reads the row of a watermark. Returns its revision, too.
     fn from_row(row: &Row) -> Result<(Revision, Self)> {
         let CulledRendersRow { rev, tid, written_before, properties } = TypedRow::from_row(row)?;
         let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
         Ok((rev, Self { below: tid, extent }))
     }
 
-    /// Whether the bodies of a render of the revision have gone.
+    /// Whether the bodies of a render of the revision are deleted.
     pub(super) fn has(&self, row: &RenderRow) -> bool {
         row.tid < self.below && self.extent.has(&row.properties, row.written_at)
     }
 }
 
-/// How far some revisions of a page have been culled.
+/// All watermarks that apply to some revisions of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Culls {
-    below: Marks,
-    renders: BTreeMap<Revision, RenderMark>,
+    below: Watermarks,
+    renders: BTreeMap<Revision, RenderWatermark>,
 }
 
 impl Culls {
-    /// Whether a revision's own bodies are there.
+    /// Whether a revision's own bodies have not been culled.
     pub(crate) fn has_revision(&self, row: &RevisionRow) -> bool {
         !self.below.have(row.record.rev, &row.properties, row.written_at)
     }
 
-    /// Whether a render's bodies are there.
+    /// Whether a render's bodies are stored: they were neither culled nor left out by the archive.
     pub(crate) fn has_render(&self, row: &RenderRow) -> bool {
-        let gone = self.renders.get(&row.rev).is_some_and(|mark| mark.has(row));
+        let gone = self.renders.get(&row.rev).is_some_and(|watermark| watermark.has(row));
         !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
     }
 }
 
 impl Culls {
-    /// Up to when bodies were deleted, of this revision or of one above it.
+    /// The latest time up to which bodies were deleted, of the revision `lowest` or of a higher one.
     pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
         let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
-        whole.chain(self.renders.values().map(|mark| mark.extent.until)).max()
+        whole.chain(self.renders.values().map(|watermark| watermark.extent.until)).max()
     }
 }
 
 impl Shared {
-    /// How far a page has been culled.
-    pub(super) async fn marks(&self, page: &Page) -> Result<Marks> {
-        let mut marks = Marks::default();
-        let mut rows = self.records.rows(&CULLED, Scan::new(partition_of(page), A_FEW));
+    /// The watermarks of a page.
+    pub(super) async fn watermarks(&self, page: &Page) -> Result<Watermarks> {
+        let mut watermarks = Watermarks::default();
+        let mut rows = self.records.rows(&CULLED, Scan::new(partition_of(page), WATERMARKS_PAGE_ROWS));
         while let Some(row) = rows.next().await? {
             let CulledRow { rev, written_before, properties } = TypedRow::from_row(&row)?;
             let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
-            marks.0.push((rev, extent));
+            watermarks.0.push((rev, extent));
         }
-        Ok(marks)
+        Ok(watermarks)
     }
 
-    /// The render of a revision below which its renders have been culled.
-    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderMark>> {
+    /// The watermark of a revision's renders.
+    pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderWatermark>> {
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         let row = self.records.first(&CULLED_RENDERS, page, of_rev).await?;
-        Ok(row.as_ref().map(RenderMark::from_row).transpose()?.map(|(_, mark)| mark))
+        Ok(row.as_ref().map(RenderWatermark::from_row).transpose()?.map(|(_, watermark)| watermark))
     }
 
-    /// How far the revisions from `lowest` to `highest` have been culled.
+    /// The watermarks that apply to the revisions from `lowest` to `highest`.
     pub(crate) async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
-        Ok(Culls { below: self.marks(page).await?, renders: self.render_marks(page, range).await? })
+        Ok(Culls { below: self.watermarks(page).await?, renders: self.render_watermarks(page, range).await? })
     }
 
-    /// How far the renders of some revisions have been culled.
-    pub(super) async fn render_marks(
+    /// The watermarks of the renders of each revision in a range.
+    pub(super) async fn render_watermarks(
         &self,
         page: &Page,
         range: ClusteringRange,
-    ) -> Result<BTreeMap<Revision, RenderMark>> {
-        let mut marks = BTreeMap::new();
-        let mut rows = self.records.rows(&CULLED_RENDERS, Scan::new(partition_of(page), MANY).range(range));
+    ) -> Result<BTreeMap<Revision, RenderWatermark>> {
+        let mut watermarks = BTreeMap::new();
+        let mut rows = self
+            .records
+            .rows(&CULLED_RENDERS, Scan::new(partition_of(page), RENDER_WATERMARKS_PAGE_ROWS).range(range));
         while let Some(row) = rows.next().await? {
-            let (rev, mark) = RenderMark::from_row(&row)?;
-            // The first of a revision says most.
-            marks.entry(rev).or_insert(mark);
+            let (rev, watermark) = RenderWatermark::from_row(&row)?;
+            // The rows of a revision are sorted from the newest tid down, and the first one covers the most
+            // renders.
+            watermarks.entry(rev).or_insert(watermark);
         }
-        Ok(marks)
+        Ok(watermarks)
     }
 
-    /// Whether a property that was written at this time has gone by retention: one of a render, or (`None`) one
-    /// of the revision.
+    /// Whether the body of a property that was written at `written_at` was culled. The property is of the
+    /// render `tid`, or (`None`) of the revision.
     pub(crate) async fn is_culled(
         &self,
         page: &Page,
@@ -184,12 +188,12 @@ impl Shared {
         name: &PropertyName,
     ) -> Result<bool> {
         let has = |extent: &Extent| written_at <= extent.until && extent.names.contains(name);
-        if self.marks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
+        if self.watermarks(page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
             return Ok(true);
         }
         let Some(tid) = tid else { return Ok(false) };
         match self.culled_renders(page, rev).await? {
-            Some(mark) => Ok(tid < mark.below && has(&mark.extent)),
+            Some(watermark) => Ok(tid < watermark.below && has(&watermark.extent)),
             None => Ok(false),
         }
     }

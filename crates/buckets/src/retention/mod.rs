@@ -1,11 +1,11 @@
-//! Retention: what was superseded goes, once everybody has had the time to finish with it.
+//! Retention: deletes superseded bodies after clients have had enough time to finish reading them.
 //!
-//! Deciding what may go ([`decide`]) knows no I/O. Culling ([`cull`]) carries it out, a page at a time, and may
-//! be done twice. A page is culled by a write, now and then, and by the sweep ([`sweep`]), which
-//! processes the queue ([`due`]). Reading a superseded value keeps it for longer
-//! ([`historical`]). Values that are no longer stored may be generated again ([`generator`]).
+//! The decision about what may be deleted ([`decide`]) does no I/O. The cull ([`cull`]) carries it out, one
+//! page at a time, and is idempotent. Some writes cull their page. The sweep ([`sweep`]) culls the pages that
+//! the queue ([`due`]) names. A read of a superseded value keeps the value for longer ([`historical`]).
+//! Values that are no longer stored may be generated again ([`generator`]).
 //!
-//! The record of a revision, and what the indexes say of its renders, stay when its bodies go.
+//! A cull deletes bodies alone: the record of a revision and the index rows of its renders stay.
 
 mod cull;
 mod decide;

@@ -1,11 +1,12 @@
-//! What a write does for retention: it notes what it supersedes, and culls now and then.
+//! The part of writes in retention: a write enqueues its page, adds a timeline entry, and sometimes culls its
+//! page.
 
 use std::{num::NonZeroUsize, sync::atomic::Ordering::Relaxed};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Row, Scan};
 
-use super::{Cull, Policy, cull::Culled, due::Note};
+use super::{Cull, Policy, cull::Culled, due::QueueEntry};
 use crate::{
     Page, Result, Revision, Revisioned, Superseded, Written,
     revisioned::{PageWrite, Shared},
@@ -13,14 +14,17 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-const ONE: NonZeroUsize = NonZeroUsize::MIN;
+/// Rows of the index that are read to find the next higher revision or render.
+const NEXT_HIGHER_ROWS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// Culls that writes have begun and do not wait for; where there are as many, a write leaves it to the sweep.
+/// Maximum number of culls that writes have started in the background. A write that finds as many running
+/// leaves its cull to the sweep.
 pub(crate) const CULLS: usize = 4;
 
 impl Shared {
-    /// When to write these revisions of a page, or renders of them: now, or, as long as what was culled or taken back
-    /// before somebody set the clock back would hide them, later than that was.
+    /// The write time for these revisions of a page, or for renders of them. Usually this is now. After the
+    /// clock was set back, deletes from before (of a cull, or of a write that was taken back) would hide the
+    /// write. Then the write time is later than those deletes.
     pub(crate) async fn time_to_write(
         &self,
         page: &Page,
@@ -35,14 +39,15 @@ impl Shared {
             return Ok(now);
         }
         let culled = self.culls(page, lowest, highest).await?.until(lowest);
-        // Under a reservation it gets an earlier time.
+        // A write under a page lease gets an earlier time.
         let culled = culled.map(|culled| culled.saturating_add(self.records.early()));
         let hidden = culled.max(self.taken_back(page).await?);
         Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
     }
 
-    /// When what is below the latest can be written at the earliest: where the write of the latest deleted all below it, by
-    /// a clock that may be ahead of ours, no earlier than just after that.
+    /// The earliest write time for values below the latest. Under some strategies, the write of the latest
+    /// deleted all values below it, perhaps by a clock that is ahead of ours. Then the write time has to be
+    /// just after that delete.
     pub(crate) fn time_below(&self, page: &Page, latest: &Row) -> Timestamp {
         let policy = self.settings.retention.of(page);
         match policy.is_some_and(|policy| policy.strategy.deletes_what_it_has_not_copied()) {
@@ -51,11 +56,11 @@ impl Shared {
         }
     }
 
-    /// Adds to a write the note of when what it supersedes falls due.
+    /// Adds a queue entry to a write: it says when the values that the write supersedes become eligible.
     pub(crate) async fn note_due(&self, write: &mut PageWrite<'_>) -> Result<Option<&Policy>> {
         let Some((lowest, highest)) = write.written() else { return Ok(None) };
         let Some(policy) = self.settings.retention.of(write.page) else {
-            self.forget_walk(write.page).await?;
+            self.restart_rescan(write.page).await?;
             return Ok(None);
         };
         let now = self.records.clock.now();
@@ -63,13 +68,14 @@ impl Shared {
         let page = write.page.clone();
         let due_at = self.due_at(policy, at.max(now));
         let thorough = write.is_history();
-        let note = Note { due_at, page, lowest, highest, at, thorough, again: false };
-        write.first.push(note.batch(policy, now));
+        let entry = QueueEntry { due_at, page, lowest, highest, at, thorough, again: false };
+        write.first.push(entry.batch(policy, now));
         Ok(Some(policy))
     }
 
-    /// Notes what a write superseded, where the tables do not keep the timeline; where they do, it came with the
-    /// write. If that fails, it is culled later, and not counted.
+    /// Adds the entry of a superseded value to a timeline outside the tables, and counts it. If the timeline
+    /// is in the tables, the write has added the entry already. A failure only delays the cull; the entry is
+    /// not counted.
     pub(crate) async fn note_elsewhere(&self, page: &Page, policy: &Policy, what: Superseded) {
         if let Some(timeline) = &self.settings.retention.timeline {
             let now = self.records.clock.now();
@@ -83,8 +89,8 @@ impl Shared {
 }
 
 impl Revisioned {
-    /// With the configured probability, culls what the timeline knows to be due. Nobody waits for it, and if it
-    /// fails the sweep does it.
+    /// Culls, with the configured probability, the values that are eligible according to the timeline. The
+    /// cull runs in the background. If it fails, the sweep retries it.
     pub(crate) fn cull_now_and_then(&self, page: &Page, what: Superseded, written: Written) {
         let shared = &self.0;
         let policy = shared.settings.retention.of(page).filter(|_| written.created);
@@ -105,25 +111,26 @@ impl Revisioned {
         });
     }
 
-    /// Waits until what writes have begun to cull is done.
+    /// Waits until the culls that writes have started in the background are done.
     pub async fn settle(&self) {
         drop(self.0.culls.acquire_many(CULLS as u32).await);
     }
 }
 
 impl Shared {
-    /// Whether something happens that does so with this probability.
+    /// Returns `true` with this probability.
     pub(super) fn happens(&self, probability: f64) -> bool {
-        // 53 bits are what a fraction holds.
+        // The fraction of an `f64` holds 53 bits.
         let chance = (self.records.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
         chance < probability
     }
 
-    /// Culls the highest that the timeline knows to have been superseded long enough, and all below.
+    /// Culls the highest value that is eligible according to the timeline, and all values below it.
     ///
-    /// An entry of the timeline is a hint. Beside the tables it may be of a write that was taken back when its writer had
-    /// lost the page, or of a store that was set back to a backup since. The row of the next higher revision or render tells
-    /// how long what the entry names has been superseded, so nothing is culled unless that row is old enough.
+    /// A timeline entry is a hint. In a timeline outside the tables, its write may have been taken back after
+    /// the writer lost the page lease, or its store may have been restored from a backup since. The row of
+    /// the next higher revision or render says how long the value has been superseded. Nothing is culled
+    /// unless that row is old enough.
     async fn cull_by_timeline(
         &self,
         page: &Page,
@@ -139,7 +146,7 @@ impl Shared {
             let newer = ClusteringRange::prefix(rev_key(rev)).above(tid.as_time_uuid());
             let newer = self
                 .records
-                .scan(&RENDERS, Scan::new(partition_of(page), ONE).range(newer).reverse())
+                .scan(&RENDERS, Scan::new(partition_of(page), NEXT_HIGHER_ROWS).range(newer).reverse())
                 .await?;
             return match newer.items.first().map(RenderRow::from_row).transpose()? {
                 Some(newer) if newer.stored_at <= cutoff => {
@@ -153,13 +160,15 @@ impl Shared {
         }
         let Some(found) = self.superseded_revision(page, cutoff).await? else { return Ok(Culled::default()) };
         let higher = ClusteringRange::all().above(found.get());
-        let next =
-            self.records.scan(&REVISIONS, Scan::new(partition_of(page), ONE).range(higher).reverse()).await?;
+        let next = self
+            .records
+            .scan(&REVISIONS, Scan::new(partition_of(page), NEXT_HIGHER_ROWS).range(higher).reverse())
+            .await?;
         let next = next.items.first().map(RevisionRow::from_row).transpose()?;
         let Some(next) = next.filter(|next| next.stored_at <= cutoff) else {
             return Ok(Culled::default());
         };
-        // Never the latest, nor whatever else stays.
+        // The latest is never culled, nor are the newest revisions that the policy keeps.
         let newest = self.records.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
         let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
             return Ok(Culled::default());

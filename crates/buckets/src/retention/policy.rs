@@ -1,4 +1,4 @@
-//! What is kept, and for how long.
+//! The retention policies: which values are kept, and how long.
 
 use std::{
     collections::BTreeMap,
@@ -14,37 +14,39 @@ use crate::{BucketName, DomainName, Page};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What goes once it is superseded.
+/// Which superseded values are culled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cull {
-    /// Superseded revisions, and superseded renders of those that stay.
+    /// Superseded revisions, and superseded renders of the revisions that stay.
     Revisions,
-    /// Superseded renders alone: the newest render of every revision stays.
+    /// Superseded renders alone. The newest render of every revision stays.
     Renders,
 }
 
-/// How long the values of a bucket are kept once something newer has taken their place.
+/// How long superseded values of a bucket are kept, and by which strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// By which means. What was written before there was a choice says nothing of it.
+    /// The strategy. Policies that were stored before there was a choice lack this field.
     #[serde(default)]
     pub strategy: Strategy,
     /// How long a value can be read after it was superseded.
     pub grace: Duration,
-    /// How long a superseded value can be read after somebody read it, and a generated one after it was made.
+    /// How long a superseded value can be read after it was last read, and a generated one after it was
+    /// generated.
     pub ttl: Duration,
     /// How much later than `grace` a superseded value may still be there.
     pub slack: Duration,
-    /// How long the timeline remembers, and how long the due queue can wait to be worked off.
+    /// How long the timeline keeps its entries, and how long entries of the queue can wait to be processed.
     pub index_ttl: Duration,
-    /// How likely a write culls what it finds, without waiting for the sweep: 0 to 1.
+    /// The probability, 0 to 1, with which a write culls eligible values of its page at once. The sweep culls
+    /// the rest.
     pub delete_probability: f64,
-    /// What goes.
+    /// Which superseded values are culled.
     pub cull: Cull,
-    /// The newest revisions stay, so many, whatever their age.
+    /// How many of the newest revisions stay, whatever their age.
     pub min_keep: NonZeroU32,
-    /// By how much the clocks of writers may differ.
+    /// How much the clocks of writers may differ.
     pub skew: Duration,
 }
 
@@ -65,13 +67,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How many revisions stay whatever their age.
+    /// How many of the newest revisions stay, whatever their age.
     pub(crate) fn kept(&self) -> NonZeroUsize {
         NonZeroUsize::try_from(self.min_keep).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// Whether `self` frees something that `before` kept, or frees it sooner, so that what stands has to be
-    /// noted as due once more.
+    /// Whether `self` culls values that `before` kept, or culls them sooner. If so, the values that are
+    /// already stored have to be enqueued again.
     pub(crate) fn frees_more_than(&self, before: &Self) -> bool {
         self.grace.saturating_add(self.skew) < before.grace.saturating_add(before.skew)
             || self.min_keep < before.min_keep
@@ -79,20 +81,21 @@ impl Policy {
     }
 }
 
-/// The retention of all buckets: off where nothing else is said.
+/// The retention of all buckets. By default nothing is culled.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// For every bucket that has none of its own.
+    /// The policy of every bucket that has none of its own; `None`: such buckets keep everything.
     pub policy: Option<Policy>,
-    /// For single buckets; `None`: there everything is kept.
+    /// The policies of single buckets; `None`: the bucket keeps everything.
     pub buckets: BTreeMap<(DomainName, BucketName), Option<Policy>>,
-    /// Where it is noted when values were superseded; `None`: in the tables, with the write that did it.
+    /// Where the times are stored at which values were superseded. `None`: in the tables, in the batch of the
+    /// write that supersedes.
     pub timeline: Option<Arc<dyn Timeline>>,
-    /// At most one entry of the timeline a page in this time.
+    /// The minimum time between two timeline entries of one page.
     pub sample: Duration,
-    /// At most so many entries of the timeline a second a domain.
+    /// The maximum number of timeline entries per second and domain.
     pub domain_rate: NonZeroU32,
-    /// What makes properties that are stored nowhere.
+    /// The generator of properties that are not stored.
     pub generator: Option<Arc<dyn Generator>>,
 }
 
@@ -136,16 +139,17 @@ impl Retention {
         self.policies().map(|policy| policy.slack).min()
     }
 
-    /// By how much clocks may differ.
+    /// The greatest skew of any bucket; zero where everything is kept.
     pub(crate) fn greatest_skew(&self) -> Duration {
         self.policies().map(|policy| policy.skew).max().unwrap_or_default()
     }
 
-    /// For how long every note of what is due stands after that.
+    /// The shortest time, in any bucket, for which a queue entry is stored after it became eligible.
     pub(crate) fn least_index_ttl(&self) -> Duration {
         self.policies().map(|policy| policy.index_ttl).min().unwrap_or(Duration::MAX)
     }
 
+    /// The policies of all buckets that have one.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.policy.iter().chain(self.buckets.values().flatten())
     }
@@ -156,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_frees_more_if_it_is_shorter_or_keeps_less() {
+    fn shorter_grace_or_fewer_kept_values_free_more() {
         let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..Policy::default() };
         assert!(!policy.frees_more_than(&policy));
         let shorter = Policy { grace: DAY / 2, ..policy.clone() };

@@ -1,4 +1,5 @@
-//! The rows of retention: cull watermarks, the timeline, the queue, and the state of rescans and of the clock.
+//! The rows of retention: cull watermarks, the timeline, the queue, and the state of rescans and of the
+//! clock.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use rashomon_records::{
 };
 
 typed_row! {
-    /// A cull watermark of a page: the bodies of these properties were deleted of all revisions below `rev`, as far as
-    /// they were written at `written_before` or earlier.
+    /// A cull watermark of a page. Of all revisions below `rev`, the bodies of these properties were deleted
+    /// if they were written at `written_before` or earlier.
     pub(super) struct CulledRow in CULLED {
         key { rev: Revision }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
@@ -23,7 +24,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// The same of the renders below `tid` of one revision.
+    /// A cull watermark of one revision: the same for its renders below `tid`.
     pub(super) struct CulledRendersRow in CULLED_RENDERS {
         key { rev: Revision, tid: Tid }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
@@ -70,7 +71,7 @@ typed_row! {
 
 typed_row! {
     /// The state of the rescan of a bucket.
-    pub(super) struct WalkRow in RETENTION_WALKS {
+    pub(super) struct RescanRow in RETENTION_WALKS {
         key {}
         values {
             policy: Option<String>,
@@ -104,7 +105,7 @@ mod tests {
         check_columns::<RenderTimelineRow>();
         check_columns::<DueRow>();
         check_columns::<DueCursorRow>();
-        check_columns::<WalkRow>();
+        check_columns::<RescanRow>();
         check_columns::<ClockRow>();
     }
 }

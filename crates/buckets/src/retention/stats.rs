@@ -1,4 +1,4 @@
-//! What retention has done in this process.
+//! Counters of what retention has done in this process.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -10,31 +10,31 @@ use super::Sweep;
 /// What retention has done since the process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionStats {
-    /// Notes of the due queue that were worked off.
+    /// Queue entries that were processed.
     pub notes: u64,
     /// Renders whose bodies were culled, by the sweep and by writes.
     pub culled_renders: u64,
-    /// The bytes of those, as they came.
+    /// The bytes of those bodies before compression.
     pub culled_bytes: u64,
-    /// How long the oldest note had been due that the last sweep did not work off.
+    /// How long the oldest entry that the last sweep left in the queue has been eligible.
     pub overdue: Duration,
-    /// Nothing is culled, because the time of day was set a short time ago.
+    /// The last sweep left entries in the queue, because of a recent clock jump.
     pub paused: bool,
-    /// Entries of the timeline that were noted.
+    /// Entries that were added to the timeline.
     pub timeline_entries: u64,
-    /// Superseded renders that were copied because somebody read them.
+    /// Superseded renders that were copied because they were read.
     pub kept_renders: u64,
-    /// Reads that found a render which was made before.
+    /// Reads that found a render which was generated before.
     pub generator_hits: u64,
-    /// Times that a renderer was asked, for one reader or for many; also where it failed.
+    /// Calls of a renderer, each for one reader or for several. Failed calls are included.
     pub generator_misses: u64,
-    /// Those of them in which no render could be made.
+    /// Calls of a renderer that produced no render.
     pub generator_failures: u64,
-    /// Renders that are being made.
+    /// Renders that are being generated.
     pub generator_in_flight: u64,
 }
 
-/// The same, being counted.
+/// The counters behind [`RetentionStats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     notes: AtomicU64,
@@ -51,12 +51,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Counts culled bodies.
     pub(crate) fn culled(&self, renders: u64, bytes: u64) {
         self.culled_renders.fetch_add(renders, Relaxed);
         self.culled_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A sweep that was not finished does not say that nothing is overdue.
+    /// Counts a sweep. An interrupted sweep may raise `overdue`, but does not lower it: it has not seen all
+    /// entries.
     pub(crate) fn swept(&self, sweep: &Sweep, is_finished: bool) {
         self.notes.fetch_add(sweep.notes, Relaxed);
         self.culled(sweep.renders, sweep.bytes);

@@ -1,4 +1,4 @@
-//! Working off what is due.
+//! The sweep: processes the entries of the retention queue.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -8,7 +8,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
 
 use super::{
     cull::Culled,
-    due::{HINTS, Note, SHARDS, hour},
+    due::{LATE_WRITE_WINDOW, QueueEntry, SHARDS, hour},
 };
 use crate::{
     Error, Page, Result, Revision, Revisioned,
@@ -17,36 +17,38 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// Rows that are looked at for a write that was noted. If it is not among them, it is noted once more.
-const A_FEW: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+/// Rows that are read to find the write that a queue entry announced. If the write is not among them, the
+/// page is enqueued again.
+const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// What a pass of the sweep did.
+/// What one sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Notes that were worked off.
+    /// Queue entries that were processed.
     pub notes: u64,
     /// Renders whose bodies were deleted.
     pub renders: u64,
-    /// The bytes of those, as they came.
+    /// The bytes of those bodies before compression.
     pub bytes: u64,
-    /// Pages that could not be culled, because what is stored of them is damaged.
+    /// Pages that could not be culled, because rows of theirs are damaged.
     pub damaged: u64,
-    /// How long the oldest note has been due that was not worked off.
+    /// How long the oldest entry that was left in the queue has been eligible.
     pub overdue: Duration,
-    /// Nothing was done, because the time of day was set a short time ago.
+    /// Entries were left in the queue, because of a recent clock jump.
     pub paused: bool,
-    /// What was noted has expired, since nobody swept for so long: the next walks note all that stands once more.
+    /// Queue entries may have expired before they were processed, since no sweep ran for too long. The next
+    /// rescans enqueue all pages again.
     pub lapsed: bool,
 }
 
 impl Revisioned {
-    /// Works off what is due, at most about so many notes: what was superseded long enough is culled. Safe to
-    /// be cut off at any point, and to run in several processes at once.
+    /// Processes eligible entries of the queue, about `limit` at most: culls the values that were superseded
+    /// for long enough. Safe to be interrupted at any point, and to run in several processes at once.
     #[boxed]
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
         let mut sweep = Sweep::default();
         let swept = self.0.sweep(limit, &mut sweep).await;
-        // Also of one that failed halfway.
+        // A failed sweep is counted too: it may have processed some entries.
         self.0.retained.swept(&sweep, swept.is_ok());
         swept.map(|()| sweep)
     }
@@ -58,13 +60,13 @@ impl Shared {
             return Ok(());
         }
         self.learn_clock().await?;
-        // Looked at even when nothing is due, so that no jump is missed.
+        // The clocks are compared even if no entry is eligible, so that no clock jump is missed.
         for policy in self.settings.retention.policies() {
             self.drift.pauses(&self.records.clock, policy.grace, policy.skew);
         }
-        self.note_clock().await?;
+        self.store_clock().await?;
         let (now, skew) = (self.records.clock.now(), self.settings.retention.greatest_skew());
-        // A shard that has much to do does not keep the others waiting.
+        // The limit is divided, so that a shard with many entries does not delay the other shards.
         let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
         for shard in 0..SHARDS as i64 {
             self.sweep_shard(shard, now, skew, share, sweep).await?;
@@ -82,74 +84,77 @@ impl Shared {
         sweep: &mut Sweep,
     ) -> Result<()> {
         let Some(before) = self.done_until(shard).await? else {
-            // What is noted from now on is due later.
+            // The shard has no entry. Each entry that is added from now on becomes eligible later than now.
             return self.set_done_until(shard, now, None).await;
         };
         let mut done = before.until;
         if done > now.saturating_add(skew) {
-            // The clock was set back: what is noted by it falls due before what was worked off already.
+            // The clock was set back: new entries may become eligible at times before the cursor.
             done = now;
         }
         let kept_since = now.saturating_sub(self.settings.retention.least_index_ttl());
         if done < kept_since {
             if !sweep.lapsed {
-                self.forget_walks().await?;
+                self.restart_all_rescans().await?;
             }
             (sweep.lapsed, done) = (true, kept_since);
         }
         let mut left = limit.get();
         loop {
-            let notes = self.due(shard, done, now, limit).await?;
-            let Some(last) = notes.last().map(|note| note.due_at) else {
-                // Nothing is due: so that empty hours are not looked through again.
+            let entries = self.eligible_entries(shard, done, now, limit).await?;
+            let Some(last) = entries.last().map(|entry| entry.due_at) else {
+                // No entry is eligible. The cursor moves on, so that the next sweep does not read empty hours
+                // again.
                 if hour(now) > hour(done) + 1 {
                     done = now.saturating_sub(Duration::from_secs(3600));
                 }
                 break;
             };
             if left == 0 {
-                sweep.overdue = sweep.overdue.max(now.since(notes[0].due_at));
+                sweep.overdue = sweep.overdue.max(now.since(entries[0].due_at));
                 break;
             }
-            for note in &notes {
-                let worked_off = self.work_off(note, now, sweep).await;
-                if !matches!(worked_off, Ok(true)) {
-                    sweep.overdue = sweep.overdue.max(now.since(note.due_at));
+            for entry in &entries {
+                let is_processed = self.process_entry(entry, now, sweep).await;
+                if !matches!(is_processed, Ok(true)) {
+                    sweep.overdue = sweep.overdue.max(now.since(entry.due_at));
                 }
-                if !worked_off? {
+                if !is_processed? {
                     return Ok(());
                 }
             }
-            left = left.saturating_sub(notes.len());
+            left = left.saturating_sub(entries.len());
             done = last;
         }
         if done == before.until { Ok(()) } else { self.set_done_until(shard, done, Some(before)).await }
     }
 
-    /// Culls the page of a note. `false`: it has to wait, since the clock cannot be trusted.
-    async fn work_off(&self, note: &Note, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
-        let page = &note.page;
+    /// Culls the page of a queue entry. `false`: the entry stays in the queue, because of a recent clock
+    /// jump.
+    async fn process_entry(&self, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
+        let page = &entry.page;
         let Some(policy) = self.settings.retention.of(page) else { return Ok(true) };
         if self.drift.pauses(&self.records.clock, policy.grace, policy.skew) {
             sweep.paused = true;
             return Ok(false);
         }
         sweep.notes += 1;
-        // The grace may have become longer since it was noted.
-        let due_at = self.due_at(policy, note.at).max(note.due_at);
+        // The grace may have become longer since the entry was added.
+        let due_at = self.due_at(policy, entry.at).max(entry.due_at);
         if due_at > now {
             let due_at = due_at.max(now.saturating_add(self.soonest(policy)));
-            self.note_again(Note { due_at, ..note.clone() }).await?;
+            self.enqueue_again(QueueEntry { due_at, ..entry.clone() }).await?;
             return Ok(true);
         }
-        // After that it does not come any more. What comes while the page is culled is looked at again, too.
-        let due_at = note.due_at.saturating_add(HINTS);
+        // An unacknowledged write cannot appear after this time. The write is looked for before the page is
+        // culled: if it appears during the cull, the page is enqueued again as well.
+        let due_at = entry.due_at.saturating_add(LATE_WRITE_WINDOW);
         let may_come =
-            !note.again && due_at > now && !self.records.is_alone() && !self.has_come(note).await?;
+            !entry.again && due_at > now && !self.records.is_alone() && !self.has_come(entry).await?;
         let culled = async {
-            let written = note.lowest..=note.highest;
-            self.settle_current(page, policy).await?;
-            let culled = self.cull(page, policy, &written, note.thorough).await?;
+            let written = entry.lowest..=entry.highest;
+            self.repair_current(page, policy).await?;
+            let culled = self.cull(page, policy, &written, entry.thorough).await?;
             if culled == Culled::default() && !self.records.is_alone() {
                 self.release_hidden(page, &written).await?;
             }
@@ -168,27 +173,31 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if may_come {
-            self.note_again(Note { due_at, again: true, ..note.clone() }).await?;
+            self.enqueue_again(QueueEntry { due_at, again: true, ..entry.clone() }).await?;
         }
         Ok(true)
     }
 
-    pub(super) async fn note_again(&self, note: Note) -> Result<()> {
-        let Some(policy) = self.settings.retention.of(&note.page) else { return Ok(()) };
-        Ok(self.records.store.write(Vec::new(), note.batch(policy, self.records.clock.now())).await?)
+    /// Adds an entry to the queue once more.
+    pub(super) async fn enqueue_again(&self, entry: QueueEntry) -> Result<()> {
+        let Some(policy) = self.settings.retention.of(&entry.page) else { return Ok(()) };
+        Ok(self.records.store.write(Vec::new(), entry.batch(policy, self.records.clock.now())).await?)
     }
 
-    /// Whether the write has come that a note was made for, as far as a look at a few rows tells.
-    async fn has_come(&self, note: &Note) -> Result<bool> {
-        if note.highest == Revision::MAX {
-            // It was made for what stood already.
+    /// Whether the write that a queue entry announced is stored. Reads a few rows alone, so `false` may be
+    /// wrong.
+    async fn has_come(&self, entry: &QueueEntry) -> Result<bool> {
+        if entry.highest == Revision::MAX {
+            // The rescan made the entry, or the entry is damaged: no write was announced.
             return Ok(true);
         }
-        let written_at = note.at.saturating_sub(self.records.early());
+        let written_at = entry.at.saturating_sub(self.records.early());
         for table in [&*RENDERS, &*REVISIONS] {
-            let range = ClusteringRange::all().at_least(note.lowest.get()).at_most(note.highest.get());
-            let rows =
-                self.records.scan(table, Scan::new(partition_of(&note.page), A_FEW).range(range)).await?;
+            let range = ClusteringRange::all().at_least(entry.lowest.get()).at_most(entry.highest.get());
+            let rows = self
+                .records
+                .scan(table, Scan::new(partition_of(&entry.page), ANNOUNCED_WRITE_ROWS).range(range))
+                .await?;
             if rows.items.iter().any(|row| row.written_at == written_at) {
                 return Ok(true);
             }

@@ -1,8 +1,8 @@
-//! When values were superseded: an index that need not be perfect.
+//! The timeline: an index of the times at which values were superseded. It need not be complete or correct.
 //!
-//! It spares a write that culls the way through the page's index. What it does not know is culled later, by the
-//! sweep; so entries may be sampled, and all of them lost. Nor is an entry believed: a write that culls holds it against
-//! the index, so entries may be wrong.
+//! With the timeline, a write that culls need not read the whole index of the page. The sweep culls the
+//! values that the timeline does not name. So entries may be sampled, and all of them may be lost. Entries
+//! may also be wrong, since a write that culls checks each entry against the index.
 
 use std::{collections::BTreeMap, fmt::Debug, num::NonZeroU32, sync::Mutex, time::Duration};
 
@@ -22,30 +22,31 @@ use crate::{
     schemas::{RENDER_TIMELINE, REVISION_TIMELINE},
 };
 
-/// What was superseded.
+/// A superseded value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Superseded {
-    /// A revision, by a higher one.
+    /// A revision that a higher one superseded.
     Revision(Revision),
-    /// A render, by a newer one of its revision.
+    /// A render that a newer one of its revision superseded.
     Render(Revision, Tid),
 }
 
-/// Where it is noted what was superseded when, beside the store.
+/// A timeline outside the store.
 #[async_trait]
 pub trait Timeline: Debug + Send + Sync + 'static {
-    /// Notes what was superseded at `at`, to be forgotten at `until`.
+    /// Adds an entry: `what` was superseded at `at`. The entry expires at `until`.
     async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
-    /// The revision of the newest entry at or before `at`. It may have been superseded longer ago than the
-    /// entry says; later, or not at all, where the write of the entry was taken back.
+    /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
+    /// than the entry says. If the write of the entry was taken back, it was superseded later or not at all.
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>>;
 
     /// The same for the renders of one revision.
     async fn render(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<Option<Tid>>;
 }
 
-/// A timeline in this process: lost when it ends, and of no use to others.
+/// A timeline in the memory of this process. It is lost when the process ends, and other processes cannot
+/// read it.
 #[derive(Debug)]
 pub struct MemoryTimeline {
     clock: std::sync::Arc<dyn Clock>,
@@ -58,17 +59,18 @@ struct PageTimeline {
     renders: BTreeMap<(Revision, Timestamp), (Tid, Timestamp)>,
 }
 
-/// Entries of one page that a timeline in memory keeps of each kind; the oldest go first.
-const ENTRIES: usize = 256;
+/// Entries of each kind that a timeline in memory keeps of one page. When there are more, the oldest is
+/// dropped.
+const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 impl MemoryTimeline {
-    /// An empty timeline that keeps in mind so many pages.
+    /// An empty timeline that keeps the entries of at most `pages` pages.
     #[must_use]
     pub fn new(clock: std::sync::Arc<dyn Clock>, pages: u64) -> Self {
         Self { clock, pages: Cache::new(pages) }
     }
 
-    /// Forgets all of it.
+    /// Drops all entries.
     pub fn clear(&self) {
         self.pages.invalidate_all();
     }
@@ -82,13 +84,13 @@ impl Timeline for MemoryTimeline {
         match what {
             Superseded::Revision(rev) => {
                 entries.revisions.insert(at, (rev, until));
-                if entries.revisions.len() > ENTRIES {
+                if entries.revisions.len() > MAX_ENTRIES_PER_PAGE {
                     entries.revisions.pop_first();
                 }
             }
             Superseded::Render(rev, tid) => {
                 entries.renders.insert((rev, at), (tid, until));
-                if entries.renders.len() > ENTRIES {
+                if entries.renders.len() > MAX_ENTRIES_PER_PAGE {
                     entries.renders.pop_first();
                 }
             }
@@ -113,35 +115,37 @@ impl Timeline for MemoryTimeline {
     }
 }
 
-/// Pages and domains that sampling keeps in mind; of those that it forgets an entry more is noted.
-const SAMPLED: u64 = 100_000;
+/// Pages, and domains, that sampling remembers. A page that was forgotten may get an entry too early.
+const MAX_SAMPLED_KEYS: u64 = 100_000;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Which of the entries are noted at all.
+/// Decides which superseded values get a timeline entry: at most one per page and interval, and a limited
+/// number per domain and second.
 #[derive(Debug)]
 pub struct Sampling {
     every: Duration,
     rate: NonZeroU32,
-    /// When a page's newest entry was noted, by the clock that nobody sets.
+    /// The time of a page's newest entry, by the monotonic clock.
     pages: Cache<Page, Duration>,
-    /// The entries of a domain in the second that began then.
+    /// Per domain: the start of the current second, by the monotonic clock, and the number of entries since
+    /// then.
     domains: Cache<DomainName, (Duration, u32)>,
 }
 
 impl Sampling {
-    /// By the settings, from an empty memory on.
+    /// A sampling with the limits of the settings, and without any entries yet.
     #[must_use]
     pub fn new(retention: &Retention) -> Self {
         Self {
             every: retention.sample,
             rate: retention.domain_rate,
-            pages: Cache::new(SAMPLED),
-            domains: Cache::new(SAMPLED),
+            pages: Cache::new(MAX_SAMPLED_KEYS),
+            domains: Cache::new(MAX_SAMPLED_KEYS),
         }
     }
 
-    /// Whether an entry of the page is due at this time, by the clock that nobody sets. If so it counts.
+    /// Whether the page may get an entry at this time of the monotonic clock. If so, the entry is counted.
     pub fn takes(&self, page: &Page, now: Duration) -> bool {
         let rested = self.pages.get(page).is_none_or(|last| now.saturating_sub(last) >= self.every);
         if !rested {
@@ -160,7 +164,7 @@ impl Sampling {
     }
 }
 
-/// Adds the entry in the tables to a write.
+/// Adds the timeline entry of a superseded value to a batch, for a timeline in the tables.
 pub(crate) fn put_entry(
     batch: &mut Batch,
     what: Superseded,
@@ -179,8 +183,8 @@ pub(crate) fn put_entry(
 }
 
 impl Shared {
-    /// Adds to a write what it supersedes, to be noted with it where the tables keep the timeline, else once it
-    /// is done.
+    /// Records in a write which value it supersedes, if sampling takes the value. If the timeline is in the
+    /// tables, its entry goes into the batch of the write; otherwise it is added after the write.
     pub(crate) fn note_superseded(&self, write: &mut PageWrite<'_>, what: Superseded, at: Timestamp) {
         let retention = &self.settings.retention;
         let policy = retention.of(write.page).filter(|policy| !policy.strategy.expires());

@@ -1,4 +1,4 @@
-//! What stands already when retention is turned on, or its grace is shortened.
+//! The rescan: enqueues the pages that exist already when retention is turned on, or its grace is shortened.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::{
     Policy,
-    cull::EVERYTHING,
+    cull::ALL_REVISIONS,
     decide::{Frontier, renders_below},
-    due::{HINTS, Note},
-    marks::Marks,
-    rows::WalkRow,
+    due::{LATE_WRITE_WINDOW, QueueEntry},
+    marks::Watermarks,
+    rows::RescanRow,
 };
 use crate::{
     BucketName, DomainName, Page, Result, Revision, Revisioned, Tid, Title,
@@ -23,59 +23,59 @@ use crate::{
     schemas::{RENDERS, RETENTION_WALKS, REVISIONS},
 };
 
-/// Titles after which it is written down how far a walk has come.
-const TITLES: usize = 200;
+/// Titles in one step of a rescan or a dry run. A rescan stores its progress after each step.
+const TITLES_PER_STEP: usize = 200;
 
-/// Buckets whose walks begin again that are listed at once.
-const BUCKETS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+/// Buckets in one result page, when the rescans of all buckets are restarted.
+const BUCKETS_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// How a walk is going.
+/// The progress of a rescan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// Pages whose values were noted as due.
+    /// Pages that this step looked through.
     pub pages: u64,
-    /// There is nothing left to note.
+    /// The rescan is complete: there is nothing left to enqueue.
     pub finished: bool,
-    /// What may go at once is due after this.
+    /// The time after which enqueued values that may be culled at once become eligible.
     pub due_in: Duration,
 }
 
-/// What retention would free, were it run now.
+/// What retention would delete if it were run now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DryRun {
-    /// Pages looked at.
+    /// Pages that were examined.
     pub pages: u64,
-    /// Those that would lose something.
+    /// Pages that would lose bodies.
     pub pages_culled: u64,
     /// Renders that are stored.
     pub renders: u64,
-    /// Those that would lose their bodies.
+    /// Renders that would lose their bodies.
     pub renders_culled: u64,
-    /// Revisions whose own bodies would go.
+    /// Revisions whose own bodies would be deleted.
     pub revisions_culled: u64,
-    /// Bytes of all bodies that are stored, as they came.
+    /// Bytes, before compression, of all bodies that are stored.
     pub bytes: u64,
-    /// Those of the bodies that would go.
+    /// Bytes, before compression, of the bodies that would be deleted.
     pub bytes_culled: u64,
 }
 
-/// What was written down of a walk.
+/// The stored state of the rescan of a bucket.
 #[derive(Debug, Default)]
-struct State {
+struct RescanState {
     policy: Option<Policy>,
     after: Option<Title>,
     finished: bool,
-    /// What was stored then or earlier may have expired, by a strategy that was in effect.
+    /// Values that were written at this time or earlier may have expired, under an earlier strategy.
     expired_before: Option<Timestamp>,
-    /// When all is looked through once more: what nobody noted, and was under way when that was done first, has
-    /// come to pass by then.
+    /// When a second rescan begins. By then, writes that were in flight during the first one, and that no
+    /// entry announces, have appeared.
     again_at: Option<Timestamp>,
-    /// When it was written down, by a clock that may be ahead of ours.
+    /// The write time of the stored state, by a clock that may be ahead of ours.
     written_at: Option<Timestamp>,
 }
 
-impl State {
-    /// The same for the next policy.
+impl RescanState {
+    /// The value of `expired_before` under the next policy.
     fn expired_before(&self, next: &Policy, now: Timestamp) -> Option<Timestamp> {
         let expires = self.policy.as_ref().is_some_and(|policy| policy.strategy.expires());
         if expires && !next.strategy.expires() { Some(now) } else { self.expired_before }
@@ -83,16 +83,17 @@ impl State {
 }
 
 impl Revisioned {
-    /// Goes on with noting what stands already as due: after retention was turned on for a bucket, or was set
-    /// to free more; and once more some hours later, where a write that was sent before may come to pass after it.
-    /// Does some of it; call it until it is finished, and now and then after that. Safe to be cut off at any point.
+    /// Continues the rescan of a bucket, which enqueues the pages that exist already. A rescan is needed
+    /// after retention was turned on for the bucket, or was changed to cull more. If a write that was sent
+    /// before may still appear, a second rescan follows some hours later. One call does one step: call it
+    /// until the rescan is finished, and regularly after that. Safe to be interrupted at any point.
     #[boxed]
     pub async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
-        self.0.walk(domain, bucket).await
+        self.0.rescan(domain, bucket).await
     }
 
-    /// What the configured retention would free of a bucket if it were run now. Changes nothing. `progress` is
-    /// told, now and then, how many pages were looked at.
+    /// What the configured retention would delete of a bucket if it were run now. Changes nothing. `progress`
+    /// is called regularly, with the number of pages examined so far.
     #[boxed]
     pub async fn dry_run(
         &self,
@@ -104,7 +105,7 @@ impl Revisioned {
         let Some(policy) = self.0.settings.retention.of_bucket(domain, bucket) else { return Ok(run) };
         let mut after = None;
         loop {
-            let titles = self.catalog().titles(domain, bucket, after.as_ref(), TITLES).await?;
+            let titles = self.catalog().titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
                 self.0.dry_run(&page, policy, &mut run).await?;
@@ -119,15 +120,15 @@ impl Revisioned {
 }
 
 impl Shared {
-    async fn walk(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
+    async fn rescan(&self, domain: &DomainName, bucket: &BucketName) -> Result<Walk> {
         let nothing = Walk { pages: 0, finished: true, due_in: Duration::ZERO };
         let Some(policy) = self.settings.retention.of_bucket(domain, bucket) else { return Ok(nothing) };
         let due_in = self.soonest(policy);
         self.learn_clock().await?;
         let _turn = self.walks.lock().await;
-        let state = self.walk_state(domain, bucket).await?;
+        let state = self.rescan_state(domain, bucket).await?;
         let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
-        let mut next = State {
+        let mut next = RescanState {
             policy: Some(policy.clone()),
             after: None,
             finished: true,
@@ -137,52 +138,54 @@ impl Shared {
         };
         if known.is_some() && state.finished && !self.is_time_again(&state, policy) {
             if known != Some(policy) {
-                self.set_walk_state(domain, bucket, next).await?;
+                self.set_rescan_state(domain, bucket, next).await?;
             }
-            // What a walk noted that was cut off here may still have to fall due.
+            // A rescan that was interrupted here may have enqueued values that are not eligible yet.
             return Ok(Walk { due_in, ..nothing });
         }
         let after = state.after.filter(|_| known.is_some());
-        let titles = self.records.catalog.titles(domain, bucket, after.as_ref(), TITLES).await?;
+        let titles = self.records.catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
         let pages = titles.items.len() as u64;
         for title in titles.items {
             let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
-            self.note_what_stands(&page, policy).await?;
+            self.enqueue_existing(&page, policy).await?;
         }
         let walk = Walk { pages, finished: titles.next.is_none(), due_in };
         (next.after, next.finished) = (titles.next, walk.finished);
         if walk.finished {
             next.again_at = match next.again_at {
-                None if !self.records.is_alone() => Some(self.records.clock.now().saturating_add(HINTS)),
+                None if !self.records.is_alone() => {
+                    Some(self.records.clock.now().saturating_add(LATE_WRITE_WINDOW))
+                }
                 _ => None,
             };
         }
-        self.set_walk_state(domain, bucket, next).await?;
+        self.set_rescan_state(domain, bucket, next).await?;
         Ok(walk)
     }
 
-    /// Whether all has to be looked through once more. Not as long as the clock may be ahead of the time that has
-    /// passed.
-    fn is_time_again(&self, state: &State, policy: &Policy) -> bool {
+    /// Whether the second rescan has to begin. It waits after a clock jump, since the clock may show more
+    /// time than has really passed.
+    fn is_time_again(&self, state: &RescanState, policy: &Policy) -> bool {
         state.again_at.is_some_and(|again_at| again_at <= self.records.clock.now())
-            && !self.drift.pauses(&self.records.clock, HINTS, policy.skew)
+            && !self.drift.pauses(&self.records.clock, LATE_WRITE_WINDOW, policy.skew)
     }
 
-    /// Notes when what a page has falls due: what is superseded long enough at once, and the rest by the times
-    /// at which it was stored, several together where they lie close.
-    async fn note_what_stands(&self, page: &Page, policy: &Policy) -> Result<()> {
+    /// Enqueues the values of a page. Values that were superseded for long enough become eligible at once.
+    /// The others become eligible by the times at which they were stored; close times share an entry.
+    async fn enqueue_existing(&self, page: &Page, policy: &Policy) -> Result<()> {
         let now = self.records.clock.now();
         let cutoff = self.cutoff(policy);
         let step = (policy.slack / 4).max(Duration::from_secs(1));
-        let mut notes: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
+        let mut entries: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
         let mut last_to_go = None;
         let mut add = |time: Timestamp, rev: Revision| {
             if time <= cutoff {
                 last_to_go = last_to_go.max(Some(time));
                 return;
             }
-            let note = notes.entry(round_up(time, step)).or_insert((rev, rev));
-            *note = (note.0.min(rev), note.1.max(rev));
+            let entry = entries.entry(round_up(time, step)).or_insert((rev, rev));
+            *entry = (entry.0.min(rev), entry.1.max(rev));
         };
         let (mut renders, mut after) = (0_u64, None);
         loop {
@@ -190,7 +193,7 @@ impl Shared {
             for row in rows {
                 renders += 1;
                 add(row.stored_at, row.rev);
-                // What was replaced stays for longer.
+                // A replaced property was written after its render was stored, so it stays for longer.
                 add(row.written_at.max(row.stored_at), row.rev);
             }
             after = next;
@@ -199,7 +202,7 @@ impl Shared {
             }
         }
         if renders < 2 {
-            // The latest is not superseded by anything.
+            // The page has only the latest render, which is not superseded.
             return Ok(());
         }
         let mut after = None;
@@ -209,50 +212,52 @@ impl Shared {
                 add(row.written_at.max(row.stored_at), row.record.rev);
             }
         }
-        notes.extend(last_to_go.map(|at| (at, (*EVERYTHING.start(), *EVERYTHING.end()))));
-        for (at, (lowest, highest)) in notes {
+        entries.extend(last_to_go.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
+        for (at, (lowest, highest)) in entries {
             let due_at = self.due_at(policy, at).max(now.saturating_add(self.soonest(policy)));
-            let note = Note { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
-            self.records.store.write(Vec::new(), note.batch(policy, now)).await?;
+            let entry =
+                QueueEntry { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
+            self.records.store.write(Vec::new(), entry.batch(policy, now)).await?;
         }
         Ok(())
     }
 
-    /// What is written is not noted as due while retention is off: if it is turned on again, all that stands
-    /// has to be noted once more.
-    pub(crate) async fn forget_walk(&self, page: &Page) -> Result<()> {
+    /// Restarts the rescan of a page's bucket, because of a write while retention is off. Such a write is not
+    /// enqueued, so all pages have to be enqueued again when retention is turned on.
+    pub(crate) async fn restart_rescan(&self, page: &Page) -> Result<()> {
         let bucket = (page.domain.clone(), page.bucket.clone());
         if self.unnoted.contains_key(&bucket) {
             return Ok(());
         }
-        self.begin_again(walk_key(&page.domain, &page.bucket)).await?;
+        self.reset_rescan(rescan_key(&page.domain, &page.bucket)).await?;
         self.unnoted.insert(bucket, ());
         Ok(())
     }
 
-    /// What was noted is there no more: all that stands has to be noted once more, in every bucket.
-    pub(super) async fn forget_walks(&self) -> Result<()> {
+    /// Restarts the rescan of every bucket, because queue entries may have expired.
+    pub(super) async fn restart_all_rescans(&self) -> Result<()> {
         let _turn = self.walks.lock().await;
-        let mut buckets = self.records.partitions(&RETENTION_WALKS, BUCKETS);
+        let mut buckets = self.records.partitions(&RETENTION_WALKS, BUCKETS_PAGE_PARTITIONS);
         while let Some(partition) = buckets.next().await? {
-            self.begin_again(Key::new(partition, Vec::new())).await?;
+            self.reset_rescan(Key::new(partition, Vec::new())).await?;
         }
         Ok(())
     }
 
-    /// The next walk of a bucket begins with its first page.
-    async fn begin_again(&self, key: Key) -> Result<()> {
+    /// Resets the state of a rescan, so that the next step begins with the first page of the bucket.
+    async fn reset_rescan(&self, key: Key) -> Result<()> {
         let Some(row) = self.records.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
         let mut batch = Batch::new(key.partition);
-        // What the retention was is known on: copies that it made expire still.
-        let WalkRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
-        let again = WalkRow { policy, after: None, finished_at: None, expired_before, again_at: None };
+        // The policy is kept: copies that were made under it still expire.
+        let RescanRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
+        let again = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
         again.put(&mut batch, self.records.after(row.written_at));
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// Whether the body of a render, or (`None`) of a revision, that is nowhere was superseded in a bucket whose
-    /// superseded values expire, or did when it had a retention: then nobody wrote down that it went.
+    /// Whether the missing body of a render, or (`None`) of a revision, may have expired. This is so if the
+    /// body was superseded, and superseded values of the bucket expire, or expired under an earlier policy.
+    /// No watermark records an expiry.
     pub(crate) async fn has_expired(
         &self,
         page: &Page,
@@ -261,7 +266,7 @@ impl Shared {
         written_at: Timestamp,
     ) -> Result<bool> {
         if !self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires()) {
-            let before = self.walk_state(&page.domain, &page.bucket).await?;
+            let before = self.rescan_state(&page.domain, &page.bucket).await?;
             if !before.policy.is_some_and(|policy| policy.strategy.expires())
                 && before.expired_before.is_none_or(|at| at < written_at)
             {
@@ -276,13 +281,13 @@ impl Shared {
         }))
     }
 
-    async fn walk_state(&self, domain: &DomainName, bucket: &BucketName) -> Result<State> {
-        let Some(row) = self.records.store.get(&RETENTION_WALKS, &walk_key(domain, bucket)).await? else {
-            return Ok(State::default());
+    async fn rescan_state(&self, domain: &DomainName, bucket: &BucketName) -> Result<RescanState> {
+        let Some(row) = self.records.store.get(&RETENTION_WALKS, &rescan_key(domain, bucket)).await? else {
+            return Ok(RescanState::default());
         };
-        let WalkRow { policy, after, finished_at, expired_before, again_at } = TypedRow::from_row(&row)?;
+        let RescanRow { policy, after, finished_at, expired_before, again_at } = TypedRow::from_row(&row)?;
         let after = after.map(|title| Title::new(&title)).transpose();
-        Ok(State {
+        Ok(RescanState {
             policy: policy.and_then(|json| serde_json::from_str(&json).ok()),
             after: after.map_err(|_| unreadable("retention_walks", &row))?,
             finished: finished_at.is_some(),
@@ -292,12 +297,17 @@ impl Shared {
         })
     }
 
-    async fn set_walk_state(&self, domain: &DomainName, bucket: &BucketName, state: State) -> Result<()> {
+    async fn set_rescan_state(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        state: RescanState,
+    ) -> Result<()> {
         let now =
             state.written_at.map_or_else(|| self.records.clock.now(), |before| self.records.after(before));
-        let mut batch = Batch::new(walk_key(domain, bucket).partition);
+        let mut batch = Batch::new(rescan_key(domain, bucket).partition);
         let policy = state.policy.as_ref().map(serde_json::to_string).transpose();
-        let row = WalkRow {
+        let row = RescanRow {
             policy: policy.expect("plain data with text keys"),
             after: state.after.map(|title| title.as_str().to_owned()),
             finished_at: state.finished.then_some(now),
@@ -308,6 +318,7 @@ impl Shared {
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
+    /// Adds to `run` what retention would delete of a page.
     async fn dry_run(&self, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
         let cutoff = self.cutoff(policy);
         let mut frontier = Frontier::new(policy, cutoff);
@@ -325,7 +336,7 @@ impl Shared {
             frontier.see(line.rev, line.stored_at);
         }
         let below = frontier.whole_below();
-        let marks = self.marks(page).await?;
+        let watermarks = self.watermarks(page).await?;
         let before = run.bytes_culled;
         for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
             let rev = of_rev[0].rev;
@@ -336,7 +347,7 @@ impl Shared {
             };
             for row in of_rev {
                 let written_at = row.written_at;
-                let done = marks.have(rev, &row.properties, written_at)
+                let done = watermarks.have(rev, &row.properties, written_at)
                     || done_of_rev.as_ref().is_some_and(|done| done.has(row));
                 let superseded =
                     below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
@@ -345,18 +356,19 @@ impl Shared {
                 run.renders_culled += u64::from(counted == Some(true));
             }
         }
-        self.dry_run_revisions(page, below, cutoff, &marks, run).await?;
+        self.dry_run_revisions(page, below, cutoff, &watermarks, run).await?;
         run.pages += 1;
         run.pages_culled += u64::from(run.bytes_culled > before);
         Ok(())
     }
 
+    /// Adds to `run` what retention would delete of the bodies of a page's revisions.
     async fn dry_run_revisions(
         &self,
         page: &Page,
         below: Option<Revision>,
         cutoff: Timestamp,
-        marks: &Marks,
+        watermarks: &Watermarks,
         run: &mut DryRun,
     ) -> Result<()> {
         let mut revisions = self.records.rows(&REVISIONS, Scan::new(partition_of(page), INDEX_PAGE_ROWS));
@@ -365,7 +377,7 @@ impl Shared {
             let rev = row.record.rev;
             let superseded = below.is_some_and(|below| rev < below);
             let written_at = row.written_at;
-            let done = marks.have(rev, &row.properties, written_at);
+            let done = watermarks.have(rev, &row.properties, written_at);
             let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
             run.revisions_culled += u64::from(counted == Some(true));
         }
@@ -374,8 +386,8 @@ impl Shared {
 }
 
 impl DryRun {
-    /// Counts the bodies of a render or a revision. `None`: they have gone, or there are none; else whether
-    /// they would go.
+    /// Counts the bodies of a render or a revision, and returns whether they would be deleted. `None`: there
+    /// are none, or they are deleted already.
     fn add(&mut self, properties: &Properties, done: bool, goes: bool) -> Option<bool> {
         if properties.is_empty() || done {
             return None;
@@ -389,10 +401,11 @@ impl DryRun {
     }
 }
 
-fn walk_key(domain: &DomainName, bucket: &BucketName) -> Key {
+fn rescan_key(domain: &DomainName, bucket: &BucketName) -> Key {
     Key::new(vec![domain.as_str().into(), Value::from(bucket.as_str())], Vec::new())
 }
 
+/// The next multiple of `step` that is later than `at`.
 fn round_up(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX).max(1);
     let up = at.as_micros().div_euclid(step).saturating_add(1).saturating_mul(step);

@@ -6,14 +6,14 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use async_recursion::async_recursion as boxed;
-use rashomon_clock::{Clock, Timestamp};
+use rashomon_clock::Timestamp;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
 use super::{Revisioned, Shared};
 use crate::{
     Error, Page, PropertyName, Result, Revision,
-    archive::{MIN_AGE, Waiting},
+    archive::Waiting,
     content::{BodyRow, Stored},
     rows::{
         ChunkReference, ChunkSetEntry, ChunkSetId, ColumnValue, RenderRow, RevisionRow, TypedRow,
@@ -31,25 +31,6 @@ const NOTES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 /// Rows of bodies that are read together. Each may have a megabyte.
 const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// The time of day as garbage collection takes it: no later than when the process began, plus the time that has passed
-/// since. A clock that jumps ahead makes no upload older that is being received, here or in another process.
-#[derive(Debug)]
-pub(crate) struct CollectorClock {
-    begun_at: Timestamp,
-    monotonic: Duration,
-}
-
-impl CollectorClock {
-    pub(super) fn new(clock: &dyn Clock) -> Self {
-        Self { begun_at: clock.now(), monotonic: clock.monotonic() }
-    }
-
-    fn now(&self, clock: &dyn Clock) -> Timestamp {
-        let passed = clock.monotonic().saturating_sub(self.monotonic);
-        clock.now().min(self.begun_at.saturating_add(passed))
-    }
-}
-
 impl Revisioned {
     /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of writes that
     /// were refused or cut short, and of bodies that were replaced. `age` is longer than any write may take. Returns the
@@ -59,10 +40,10 @@ impl Revisioned {
     /// replicas answer.
     #[boxed]
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
-        if let Some(blocks) = &self.0.blocks {
-            blocks.collect(self.0.noted_before(age.max(MIN_AGE)).await?, self.0.records.clock.now()).await?;
+        if let Some(archive) = &self.0.archive {
+            archive.collect(age).await?;
         }
-        self.0.collect_chunk_sets(self.0.noted_before(age).await?).await
+        self.0.collect_chunk_sets(self.0.records.noted_before(age).await?).await
     }
 
     /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
@@ -70,32 +51,20 @@ impl Revisioned {
     /// does. Returns their number.
     #[boxed]
     pub async fn collect_blocks(&self) -> Result<u64> {
-        let Some(blocks) = &self.0.blocks else { return Ok(0) };
-        let now = self.0.records.clock.now();
-        blocks.collect(self.0.placed_until().await?.min(now), now).await
+        match &self.0.archive {
+            Some(archive) => archive.collect_unreferenced().await,
+            None => Ok(0),
+        }
     }
 
     /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas answer.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
-        self.0.count_collectable(self.0.noted_before(age).await?).await
+        self.0.count_collectable(self.0.records.noted_before(age).await?).await
     }
 }
 
 impl Shared {
-    /// What was noted then or before can be collected at this age: a batch was written at the latest when the age was
-    /// over, and if it failed, it has taken effect since or never will.
-    async fn noted_before(&self, age: Duration) -> Result<Timestamp> {
-        let window = self.records.store.late_write_window().await?;
-        Ok(self.collector_clock.now(&self.records.clock).saturating_sub(age).saturating_sub(window))
-    }
-
-    /// No other process has a page name a block any more that was noted then or before, nor does a batch of its that
-    /// failed.
-    pub(crate) async fn placed_until(&self) -> Result<Timestamp> {
-        if self.records.is_alone() { Ok(Timestamp::MAX) } else { self.noted_before(MIN_AGE).await }
-    }
-
     /// Deletes the chunk sets noted at `due` or before that nothing names, and their notes. Returns the number of sets
     /// deleted.
     pub(super) async fn collect_chunk_sets(&self, due: Timestamp) -> Result<u64> {

@@ -20,11 +20,11 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, Tabl
 use super::{Revisioned, Shared, page_write::PageWrite, reservation::Planned, write::whole};
 use crate::{
     BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
-    archive::BlockStore,
+    archive::Archive,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     retention::whose,
     rows::{
-        self, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow, RevisionRow,
+        BLANK_DIGEST, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow, RevisionRow,
         TypedRow, partition_of, render_key, rev_key, rows_of,
     },
     schemas::{
@@ -142,21 +142,23 @@ struct Standing {
 
 impl Shared {
     async fn erase(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erased> {
-        let blocks = match &self.blocks {
-            Some(blocks) => Arc::clone(blocks),
-            // Where nothing is named there may be a block that nobody came to name.
-            None => Arc::new(BlockStore::new(Arc::clone(&self.records.store), 0)),
+        let archive = match &self.archive {
+            Some(archive) => Arc::clone(archive),
+            None => {
+                let store = Arc::clone(&self.records.store);
+                Arc::new(Archive::without_blocks(Arc::clone(&self.records), store))
+            }
         };
-        let _alone = blocks.alone().await;
-        // Before anything of it is marked: it could not be finished.
-        blocks.check_versions(page, rev).await?;
+        let _alone = archive.blocks().alone().await;
+        // Checked before anything is marked as erased: the erasure could not be completed.
+        archive.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, how).await?;
-        self.another_epoch(page).await?;
+        archive.another_epoch(page).await?;
         let (mut erased, properties) = self.mark(page, rev, begun, how).await?;
         self.erase_renders(page, rev).await?;
         self.erase_current(page, rev).await?;
         self.erase_chunks(page, rev).await?;
-        let from_blocks = self.erase_from_blocks(&blocks, page, rev, how.give_up_damaged).await?;
+        let from_blocks = archive.erase_from_blocks(page, rev, how.give_up_damaged).await?;
         (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
         erased.given_up = from_blocks.given_up;
         erased.same = self.same_as(page, rev, &properties).await?;
@@ -213,7 +215,7 @@ impl Shared {
         let row = RevisionRow {
             record: blank_record(standing.revision.record, &standing.names, &erased.erasure, how),
             properties: Properties::new(),
-            digest: BLANK,
+            digest: BLANK_DIGEST,
             ..standing.revision
         };
         write.revision(&row);
@@ -292,13 +294,13 @@ impl Shared {
         )
         .await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-        let left: Vec<_> = renders.into_iter().filter(|render| !is_blank(render)).collect();
+        let left: Vec<_> = renders.into_iter().filter(|render| !render.is_blank()).collect();
         for some in left.chunks(RENDER_ROWS) {
             let mut batch = Batch::new(partition_of(page));
             for render in some {
                 let blank = RenderRow {
                     properties: Properties::new(),
-                    digest: BLANK,
+                    digest: BLANK_DIGEST,
                     left_out: false,
                     ..render.clone()
                 };
@@ -484,13 +486,6 @@ impl Shared {
         }
         Ok(all)
     }
-}
-
-/// The digest of what was erased: nothing can be guessed by it.
-pub(crate) const BLANK: rows::Digest = [0; 16];
-
-pub(crate) fn is_blank(render: &RenderRow) -> bool {
-    render.properties.is_empty() && render.digest == BLANK
 }
 
 fn erasure_key(page: &Page, rev: Revision) -> Key {

@@ -3,20 +3,16 @@
 use std::collections::BTreeMap;
 
 use rashomon_clock::Timestamp;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
     Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Settings, Versions,
-    content::BodyRow,
-    rows::{Digest, Properties, index_size},
+    content::{Bodies, BodyRow},
+    rows::{Digest, Properties, digest, index_size},
 };
 
 /// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
 /// sizes. A batch holds them twice, beside the bodies.
 pub(super) const MAX_INDEX: usize = 96 << 10;
-
-/// The bodies of a write, by their names.
-pub(crate) type Bodies = BTreeMap<PropertyName, BodyRow>;
 
 /// The properties that a request gives.
 pub(super) struct Given {
@@ -53,27 +49,6 @@ pub(crate) fn body_of(
     let headers = Headers { content_type, other: property.other_headers };
     let info = PropertyInfo { headers, size: property.body.size, sha1: property.body.sha1, rewritten_at };
     (property.name, BodyRow { info, stored: property.body.stored })
-}
-
-/// A digest of names, headers and bytes.
-pub(crate) fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
-    let mut hash = Xxh3::new();
-    for (name, info) in properties {
-        for text in [name.as_str(), info.headers.content_type.as_str()] {
-            hash.update(text.as_bytes());
-            hash.update(&[0xff]);
-        }
-        for (name, value) in &info.headers.other {
-            for text in [name, value] {
-                hash.update(text.as_bytes());
-                hash.update(&[0xff]);
-            }
-        }
-        hash.update(&[0xfe]);
-        hash.update(&info.sha1.0);
-        hash.update(&info.size.to_be_bytes());
-    }
-    hash.digest128().to_be_bytes()
 }
 
 /// Which of the properties belong to the revision, and which to the render.

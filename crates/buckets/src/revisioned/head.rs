@@ -1,4 +1,4 @@
-//! The head of a page: who is writing it on a condition, and what.
+//! The row of a page lease: which process holds the lease, and its intent.
 
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
@@ -14,25 +14,26 @@ use crate::{
 /// Identifies the owner of a lease: random, so that no two leases have the same.
 pub(super) type Owner = [u8; 16];
 
-/// What a row of `heads` says.
+/// The content of a row of `heads`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Head {
-    /// `None`: nobody holds the page.
+    /// The lease; `None` if it is free.
     pub(super) held: Option<Held>,
-    /// What is written under a reservation has to be later: what was deleted here could else hide it.
+    /// Writes under a lease need a later write time than this. Otherwise the deletes of a write that was
+    /// taken back could hide them.
     pub(super) later_than: Option<Timestamp>,
 }
 
-/// Somebody holds the page.
+/// A lease that a process holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Held {
     pub(super) owner: Owner,
     pub(super) reserved_at: Timestamp,
-    /// What it writes, once that is known.
+    /// The intent, once it is known.
     pub(super) announced: Option<Announced>,
 }
 
-/// The rows that a write puts, and when.
+/// An intent: the rows that a write puts, and their write time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Announced {
     pub(super) rows: Vec<RowName>,
@@ -44,7 +45,7 @@ pub(super) struct Announced {
 pub(super) struct RowName {
     pub(super) table: &'static Schema,
     pub(super) clustering: Vec<Value>,
-    /// Whether it takes the place of one that stands.
+    /// Whether the write replaces an existing row.
     pub(super) replaces: bool,
 }
 
@@ -67,7 +68,7 @@ impl Head {
         Key::new(partition_of(page), Vec::new())
     }
 
-    /// The row that says so; `None` where there is nothing to be said.
+    /// The row with this content; `None` if all columns would be empty.
     pub(super) fn to_row(&self, key: &Key) -> Option<Row> {
         let held = self.held.as_ref();
         let announced = held.and_then(|held| held.announced.as_ref());
@@ -79,12 +80,12 @@ impl Head {
             later_than: self.later_than,
         };
         let values = row.values();
-        // The store stamps swapped rows itself.
+        // The store sets the write time of swapped rows.
         let row = Row { key: key.clone(), values, written_at: Timestamp::EPOCH, expires_at: None };
         row.values.iter().any(Option::is_some).then_some(row)
     }
 
-    /// What the row says; without one nobody holds the page.
+    /// Reads the row. Without a row, the lease is free.
     pub(super) fn from_row(row: Option<&Row>) -> Result<Self> {
         let Some(row) = row else { return Ok(Self { held: None, later_than: None }) };
         let HeadRow { owner, reserved_at, rows, rows_at, later_than } = TypedRow::from_row(row)?;
@@ -108,22 +109,23 @@ impl Head {
 }
 
 impl Announced {
-    /// Whether it has happened, if its rows stand like this.
+    /// Whether the write has happened, given the rows that exist under the names of the intent.
     ///
-    /// One that takes the place of other rows has as soon as one of those shows it, since nobody knows any more what stood
-    /// there. Any other has when its rows of the indexes show it: its bodies may have been superseded since, and be gone.
-    pub(super) fn has_happened(&self, standing: &[Option<Row>]) -> bool {
+    /// A write that replaces rows has happened as soon as one of the replaced rows has its write time, since
+    /// the previous value of that row is no longer known. Any other write has happened if all its index rows
+    /// have its write time. Bodies do not count: they may have been superseded and deleted since.
+    pub(super) fn has_happened(&self, existing: &[Option<Row>]) -> bool {
         let is_it = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.written_at == self.at);
-        let named = || self.rows.iter().zip(standing);
+        let named = || self.rows.iter().zip(existing);
         let mut of_indexes = named().filter(|(name, _)| name.is_of_an_index()).peekable();
-        // A copy may have been made at the same time by another.
+        // Another process may have made a copy with the same write time, so copies do not count.
         named().any(|(name, row)| name.replaces && !name.is_of_a_copy() && is_it(row))
             || (of_indexes.peek().is_some() && of_indexes.all(|(_, row)| is_it(row)))
     }
 }
 
 impl RowName {
-    /// Whether nobody deletes the row as long as there is what it is about.
+    /// Whether the row is in an index: it exists for as long as its revision or render.
     fn is_of_an_index(&self) -> bool {
         let indexes = [
             &*schemas::REVISIONS,
@@ -134,7 +136,7 @@ impl RowName {
         self.is_in(indexes)
     }
 
-    /// The revision, of a row that says when that or one of its renders was written.
+    /// The revision of a row of `revisions` or `renders`, whose write time is that of the revision or render.
     pub(super) fn revision(&self) -> Option<Revision> {
         match self.clustering.first() {
             Some(Value::Int(rev)) if self.is_in([&schemas::REVISIONS, &schemas::RENDERS]) => {
@@ -154,7 +156,7 @@ impl RowName {
     }
 }
 
-/// The rows that a batch of a page puts; none of them stands already.
+/// The rows that a batch of a page puts, named as new rows that replace nothing.
 pub(super) fn new_rows(batch: &Batch) -> Vec<RowName> {
     let name = |mutation: &Mutation| match mutation {
         Mutation::Put { table, clustering, .. } => {
@@ -165,7 +167,7 @@ pub(super) fn new_rows(batch: &Batch) -> Vec<RowName> {
     batch.mutations.iter().filter_map(name).collect()
 }
 
-/// A row in the JSON of a head, as people and programs can read it.
+/// The name of a row in the JSON of an intent, readable for people and programs.
 #[derive(Serialize, Deserialize)]
 struct RowJson {
     table: String,
@@ -189,7 +191,7 @@ fn rows_from_json(json: &str) -> Option<Vec<RowName>> {
     let rows: Vec<RowJson> = serde_json::from_str(json).ok()?;
     let read = |row: RowJson| {
         let table = schemas::all().into_iter().find(|schema| schema.name() == row.table)?;
-        // A head speaks of its own partition.
+        // An intent names only rows of its own partition.
         (table.partition() == schemas::HEADS.partition() && !table.swap_only()).then_some(())?;
         let columns = table.clustering().iter().map(|(column, _)| column.column_type);
         let whole = row.key.len() == columns.len();
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_no_table_are_not_read() {
+    fn row_name_with_an_unknown_table_or_a_wrong_key_is_refused() {
         for json in [
             r#"[{"table":"none","key":[1]}]"#,
             r#"[{"table":"domains","key":["a"]}]"#,

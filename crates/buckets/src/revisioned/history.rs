@@ -1,4 +1,4 @@
-//! Whole histories out.
+//! Reads of whole histories, for exports.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,9 +17,10 @@ use crate::{
 };
 
 impl Revisioned {
-    /// The page's revisions, lowest first, from the one above `after` on, at most `limit` and about 4 MiB. One
-    /// without a render is left out; so are a revision and a render whose rows are damaged, which
-    /// [`Self::found_damage`] names.
+    /// Returns the revisions of a page above `after`, lowest first: at most `limit`, and about 4 MiB of rows.
+    ///
+    /// A revision without a render is left out. So are revisions and renders whose rows are damaged;
+    /// [`Self::found_damage`] names these rows.
     #[boxed]
     pub async fn history(
         &self,
@@ -60,9 +61,10 @@ impl Revisioned {
         Ok(Listing { items, next })
     }
 
-    /// The bodies of one property that belongs to revisions, for the revisions from `first` to `last`, at most
-    /// about 4 MiB of them as stored: what a whole history is read with. Where it does not reach `last`, go on
-    /// above the last that was given.
+    /// Returns the bodies of one property of the revision, for the revisions from `first` to `last`: at most
+    /// about 4 MiB, as stored. An export reads a history with this.
+    ///
+    /// If the result does not reach `last`, the caller continues above the last returned revision.
     #[boxed]
     pub async fn bodies(
         &self,
@@ -80,12 +82,12 @@ impl Revisioned {
         for row in &rows.items {
             let RevisionBodyKey { rev, .. } = RowKey::of(row)?;
             let (info, body) = BodyRow::from_row(row)?.into_body(&self.0.records.chunks)?;
-            // The body is the revision's, whichever its render.
+            // The body belongs to the revision, so the version names no render.
             let tid = Tid::new(rashomon_clock::Timestamp::EPOCH, 0);
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             bodies.insert(rev, Property { version, parent: None, info, body });
         }
-        // The highest may lie in a row of its own.
+        // The body of the highest revision may be in the table of the latest values instead.
         let row = self.0.current_of(page, name).await?.filter(|_| rows.next.is_none());
         if let Some(row) = row
             && let Some((rev, None)) = whose(&row)
@@ -101,7 +103,7 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// The renders of the revisions from `first` to `last`, each revision's oldest first.
+    /// Returns the renders of the revisions from `first` to `last`, the oldest of each revision first.
     async fn renders_between(
         &self,
         page: &Page,
@@ -116,7 +118,7 @@ impl Shared {
             let scan =
                 Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).reverse().after(after);
             let rows = self.records.scan_beside_damage(&RENDERS, scan).await?;
-            // A revision whose only render cannot be read is one without renders.
+            // A revision whose only render is damaged gets an empty list.
             for key in rows.damaged.iter().filter_map(|row| RenderKey::read(&row.key)) {
                 renders.entry(key.rev).or_default();
             }

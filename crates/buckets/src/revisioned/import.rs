@@ -1,4 +1,4 @@
-//! Whole histories in: revisions taken as they are, in any order.
+//! Imports of whole histories: stores revisions as they are given, in any order.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,39 +8,44 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
+use rashomon_records::ImportUnit;
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
     Revisioned, Shared,
-    given::{Bodies, body_of, check_index, digest},
+    given::{body_of, check_index},
     page_write::PageWrite,
     write::{MAX_BODIES, whole},
 };
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,
     Revision, RevisionRecord, Tid, Versions,
-    content::Lifetime,
+    content::{Bodies, Lifetime},
     rows::{
-        Properties, RenderRow, RevisionRow, TidRow, TypedRow, index_size, partition_of, rev_key, to_json,
+        Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, partition_of, rev_key,
+        to_json,
     },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
 
-/// Mutations after which a batch of an import takes no more.
-const FULL: usize = 400;
+/// The number of mutations above which a batch of an import takes no further unit.
+const MAX_BATCH_MUTATIONS: usize = 400;
 
-/// The bytes that the user, the comment and the like of a revision may have.
-const MAX_RECORD: usize = 64 << 10;
+/// The maximum number of bytes of the user, the comment and the export record of a revision.
+const MAX_RECORD_BYTES: usize = 64 << 10;
 
-/// More bytes than a row has in its clustering columns and its columns of fixed size.
-const KEYS: usize = 256;
+/// An upper bound of the bytes of a row in its clustering columns and its columns of fixed size.
+const MAX_KEY_BYTES: usize = 256;
 
 impl Revisioned {
-    /// Stores revisions of one page as they are, and says of each, in their order, what became of it.
+    /// Stores revisions of one page as they are given. Returns the outcome of each revision, in their order.
     ///
-    /// A revision that stands is compared: it is `Unchanged`, or else a `Conflict` and left as it is. Renders
-    /// that it does not have yet are added to it. A render without properties is what a revision has of which
-    /// nobody knows one: it is stored with a new revision, and adds nothing to one that stands.
+    /// A revision that is stored already is compared with the input: the outcome is `Unchanged`, or
+    /// `Conflict`, and the stored revision stays as it is. Renders that the stored revision lacks are added
+    /// to it.
+    ///
+    /// A render without properties says that no render of the revision is known. It is stored with a new
+    /// revision, and adds nothing to a stored revision.
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
@@ -48,49 +53,40 @@ impl Revisioned {
     }
 }
 
-/// What is written together at least: a render, with its revision if that is new.
-#[derive(Debug, Clone)]
-pub(crate) struct Unit {
-    pub(crate) revision: Option<RevisionRow>,
-    pub(crate) render: RenderRow,
-    pub(crate) of_revision: Bodies,
-    pub(crate) of_render: Bodies,
+/// An upper bound of the bytes of a unit in a batch.
+fn unit_bytes(unit: &ImportUnit) -> usize {
+    let bodies = unit.of_revision.values().chain(unit.of_render.values());
+    let bodies: usize = bodies.map(|body| body.stored.row_size() + MAX_KEY_BYTES).sum();
+    let revision = unit.revision.as_ref().map_or(0, |revision| {
+        record_size(&revision.record) + 2 * index_size(&revision.properties) + 2 * MAX_KEY_BYTES
+    });
+    bodies + revision + 2 * index_size(&unit.render.properties) + 2 * MAX_KEY_BYTES
 }
 
-impl Unit {
-    /// What it takes in a batch, at most.
-    fn bytes(&self) -> usize {
-        let bodies = self.of_revision.values().chain(self.of_render.values());
-        let bodies: usize = bodies.map(|body| body.stored.row_size() + KEYS).sum();
-        let revision = self.revision.as_ref().map_or(0, |revision| {
-            record_size(&revision.record) + 2 * index_size(&revision.properties) + 2 * KEYS
-        });
-        bodies + revision + 2 * index_size(&self.render.properties) + 2 * KEYS
-    }
-}
-
-/// A revision of history that contradicts neither itself nor the definitions, and that a batch can hold.
+/// A revision of the input that was checked: it contradicts neither itself nor the definitions, and fits into
+/// a batch.
 struct Sound {
     record: RevisionRecord,
     of_revision: Bodies,
-    /// By their tids, each once.
-    renders: Vec<Unit>,
+    /// The renders, sorted by tid. No tid occurs twice.
+    renders: Vec<ImportUnit>,
 }
 
-/// What stands of the page, as far as an import needs to know, with what it adds.
+/// The state of the page that an import needs: the stored revisions, and the revisions and renders that the
+/// import adds.
 #[derive(Default)]
-struct Standing {
+struct PageState {
     revisions: HashMap<Revision, RevisionRow>,
     /// The renders that this import adds.
     added: HashMap<(Revision, Tid), Properties>,
-    /// The revisions that those are of.
+    /// The revisions of these renders.
     tids: HashMap<Tid, Revision>,
-    /// Nothing stands.
+    /// Whether nothing of the page was stored before the import.
     is_new: bool,
 }
 
-impl Standing {
-    fn add(&mut self, unit: &Unit) {
+impl PageState {
+    fn add(&mut self, unit: &ImportUnit) {
         let (rev, tid) = (unit.render.rev, unit.render.tid);
         self.added.insert((rev, tid), unit.render.properties.clone());
         self.tids.insert(tid, rev);
@@ -114,17 +110,18 @@ impl Shared {
             self.records.locks.revisions(page, revisions.iter().map(|revision| revision.record.rev)).await;
         let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         let is_new = latest.is_none();
-        let mut standing = Standing { is_new, ..Standing::default() };
+        let mut state = PageState { is_new, ..PageState::default() };
         if !is_new {
-            // What is among copies alone, since its writer was cut off, is finished by nobody once it is superseded.
+            // If the writer of the latest render was interrupted, the render may exist only in copies.
+            // Nothing completes it once the import supersedes it, so it is completed here.
             self.finish_latest(page).await?;
-            standing.revisions = self.standing(page, &revisions).await?;
+            state.revisions = self.stored_revisions(page, &revisions).await?;
         }
         let mut units = Vec::with_capacity(revisions.len());
         let mut outcomes = Vec::with_capacity(revisions.len());
         for revision in revisions {
             outcomes.push(match self.sound(revision) {
-                Ok(revision) => self.plan(page, revision, &mut standing, &mut units).await?,
+                Ok(revision) => self.plan(page, revision, &mut state, &mut units).await?,
                 Err(flaw) => ImportOutcome::Conflict(flaw),
             });
         }
@@ -137,19 +134,19 @@ impl Shared {
         Ok(outcomes)
     }
 
-    /// What has to be written of a revision that is not there, its oldest render first. Or says what is wrong
-    /// with it.
-    pub(crate) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<Unit>, String> {
-        let (mut standing, mut units) = (Standing::default(), Vec::new());
-        plan_new(self.sound(revision)?, &mut standing, &mut units);
+    /// Returns the units of a revision that is not stored, the oldest render first. The error says what is
+    /// wrong with the revision.
+    pub(crate) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
+        let (mut state, mut units) = (PageState::default(), Vec::new());
+        plan_new(self.sound(revision)?, &mut state, &mut units);
         Ok(units)
     }
 
-    /// Or says what is wrong with it.
+    /// Checks a revision. The error says what is wrong with the revision.
     fn sound(&self, revision: ImportRevision) -> std::result::Result<Sound, String> {
         let rev = revision.record.rev;
-        if record_size(&revision.record) > MAX_RECORD {
-            return Err(format!("its user, comment and the like have more than {MAX_RECORD} bytes"));
+        if record_size(&revision.record) > MAX_RECORD_BYTES {
+            return Err(format!("its user, comment and the like have more than {MAX_RECORD_BYTES} bytes"));
         }
         let of_revision = self.bodies_of(revision.properties, Versions::Revision)?;
         let of_revision_infos = infos(&of_revision);
@@ -166,44 +163,45 @@ impl Shared {
         Ok(Sound { record: revision.record, of_revision, renders })
     }
 
+    /// Plans the writes of a revision: adds them to `units` and to `state`. Returns the outcome.
     async fn plan(
         &self,
         page: &Page,
         revision: Sound,
-        standing: &mut Standing,
-        units: &mut Vec<Unit>,
+        state: &mut PageState,
+        units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
         let rev = revision.record.rev;
         for unit in &revision.renders {
-            if let Some(other) = self.other_with(page, rev, unit.render.tid, standing).await? {
+            if let Some(other) = self.other_with(page, rev, unit.render.tid, state).await? {
                 let what = format!("render {} is one of revision {other} already", unit.render.tid);
                 return Ok(ImportOutcome::Conflict(what));
             }
         }
-        match standing.revisions.get(&rev).cloned() {
+        match state.revisions.get(&rev).cloned() {
             None => {
-                plan_new(revision, standing, units);
+                plan_new(revision, state, units);
                 Ok(ImportOutcome::Created)
             }
             Some(RevisionRow { record: RevisionRecord { erased: Some(erasure), .. }, .. }) => {
                 Ok(ImportOutcome::Erased(erasure))
             }
-            Some(stands) => self.plan_again(page, &stands, revision, standing, units).await,
+            Some(stored) => self.plan_again(page, &stored, revision, state, units).await,
         }
     }
 
-    /// Another revision whose render has this tid.
+    /// Returns another revision that has a render with this tid, if there is one.
     async fn other_with(
         &self,
         page: &Page,
         rev: Revision,
         tid: Tid,
-        standing: &Standing,
+        state: &PageState,
     ) -> Result<Option<Revision>> {
-        let of = match standing.tids.get(&tid) {
+        let of = match state.tids.get(&tid) {
             Some(of) => Some(*of),
-            // One that is made from page, revision and time is no other revision's.
-            None if standing.is_new || tid == Tid::imported(page, rev, tid.time()) => None,
+            // A tid that is derived from page, revision and time belongs to no other revision.
+            None if state.is_new || tid == Tid::imported(page, rev, tid.time()) => None,
             None => {
                 let row = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
                 row.map(|row| TidRow::from_row(&row)).transpose()?.map(|row| row.rev)
@@ -212,15 +210,16 @@ impl Shared {
         Ok(of.filter(|of| *of != rev))
     }
 
-    /// Those of the revisions that stand.
-    async fn standing(
+    /// Reads the rows of those revisions that are stored already.
+    async fn stored_revisions(
         &self,
         page: &Page,
         revisions: &[ImportRevision],
     ) -> Result<HashMap<Revision, RevisionRow>> {
         let revs = || revisions.iter().map(|revision| revision.record.rev);
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(HashMap::new()) };
-        // In page order, what stands between them is nothing or they themselves: one look is enough then.
+        // Usually the input has the revisions in page order. The stored revisions in their range are then
+        // revisions of the input, and one scan is enough.
         let limit = NonZeroUsize::MIN.saturating_add(2 * revisions.len());
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
         let mut rows =
@@ -234,33 +233,33 @@ impl Shared {
         (rows.items.iter()).map(|row| RevisionRow::from_row(row).map(|row| (row.record.rev, row))).collect()
     }
 
-    /// A revision that stands comes again.
+    /// Plans the writes of a revision that is stored already.
     async fn plan_again(
         &self,
         page: &Page,
-        stands: &RevisionRow,
+        stored: &RevisionRow,
         revision: Sound,
-        standing: &mut Standing,
-        units: &mut Vec<Unit>,
+        state: &mut PageState,
+        units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
-        let rev = stands.record.rev;
-        let given = infos(&revision.of_revision);
-        let difference = record_difference(&stands.record, &revision.record)
-            .or_else(|| property_difference(&stands.properties, &given));
+        let rev = stored.record.rev;
+        let input = infos(&revision.of_revision);
+        let difference = record_difference(&stored.record, &revision.record)
+            .or_else(|| property_difference(&stored.properties, &input));
         if let Some(difference) = difference {
             return Ok(ImportOutcome::Conflict(difference));
         }
         let mut new = Vec::new();
         for unit in revision.renders.into_iter().filter(|unit| !unit.of_render.is_empty()) {
             let tid = unit.render.tid;
-            let stands = match standing.added.get(&(rev, tid)) {
+            let stored = match state.added.get(&(rev, tid)) {
                 Some(properties) => Some(properties.clone()),
                 None => self.records.render(page, rev, tid).await?.map(|render| render.properties),
             };
-            match stands {
+            match stored {
                 None => new.push(unit),
-                Some(stands) => {
-                    if let Some(difference) = property_difference(&stands, &unit.render.properties) {
+                Some(stored) => {
+                    if let Some(difference) = property_difference(&stored, &unit.render.properties) {
                         return Ok(ImportOutcome::Conflict(format!("render {tid}: {difference}")));
                     }
                 }
@@ -269,12 +268,12 @@ impl Shared {
         if new.is_empty() {
             return Ok(ImportOutcome::Unchanged);
         }
-        new.iter().for_each(|unit| standing.add(unit));
+        new.iter().for_each(|unit| state.add(unit));
         units.extend(new);
         Ok(ImportOutcome::Created)
     }
 
-    fn unit(&self, rev: Revision, render: ImportRender) -> std::result::Result<Unit, String> {
+    fn unit(&self, rev: Revision, render: ImportRender) -> std::result::Result<ImportUnit, String> {
         let of_render = self.bodies_of(render.properties, Versions::Render)?;
         let render = RenderRow {
             rev,
@@ -285,10 +284,11 @@ impl Shared {
             left_out: false,
             written_at: Timestamp::EPOCH,
         };
-        Ok(Unit { revision: None, render, of_revision: Bodies::new(), of_render })
+        Ok(ImportUnit { revision: None, render, of_revision: Bodies::new(), of_render })
     }
 
-    /// Or says which property has other versions by its definition: it would be looked for where it is not.
+    /// Returns the bodies of the properties. The error names a property whose definition has other versions:
+    /// a reader would look for it in the other content table.
     fn bodies_of(
         &self,
         properties: Vec<(NewProperty, Option<Timestamp>)>,
@@ -298,12 +298,12 @@ impl Shared {
         for (property, rewritten_at) in properties {
             let (name, body) = body_of(property, rewritten_at, &self.settings);
             if self.settings.definitions.get(&name).versions != versions {
-                let (given, defined) = match versions {
+                let (actual, defined) = match versions {
                     Versions::Revision => ("revision", "render"),
                     Versions::Render => ("render", "revision"),
                 };
                 return Err(format!(
-                    "property {name} is one a {defined} here, and is given as one a {given}"
+                    "property {name} is one a {defined} here, and is given as one a {actual}"
                 ));
             }
             if bodies.contains_key(&name) {
@@ -314,11 +314,11 @@ impl Shared {
         Ok(bodies)
     }
 
-    /// Writes the units in their order, as of a time, as few batches as they fit into.
+    /// Writes the units in their order, with the write time `at`, in as few batches as possible.
     pub(crate) async fn write_units(
         &self,
         page: &Page,
-        units: Vec<Unit>,
+        units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
     ) -> Result<()> {
@@ -331,8 +331,8 @@ impl Shared {
         for mut unit in units {
             unit.of_revision = self.fit(Lifetime::Named(page), unit.of_revision, MAX_BODIES / 2).await?;
             unit.of_render = self.fit(Lifetime::Named(page), unit.of_render, MAX_BODIES / 2).await?;
-            let more = unit.bytes();
-            if write.len() > FULL || (bytes + more > MAX_BODIES && write.len() > 0) {
+            let more = unit_bytes(&unit);
+            if write.len() > MAX_BATCH_MUTATIONS || (bytes + more > MAX_BODIES && write.len() > 0) {
                 let full = std::mem::replace(&mut write, new());
                 let _import = self.commit(full).await?;
                 bytes = 0;
@@ -344,12 +344,12 @@ impl Shared {
     }
 }
 
-/// A revision that is not there.
-fn plan_new(mut revision: Sound, standing: &mut Standing, units: &mut Vec<Unit>) {
+/// Plans the writes of a revision that is not stored.
+fn plan_new(mut revision: Sound, state: &mut PageState, units: &mut Vec<ImportUnit>) {
     let rev = revision.record.rev;
     if let Some(first) = revision.renders.first_mut() {
-        let given: BTreeMap<_, _> = revision.of_revision.iter().chain(&first.of_render).collect();
-        let digest = digest(given.into_iter().map(|(name, body)| (name, &body.info)));
+        let bodies: BTreeMap<_, _> = revision.of_revision.iter().chain(&first.of_render).collect();
+        let digest = digest(bodies.into_iter().map(|(name, body)| (name, &body.info)));
         let row = RevisionRow {
             record: revision.record,
             properties: infos(&revision.of_revision),
@@ -361,14 +361,14 @@ fn plan_new(mut revision: Sound, standing: &mut Standing, units: &mut Vec<Unit>)
         first.render.digest = digest;
         first.of_revision = revision.of_revision;
         first.revision = Some(row.clone());
-        standing.revisions.insert(rev, row);
+        state.revisions.insert(rev, row);
     }
-    revision.renders.iter().for_each(|unit| standing.add(unit));
+    revision.renders.iter().for_each(|unit| state.add(unit));
     units.extend(revision.renders);
 }
 
 impl PageWrite<'_> {
-    fn unit(&mut self, unit: Unit) {
+    fn unit(&mut self, unit: ImportUnit) {
         let (rev, tid, at) = (unit.render.rev, unit.render.tid, self.at());
         if let Some(revision) = unit.revision {
             self.new_revision(&RevisionRow { stored_at: at, written_at: at, ..revision });
@@ -388,46 +388,46 @@ fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
-/// The bytes that the record of a revision takes in its row, beside numbers.
+/// The bytes of the record of a revision in its row, without numbers.
 fn record_size(record: &RevisionRecord) -> usize {
     let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
     texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }
 }
 
-/// In what two records of a revision contradict each other. What one of them does not know is no
-/// contradiction: old exports have neither parents nor user numbers.
-fn record_difference(stands: &RevisionRecord, given: &RevisionRecord) -> Option<String> {
+/// Returns the first field in which two records of a revision contradict each other, as a sentence. A field
+/// that one record lacks is no contradiction: old exports have neither parents nor user numbers.
+fn record_difference(stored: &RevisionRecord, input: &RevisionRecord) -> Option<String> {
     fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         matches!((one, other), (Some(one), Some(other)) if one != other)
     }
     let known = |parent: Option<Parent>| parent.filter(|parent| *parent != Parent::None);
     let differs = [
-        (stands.timestamp != given.timestamp, "timestamp"),
-        (differ(stands.user.as_ref(), given.user.as_ref()), "user"),
-        (differ(stands.comment.as_ref(), given.comment.as_ref()), "comment"),
-        (stands.minor != given.minor, "minor mark"),
-        (differ(known(stands.parent), known(given.parent)), "parent"),
+        (stored.timestamp != input.timestamp, "timestamp"),
+        (differ(stored.user.as_ref(), input.user.as_ref()), "user"),
+        (differ(stored.comment.as_ref(), input.comment.as_ref()), "comment"),
+        (stored.minor != input.minor, "minor mark"),
+        (differ(known(stored.parent), known(input.parent)), "parent"),
     ];
     let (_, what) = differs.into_iter().find(|(differs, _)| *differs)?;
     Some(format!("it is stored with another {what}"))
 }
 
-/// In what the properties that are given are not those that stand.
-fn property_difference(stands: &Properties, given: &Properties) -> Option<String> {
+/// Returns the first property in which the input differs from the stored properties, as a sentence.
+fn property_difference(stored: &Properties, input: &Properties) -> Option<String> {
     let missing =
         |one: &Properties, other: &Properties| one.keys().find(|name| !other.contains_key(*name)).cloned();
-    if let Some(name) = missing(given, stands) {
+    if let Some(name) = missing(input, stored) {
         return Some(format!("it is stored without {name}"));
     }
-    if let Some(name) = missing(stands, given) {
+    if let Some(name) = missing(stored, input) {
         return Some(format!("it is stored with {name}, which the input lacks"));
     }
     let differs = |(name, info): (&crate::PropertyName, &crate::PropertyInfo)| {
-        let other = &stands[name];
+        let other = &stored[name];
         (other.sha1 != info.sha1 || other.size != info.size)
             .then(|| format!("it is stored with another {name}"))
     };
-    given.iter().find_map(differs)
+    input.iter().find_map(differs)
 }
 
 #[cfg(test)]

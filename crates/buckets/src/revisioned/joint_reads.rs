@@ -1,4 +1,4 @@
-//! Reads that many ask for at once, made once.
+//! Request coalescing: one read of the store answers several concurrent requests for the same body.
 
 use std::{
     collections::HashMap,
@@ -8,34 +8,36 @@ use std::{
 
 use crate::Result;
 
-/// Lets those who ask for the same thing at the same time share one read of it.
+/// Lets concurrent callers share one read per key.
 ///
-/// A read is shared only by callers that arrived before it began. A read that was already running when a caller arrived
-/// may have missed a write that was acknowledged in between. So that caller waits for the running read, and shares the
-/// next one with all others that wait. No caller waits for more than two reads.
+/// A read is shared only by callers that arrived before the read began. A read that was already running when
+/// a caller arrived may have missed a write that was acknowledged in between. So that caller waits for the
+/// running read, and shares the next read with all other waiting callers. No caller waits for more than two
+/// reads.
 ///
-/// If the reading caller goes away, the next one takes its turn. An entry exists only while a caller waits for it.
+/// If the reading caller is cancelled, the next caller reads. The map has an entry for a key only while a
+/// caller waits for the key.
 #[derive(Debug)]
 pub(super) struct JointReads<K: Eq + Hash + Clone, T> {
     lines: Mutex<HashMap<K, Line<T>>>,
 }
 
-/// Those who ask for one thing.
+/// The callers that wait for one key.
 #[derive(Debug)]
 struct Line<T> {
-    /// How many they are.
+    /// The number of waiting callers.
     length: usize,
-    /// How many reads have begun for them.
+    /// The number of reads that have begun for these callers.
     begun: u64,
     turn: Arc<Turn<T>>,
 }
 
-/// Who holds it reads. In it is what the last read gave.
+/// The lock under which a caller reads. It protects the result of the last read.
 type Turn<T> = tokio::sync::Mutex<Option<Finished<T>>>;
 
 #[derive(Debug)]
 struct Finished<T> {
-    /// Which read it was; the first is number 1.
+    /// The number of the read. The first read has number 1.
     number: u64,
     result: Result<T>,
 }
@@ -45,7 +47,8 @@ impl<K: Eq + Hash + Clone, T: Clone> JointReads<K, T> {
         Self { lines: Mutex::default() }
     }
 
-    /// What a read gives that begins after this call: `read`, or that of somebody else who asks for the same.
+    /// Returns the result of a read that begins after this call: of `read`, or of another caller's read of
+    /// the same key.
     pub(super) async fn read(&self, what: K, read: impl Future<Output = Result<T>>) -> Result<T> {
         let place = self.join(what);
         let mut last = place.turn.lock().await;
@@ -76,20 +79,21 @@ impl<K: Eq + Hash + Clone, T> JointReads<K, T> {
     }
 }
 
-/// A place in a line. The line goes with its last place.
+/// One waiting caller. Dropping the last [`Place`] of a [`Line`] removes the [`Line`].
 struct Place<'a, K: Eq + Hash + Clone, T> {
     reads: &'a JointReads<K, T>,
     what: K,
-    /// How many reads had begun when it was taken.
+    /// The number of reads that had begun when the caller arrived.
     begun_before: u64,
     turn: Arc<Turn<T>>,
 }
 
 impl<K: Eq + Hash + Clone, T> Place<'_, K, T> {
-    /// Counts a read that begins now, under the same lock as those who come: each came before it or after it.
+    /// Counts a read that begins now. Takes the lock that arriving callers take, so that each caller arrives
+    /// either before the read begins or after.
     fn begin(&self) -> u64 {
         let mut lines = self.reads.lines();
-        let line = lines.get_mut(&self.what).expect("a line stays while a place in it is taken");
+        let line = lines.get_mut(&self.what).expect("the entry exists while a caller waits");
         line.begun += 1;
         line.begun
     }

@@ -1,4 +1,4 @@
-//! The newest render of the latest revision: what nearly everybody reads.
+//! Reads of the newest render of the latest revision, and the cache for them. Most requests are such reads.
 
 use std::sync::{
     Arc,
@@ -22,29 +22,30 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// What an entry takes beside its bytes, roughly.
+/// The approximate memory of a cache entry beside the bytes of its body.
 const ENTRY_OVERHEAD: usize = 1024;
 
-/// The newest properties, in memory. Exact where the store has generations; else empty.
+/// The cache of the newest properties. It is exact if the store has partition versions, and stays empty
+/// otherwise.
 #[derive(Debug)]
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
-    /// Those that memory does not answer.
+    /// Coalesces the reads that the cache does not answer.
     reads: JointReads<(Page, PropertyName), Arc<Property>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// How the memory for newest properties has served so far.
+/// Statistics of the cache of newest properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheStats {
     /// Reads of the latest that were answered from memory.
     pub hits: u64,
-    /// Reads of the latest that went to the store, or waited for one that did.
+    /// Reads of the latest that read the store, or waited for another read of the store.
     pub misses: u64,
-    /// Properties in memory.
+    /// The number of properties in memory.
     pub entries: u64,
-    /// Their bytes, about.
+    /// The approximate number of bytes of these properties.
     pub bytes: u64,
 }
 
@@ -72,7 +73,6 @@ impl LatestCache {
         let entries = Cache::builder()
             .max_capacity(bytes)
             .weigher(|_: &u128, entry: &Arc<Entry>| entry.weight())
-            // The keys are hashes already.
             .build();
         Self { entries, reads: JointReads::new(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
@@ -85,15 +85,16 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
     hash.digest128()
 }
 
-/// The revision, and the render if it is one a render, of a row of one of the content tables.
+/// The revision of a row of a content table, and the render unless the row has a property of the revision.
 pub(super) fn whose_body(row: &Row) -> Option<(Revision, Option<Tid>)> {
     BodyKey::read(&row.key).map(|key| (key.rev, key.tid))
 }
 
 impl Revisioned {
-    /// A property of the newest render of the latest revision. Served from memory where it can be: the same
-    /// `Arc` is then given again and again, until the page changes. Where it cannot, those who ask at the same
-    /// time share a read that began after they asked.
+    /// Returns a property of the newest render of the latest revision.
+    ///
+    /// Answers from memory if possible: the same `Arc` is returned until the page changes. Otherwise
+    /// concurrent callers share a read that began after they called.
     pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
         let shared = &self.0;
         let cache = &shared.latest;
@@ -110,7 +111,7 @@ impl Revisioned {
             Box::pin(cache.reads.read((page.clone(), name.clone()), read))
         };
         let property = match read().await {
-            // It may be made, and is there then.
+            // If the renderer makes the property, a second read finds it.
             Err(Error::NotFound(Missing::LatestProperty { latest, .. }))
                 if self.generated(page, latest, name).await?.is_some() =>
             {
@@ -122,7 +123,7 @@ impl Revisioned {
         Ok(property)
     }
 
-    /// How the memory for newest properties has served so far.
+    /// Returns the statistics of the cache of newest properties.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         let cache = &self.0.latest;
@@ -134,7 +135,7 @@ impl Revisioned {
         }
     }
 
-    /// The newest render of the latest revision.
+    /// Returns the newest render of the latest revision.
     #[boxed]
     pub async fn latest_render(&self, page: &Page) -> Result<Render> {
         self.0.latest_render(page).await
@@ -142,7 +143,7 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Has the latest copied where its bucket's strategy copies what is read.
+    /// Copies the latest render if the bucket's strategy copies what is read.
     async fn copied_if_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
         let policy = self.settings.retention.of(page);
         let Some(policy) = policy.filter(|policy| policy.strategy.copies_what_is_read()) else {
@@ -152,24 +153,24 @@ impl Shared {
         self.keep_latest(page, policy, (rev, tid), name).await
     }
 
-    /// What is in memory, if it still holds.
+    /// Returns the cached property, if it is current.
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
         let generations = self.records.store.generations()?;
         let entry = self.latest.entries.get(&key)?;
-        let holds = generations.standing(entry.slot) == entry.generation
+        let is_current = generations.standing(entry.slot) == entry.generation
             && entry.page == *page
             && entry.name == *name;
-        holds.then(|| Arc::clone(&entry.property))
+        is_current.then(|| Arc::clone(&entry.property))
     }
 
-    /// Reads, and keeps what was read if nothing was committed meanwhile.
+    /// Reads the property from the store. Caches it if nothing was committed to the partition meanwhile.
     async fn read_and_keep_latest(
         &self,
         key: u128,
         page: &Page,
         name: &PropertyName,
     ) -> Result<Arc<Property>> {
-        // An earlier read may have put it there.
+        // A read that finished meanwhile may have cached the property.
         if let Some(property) = self.kept_latest(key, page, name) {
             return Ok(property);
         }
@@ -207,8 +208,9 @@ impl Shared {
         Err(self.incomplete(page))
     }
 
-    /// One round where all is still: the first row of the index, of the revisions and of the property, side by
-    /// side. Where they name different renders, the exact ones are fetched.
+    /// Reads the latest property from the store. One round of reads is enough if the page does not change
+    /// meanwhile: the first rows of the renders, of the revisions and of the property, side by side. If these
+    /// rows are of different renders, reads the exact rows.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
         let versions = self.settings.definitions.get(name).versions;
         let (content, of_name) = (content_table(versions), of_property(name));
@@ -231,7 +233,8 @@ impl Shared {
             let (rev, tid) = (index.rev, index.tid);
             let revision = match revision {
                 Some(row) if RevisionRow::rev_of(&row)? == rev => RevisionRow::from_row(&row)?,
-                // A later one is not whole yet for us, or another has come meanwhile.
+                // A later revision is visible without its render so far, or was written between the two
+                // reads.
                 _ => match self.records.revision(page, rev).await? {
                     Some(revision) => revision,
                     None => continue,
@@ -263,7 +266,8 @@ impl Shared {
             };
             let body = match body {
                 Some(body) => BodyRow::from_row(&body)?,
-                // Its row is being set, or its writer was interrupted; a render may have come since.
+                // The row of the latest value is being set, or its writer was interrupted. A later render may
+                // have been stored since.
                 None if one_row => match self.copy_of(page, rev, tid, name, versions).await? {
                     Some(copy) => BodyRow::from_row(&copy)?,
                     None => continue,
@@ -280,7 +284,8 @@ impl Shared {
         }
     }
 
-    /// The latest revision lacks the property: says which newest one has it.
+    /// Returns the error for a property that the latest revision lacks. It names the newest revision that has
+    /// the property.
     async fn no_latest(
         &self,
         page: &Page,
@@ -299,7 +304,8 @@ impl Shared {
         Ok(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid }))
     }
 
-    /// However often one looks, the index names what is not there.
+    /// Logs and returns the error for a page whose index names rows that are missing, however often they are
+    /// read.
     pub(super) fn incomplete(&self, page: &Page) -> Error {
         tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");
         let what = format!("page {} of {} is not stored whole", page.title, page.domain);

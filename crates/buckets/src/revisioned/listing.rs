@@ -1,6 +1,6 @@
-//! Lists: the revisions of a page, and the renders of a revision.
+//! Lists of the revisions of a page, and of the renders of a revision.
 //!
-//! What a page of a list costs is bounded by its length, whatever the length of the list.
+//! The cost of a result page is bounded by its length, whatever the length of the list.
 
 use std::{cmp::Reverse, collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
@@ -17,20 +17,21 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The bytes of rows at which a page of a list ends early.
+/// The number of bytes of rows at which a result page ends early.
 const MAX_LIST_BYTES: usize = 4 << 20;
 
-/// The most renders that a page of the list of revisions counts. A page of revisions that have more ends early. A
-/// single revision that has more is said to have so many.
+/// The maximum number of renders that a result page of the list of revisions counts. If the revisions of a
+/// result page have more renders, the result page ends early. A single revision that has more is reported
+/// with this number.
 pub const MAX_COUNTED_RENDERS: u64 = 5_000;
 
-/// The most bytes of rows that are read to count renders. A page of the list ends early there, too.
+/// The maximum number of bytes of rows that are read to count renders. A result page ends early there, too.
 const MAX_COUNTED_BYTES: usize = 12 << 20;
 
-/// How many of a revision's newest renders its line in the list of revisions names.
+/// The maximum number of renders, the newest ones, that a line of the list of revisions names.
 const NAMED_RENDERS: usize = 4;
 
-/// The renders beside one, of the same revision.
+/// The renders next to a render, of the same revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RendersBeside {
     /// The next newer ones, newest first.
@@ -40,8 +41,8 @@ pub struct RendersBeside {
 }
 
 impl Revisioned {
-    /// A revision with some of its renders, newest first, from the one below `after` on: at most `limit`, and fewer
-    /// where their rows are large. Also gives the render after which the next page begins, if there is one.
+    /// Returns a revision with its renders below `after`, newest first: at most `limit`, and fewer if their
+    /// rows are large. Also returns the render after which the next result page begins, if there is one.
     #[boxed]
     pub async fn revision_page(
         &self,
@@ -86,7 +87,7 @@ impl Revisioned {
         Ok((RevisionDetail { record: Arc::new(revision.record), renders }, next))
     }
 
-    /// The renders of a revision next to one of them, at most `limit` on each side.
+    /// Returns the renders of a revision next to one of them, at most `limit` on each side.
     #[boxed]
     pub async fn renders_beside(
         &self,
@@ -111,7 +112,7 @@ impl Revisioned {
         Ok(RendersBeside { newer, older })
     }
 
-    /// The next revision above one that has a render.
+    /// Returns the next revision above `rev` that has a render.
     #[boxed]
     pub async fn next_revision(&self, page: &Page, rev: Revision) -> Result<Option<Revision>> {
         let scan = Scan::new(partition_of(page), ONE).range(ClusteringRange::all().above(rev.get()));
@@ -119,9 +120,10 @@ impl Revisioned {
         rows.items.first().map(|row| Ok(RenderRow::from_row(row)?.rev)).transpose()
     }
 
-    /// The page's revisions, latest first, from the one below `after` on: at most `limit`, and fewer where they have
-    /// many renders. `Page` where there are none at all. A revision whose row is damaged is among them, as
-    /// [`RevisionSummary::unreadable`].
+    /// Returns the revisions of the page below `after`, latest first: at most `limit`, and fewer if they have
+    /// many renders. A revision whose row is damaged is included, as [`RevisionSummary::unreadable`].
+    ///
+    /// `Missing::Page` if the list is empty and there is no such page.
     #[boxed]
     pub async fn revisions(
         &self,
@@ -170,33 +172,35 @@ impl Revisioned {
 #[derive(Default)]
 struct Summaries {
     lines: Vec<RevisionSummary>,
-    /// Revisions below this one were left out, since there are too many renders to count. `None`: none were.
+    /// Revisions below this one were left out, since there are too many renders to count. `None`: no revision
+    /// was left out.
     whole_from: Option<Revision>,
 }
 
-/// The renders of some revisions, counted.
+/// The number of renders of several revisions.
 #[derive(Default)]
 struct RenderCounts {
-    /// By revision, the highest first.
+    /// The counts by revision, the highest revision first.
     counted: Vec<CountedRenders>,
-    /// Renders whose rows are damaged, by their keys: the newest of each revision, and how many.
+    /// The renders of each revision whose rows are damaged, by their keys: the newest of them, and their
+    /// number.
     damaged: BTreeMap<Revision, (Tid, u64)>,
-    /// Revisions below this one have not been counted. `None`: all have.
+    /// Revisions below this one have not been counted. `None`: all have been counted.
     whole_from: Option<Revision>,
 }
 
-/// The renders of a revision, counted.
+/// The number of renders of one revision.
 struct CountedRenders {
-    /// The newest, of those that the archive's policy kept if it kept any.
+    /// The newest render that the archive's policy kept, or the newest of all if the policy kept none.
     newest: RenderRow,
     count: u64,
-    /// The tids of the first [`NAMED_RENDERS`].
+    /// The tids of the newest renders, at most [`NAMED_RENDERS`].
     named: Vec<Tid>,
 }
 
 impl Shared {
-    /// The lines of a list for some revisions that follow one another, the highest first. A revision whose render is
-    /// not there (yet) is left out.
+    /// Makes the lines of the list for consecutive revisions, the highest first. A revision without a stored
+    /// render is left out: its render may not be visible yet.
     async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Summaries> {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
             return Ok(Summaries::default());
@@ -231,7 +235,7 @@ impl Shared {
                 continue;
             };
             let (_, damaged_renders) = of_damaged.unwrap_or((newest.tid, 0));
-            // What is the revision's is kept, and is read by any of its renders.
+            // The properties of the revision are always kept, and can be read through any of its renders.
             let own_alone = newest.left_out && !revision.properties.is_empty();
             let of_render = (!own_alone).then_some(&newest.properties);
             let properties =
@@ -250,8 +254,9 @@ impl Shared {
         Ok(Summaries { lines, whole_from })
     }
 
-    /// Counts the renders in a range by revision, up to [`MAX_COUNTED_RENDERS`] of them, [`MAX_COUNTED_BYTES`], or a page
-    /// of the store more. Reads the properties of the newest alone.
+    /// Counts the renders in a range by revision. Stops at [`MAX_COUNTED_RENDERS`] or [`MAX_COUNTED_BYTES`],
+    /// or exceeds them by less than a result page of the store. Reads the properties of only the newest
+    /// render of each revision.
     async fn count_renders(&self, page: &Page, range: ClusteringRange) -> Result<RenderCounts> {
         let mut counts = RenderCounts::default();
         let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);
@@ -291,7 +296,8 @@ impl Shared {
                 return Ok(counts);
             }
             if renders >= MAX_COUNTED_RENDERS || bytes >= MAX_COUNTED_BYTES {
-                // Those of the lowest have not all been counted. Where there is no other, as many as were are enough.
+                // The renders of the lowest revision may not all have been counted, so it is left to the next
+                // result page. If it is the only revision, its count so far is reported.
                 let highest = (counts.counted.first().map(|of| of.newest.rev))
                     .max(counts.damaged.last_key_value().map(|(rev, _)| *rev));
                 counts.whole_from = match lowest {

@@ -1,11 +1,11 @@
-//! States of a page in time, for RFC 7089: what its timegate selects, and its timemap lists.
+//! Past states of a page (RFC 7089): the states that the timegate selects and the timemap lists.
 //!
-//! Its dates have seconds, so a state here is what the page was at the end of a second. The page's state is
-//! that of the revision with the greatest timestamp so far, among those that have the property: a late
-//! re-render of an older revision is none.
+//! Dates in RFC 7089 have a resolution of one second, so a state is the page at the end of a second. The
+//! state of the page at a time comes from the revision with the greatest timestamp until then, among the
+//! revisions that have the property. A late re-render of an older revision is not a state.
 //!
-//! No index leads from a time to a revision that has the property, so revisions are examined one after another. How
-//! many a request examines is bounded, see [`walk`].
+//! No index leads from a time to a revision that has the property, so revisions are examined one after
+//! another. The number of revisions that a request examines is bounded, see [`walk`].
 
 mod walk;
 
@@ -18,27 +18,28 @@ use crate::{Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render
 
 const SECOND: i64 = 1_000_000;
 
-/// Where a page of a timemap begins.
+/// The position at which a result page of a timemap begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MementoPosition {
-    /// The state whose renders come first: the time and the number of its revision, and the last of its renders that
-    /// was listed.
+    /// The state whose renders come first: the time and the number of its revision, and the last render of
+    /// the state that was listed.
     pub state: Option<(Timestamp, Revision, Option<Tid>)>,
-    /// The revision after which others are examined, in the order of time.
+    /// The last revision that was examined, in the order of time. The next result page examines the revisions
+    /// after it.
     pub examined: (Timestamp, Revision),
 }
 
-/// The second that a time is in.
+/// The second of a time.
 fn second(time: Timestamp) -> i64 {
     time.as_micros().div_euclid(SECOND)
 }
 
-/// A revision that has the property, by time.
+/// A state of the page: a revision that has the property.
 #[derive(Debug, Clone)]
 struct State {
     timestamp: Timestamp,
     rev: Revision,
-    /// Its renders that have the property, oldest first.
+    /// The renders of the revision that have the property, oldest first.
     renders: Vec<PropertyVersion>,
 }
 
@@ -48,14 +49,14 @@ impl State {
         self.newest_until(|tid| second(tid.time()) <= at)
     }
 
-    /// The newest render that came so far, else the first.
+    /// The newest render for which `so_far` returns true, else the first render.
     fn newest_until(&self, so_far: impl Fn(Tid) -> bool) -> Option<PropertyVersion> {
         let newest = self.renders.iter().rev().find(|render| so_far(render.tid));
         newest.or_else(|| self.renders.first()).copied()
     }
 
-    /// All that are selected at the end of some second from its own on, before the next revision's (`None`:
-    /// there is none).
+    /// All renders that are selected at the end of some second, from the second of the revision until before
+    /// the second `next`, which is that of the next revision (`None`: there is no next revision).
     fn selectable(&self, next: Option<i64>) -> Vec<PropertyVersion> {
         let begin = second(self.timestamp);
         let mut selected = Vec::new();
@@ -72,10 +73,12 @@ impl State {
 }
 
 impl Revisioned {
-    /// The render from which a property of the page is read as it was at a time: the one that
-    /// [`at_time`](Self::at_time) gives. Where the archive's policy left that one out, and with it all others of its
-    /// revision, it is the newest that is kept before it, as it is for [`Self::memento`]. `Culled` where there is none,
-    /// `OutOfReach` where too many revisions would have to be examined.
+    /// Returns the render from which a property of the page is read as the property was at `time`.
+    ///
+    /// This is the render that [`at_time`](Self::at_time) returns. If the archive's policy left that render
+    /// out, and with it all others of its revision, returns the newest kept render before it, as
+    /// [`Self::memento`] does. `Culled` if there is no kept render; `OutOfReach` if too many revisions would
+    /// have to be examined.
     #[boxed]
     pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
@@ -93,9 +96,11 @@ impl Revisioned {
         }
     }
 
-    /// The state of the page at the end of the second of `time` (`None`: the latest) among the revisions that
-    /// have the property, for RFC 7089. Before the first, the first. `OutOfReach` where too many revisions would have
-    /// to be examined.
+    /// Returns the state of the page at the end of the second of `time` (`None`: the latest), among the
+    /// revisions that have the property, as RFC 7089 defines it.
+    ///
+    /// For a time before the first state, returns the first state. `OutOfReach` if too many revisions would
+    /// have to be examined.
     #[boxed]
     pub async fn memento(
         &self,
@@ -106,7 +111,8 @@ impl Revisioned {
         if time.is_none() {
             match self.latest(page, name).await {
                 Ok(latest) => return Ok(latest.version),
-                // The latest goes by number; of those that have the property, time decides.
+                // The latest revision is the one with the highest number. If it lacks the property, the state
+                // is chosen by time instead.
                 Err(Error::NotFound(Missing::LatestProperty { .. })) => {}
                 Err(error) => return Err(error),
             }
@@ -119,7 +125,7 @@ impl Revisioned {
             Found::Exhausted => return Err(walk.out_of_reach()),
             Found::End => {}
         }
-        // Nothing until then has the property.
+        // No revision until `time` has the property, so the first state after it is the answer.
         let mut walk = walk.back_to_the_present(until);
         let mut first = match walk.next(&self.0).await? {
             Found::State(state) => state,
@@ -142,9 +148,11 @@ impl Revisioned {
         first.selectable(next).into_iter().next().ok_or_else(|| self.0.incomplete(page))
     }
 
-    /// States of the page that [`Self::memento`] can select, oldest first, from a position on: at most `limit`. Fewer,
-    /// and possibly none, where many revisions lack the property: how many are examined is bounded, and the next
-    /// position is after them.
+    /// Lists the states of the page that [`Self::memento`] can select, oldest first, from a position on: at
+    /// most `limit`.
+    ///
+    /// The list is shorter, and possibly empty, where many revisions lack the property. The number of
+    /// examined revisions is bounded, and the next position is after them.
     #[boxed]
     pub async fn mementos(
         &self,
@@ -172,7 +180,7 @@ impl Revisioned {
                 continue;
             };
             match found {
-                // Of revisions within one second only the last is a state.
+                // Of several revisions within one second, only the last is a state.
                 Found::State(next) if second(next.timestamp) == second(state.timestamp) => {
                     (current, skip) = (Some(next), None);
                 }
@@ -202,19 +210,20 @@ impl Revisioned {
     }
 }
 
-/// A page of a timemap that is being filled.
+/// A result page of a timemap, while it is filled.
 struct List {
-    /// One more than `limit` at least, where there are more.
+    /// The entries. If there are more than `limit`, at least one more than `limit` is collected.
     items: Vec<(PropertyVersion, MementoPosition)>,
     limit: usize,
 }
 
 impl List {
-    /// Adds what can be selected of a state, after the render `skip`. Gives the last that was added.
+    /// Adds the renders of a state that can be selected, after the render `skip`. Returns the last added
+    /// render.
     fn add(&mut self, state: &State, next: Option<i64>, skip: Option<Tid>) -> Option<Tid> {
         let mut selectable = state.selectable(next);
-        if let Some(place) = selectable.iter().position(|version| Some(version.tid) == skip) {
-            selectable.drain(..=place);
+        if let Some(index) = selectable.iter().position(|version| Some(version.tid) == skip) {
+            selectable.drain(..=index);
         }
         let last = selectable.last().map(|version| version.tid);
         let of_state = (state.timestamp, state.rev);
@@ -229,7 +238,7 @@ impl List {
         self.items.len() > self.limit
     }
 
-    /// The page; `next` is where to go on if all of it fits.
+    /// The finished result page. `next` is the next position if all entries fit.
     fn into_listing(mut self, next: Option<MementoPosition>) -> Listing<PropertyVersion, MementoPosition> {
         let next = if self.is_over_full() {
             self.items.truncate(self.limit);
@@ -242,7 +251,7 @@ impl List {
 }
 
 impl Shared {
-    /// That no revision has the property, or that there is no page.
+    /// Returns the error for a page without a state: no revision has the property, or there is no page.
     async fn no_state(&self, page: &Page) -> Result<Error> {
         Ok(match self.check_exists(page).await {
             Ok(()) => Error::NotFound(Missing::PropertyAnywhere),
@@ -265,9 +274,9 @@ mod tests {
         State { rev, timestamp: Timestamp::from_micros(timestamp * SECOND / 10), renders }
     }
 
-    /// What is listed is what can be selected, at every second: all times in tenths of a second.
+    /// All times are in tenths of a second.
     #[test]
-    fn the_timemap_lists_what_the_timegate_selects() {
+    fn timemap_lists_the_states_that_the_timegate_selects() {
         for (timestamp, renders, next) in [
             (100_i64, vec![100], None::<i64>),
             (100, vec![100, 105, 108], None),

@@ -2,6 +2,7 @@
 //!
 //! Reading and writing are a file each; what they decide, they decide in functions without I/O.
 
+mod archiving;
 mod collect;
 mod erase;
 mod given;
@@ -30,14 +31,6 @@ use rashomon_records::Records;
 use rashomon_tables::TableStore;
 use tokio::sync::{OnceCell, Semaphore};
 
-use self::{collect::CollectorClock, latest::LatestCache, reservation::Vigil};
-pub(crate) use self::{
-    erase::{BLANK, is_blank},
-    given::{Bodies, body_of, digest},
-    import::Unit as NewUnit,
-    page_write::{PageBody, PageWrite, WriteKind},
-    write::whole,
-};
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
     latest::CacheStats,
@@ -45,13 +38,18 @@ pub use self::{
     mementos::MementoPosition,
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
-    verify::VerifyReport,
     write::MAX_BODIES,
 };
+pub(crate) use self::{
+    given::body_of,
+    page_write::{PageBody, PageWrite, WriteKind},
+    write::whole,
+};
+use self::{latest::LatestCache, reservation::Vigil};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
     RenderBase, Result, Retention, RetentionStats, Revision, Staged,
-    archive::{self, ArchiveSettings, BlockStore, Overlay},
+    archive::{self, Archive, ArchiveSettings, Overlay},
     retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
     schemas::{self},
 };
@@ -107,10 +105,9 @@ pub(crate) struct Shared {
     pub(crate) walks: tokio::sync::Mutex<()>,
     /// One for each cull that a write has begun.
     pub(crate) culls: Arc<Semaphore>,
-    collector_clock: CollectorClock,
     pub(crate) retained: Counters,
     /// Where there is an archive.
-    pub(crate) blocks: Option<Arc<BlockStore>>,
+    pub(crate) archive: Option<Arc<Archive>>,
 }
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
@@ -145,7 +142,7 @@ impl Revisioned {
         let union =
             blocks.as_ref().map(|blocks| Arc::new(Overlay::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
         let (definitions, skew) = (settings.definitions.clone(), settings.skew);
-        let records = Records::new(store, union, Arc::clone(&clock), definitions, skew, seed);
+        let records = Arc::new(Records::new(store, union, Arc::clone(&clock), definitions, skew, seed));
         Ok(Self(Arc::new(Shared {
             vigil: Vigil::new(seed),
             latest: LatestCache::new(settings.cache_bytes),
@@ -158,10 +155,12 @@ impl Revisioned {
             unnoted: Cache::new(UNNOTED),
             walks: tokio::sync::Mutex::default(),
             culls: Arc::new(Semaphore::new(CULLS)),
-            collector_clock: CollectorClock::new(&clock),
             retained: Counters::default(),
-            records: Arc::new(records),
-            blocks,
+            archive: blocks.map(|blocks| {
+                let (records, settings) = (Arc::clone(&records), settings.archive.clone());
+                Arc::new(Archive::new(records, blocks, settings))
+            }),
+            records,
             settings,
         })))
     }

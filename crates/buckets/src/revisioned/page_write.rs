@@ -1,12 +1,11 @@
-//! The one batch that a write of a page is.
+//! Builds the one batch of a write of a page.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Mutation};
 
-use super::given::Bodies;
 use crate::{
     Page, PropertyName, Revision, Settings, Superseded, Tid, Versions, catalog,
-    content::{Begun, BodyRow, ChunkSet, ChunkStore, Stored},
+    content::{Begun, Bodies, BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{
         ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, content_of, partition_of,
         render_key, rev_key,
@@ -14,18 +13,18 @@ use crate::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
-/// What a write of a page is about.
+/// The kind of a write of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
-    /// A render that was not there.
+    /// Adds a render.
     New,
-    /// A property that stands is replaced.
+    /// Replaces an existing property.
     Replacement,
-    /// A history.
+    /// Imports a history.
     Import,
 }
 
-/// A body that a write brings.
+/// A body that a write contains.
 #[derive(Debug, Clone)]
 pub(crate) struct PageBody {
     pub(crate) rev: Revision,
@@ -35,23 +34,25 @@ pub(crate) struct PageBody {
     pub(crate) versions: Versions,
 }
 
-/// Puts together the one batch that a write of a page is, and what must be there before it.
+/// Builds the one batch of a write of a page, and the batches that must be written before it.
 pub(crate) struct PageWrite<'a> {
     pub(crate) page: &'a Page,
     at: Timestamp,
-    /// The lowest and the highest revision that it is about.
+    /// The lowest and the highest revision in the write.
     written: Option<(Revision, Revision)>,
-    /// It brings renders, or writes some again, that need not be the newest of their revisions.
+    /// Whether the write contains renders that need not be the newest of their revisions.
     history: bool,
     kind: WriteKind,
     reserved: bool,
-    /// When the first of the chunk sets that it names was begun, of those that this process has written.
+    /// When the earliest chunk set of the write was begun, among the sets that this process has written.
     pub(crate) chunks_begun: Option<Begun>,
-    /// The bodies in it, unless it is an import.
+    /// The bodies of the write; empty for an import.
     pub(crate) bodies: Vec<PageBody>,
-    /// What it supersedes, and the timeline is to know of when it is done.
+    /// The value that the write supersedes. The timeline gets it once the write is done.
     pub(crate) superseded: Option<Superseded>,
+    /// The batches that must be written before the batch of the page.
     pub(crate) first: Vec<Batch>,
+    /// The batch of the page.
     pub(crate) then: Batch,
 }
 
@@ -73,12 +74,12 @@ impl<'a> PageWrite<'a> {
         }
     }
 
-    /// It brings whole histories.
+    /// Marks the write as an import of histories.
     pub(super) fn import(self) -> Self {
         Self { kind: WriteKind::Import, ..self.history() }
     }
 
-    /// It replaces what stands.
+    /// Marks the write as a replacement of existing rows.
     pub(super) fn replacement(self) -> Self {
         Self { kind: WriteKind::Replacement, ..self.history() }
     }
@@ -87,7 +88,8 @@ impl<'a> PageWrite<'a> {
         self.kind
     }
 
-    /// It is made under a reservation, and taken back if that was taken for dead.
+    /// Marks the write as one under a page lease. Another process that judges the lease dead takes the write
+    /// back.
     pub(super) fn reserved(self) -> Self {
         Self { reserved: true, ..self }
     }
@@ -96,7 +98,7 @@ impl<'a> PageWrite<'a> {
         self.reserved
     }
 
-    /// The bodies of some properties go elsewhere than where bodies go by themselves.
+    /// Removes the bodies of some properties from the batch of the page. The caller stores them elsewhere.
     pub(crate) fn leave_out(&mut self, leaves: impl Fn(&PropertyName) -> bool) {
         let left: Vec<_> = (self.bodies.iter().filter(|body| leaves(&body.name)))
             .map(|body| content_of(body.versions, &body.name, body.rev, body.tid))
@@ -109,12 +111,12 @@ impl<'a> PageWrite<'a> {
         });
     }
 
-    /// The lowest and the highest revision that it is about; `None` while there is none.
+    /// The lowest and the highest revision in the write; `None` while it has none.
     pub(crate) fn written(&self) -> Option<(Revision, Revision)> {
         self.written
     }
 
-    /// It brings renders, or writes some again, that need not be the newest of their revisions.
+    /// Marks the write as one that contains renders that need not be the newest of their revisions.
     pub(crate) fn history(mut self) -> Self {
         self.history = true;
         self
@@ -124,18 +126,18 @@ impl<'a> PageWrite<'a> {
         self.history
     }
 
-    /// It writes of this revision.
+    /// Records that the write contains this revision.
     pub(super) fn about(&mut self, rev: Revision) {
         let (lowest, highest) = self.written.unwrap_or((rev, rev));
         self.written = Some((lowest.min(rev), highest.max(rev)));
     }
 
-    /// The time that it is written at.
+    /// The write time.
     pub(crate) fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Writes what there is at another time.
+    /// Changes the write time, also of the rows that the batch has already.
     pub(super) fn restamp(&mut self, at: Timestamp) {
         self.at = at;
         for mutation in self.then.mutations.iter_mut() {
@@ -145,49 +147,49 @@ impl<'a> PageWrite<'a> {
         }
     }
 
-    /// How many mutations there are.
+    /// The number of mutations in the batch of the page.
     pub(super) fn len(&self) -> usize {
         self.then.mutations.len()
     }
 
-    /// The page has nothing yet: it needs an entry among the titles, and its domain one too.
+    /// Adds the catalog entries of a new page: that of its title, and that of its domain.
     pub(super) fn new_page(&mut self) {
         self.first.extend(catalog::entries(self.page, self.at));
     }
 
-    /// A revision that was not there.
+    /// Adds a new revision, with its index entry.
     pub(super) fn new_revision(&mut self, row: &RevisionRow) {
         self.revision(row);
         let key = TimeKey { timestamp: row.record.timestamp, rev: row.record.rev };
         self.then.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
     }
 
-    /// A revision's row, new or once more.
+    /// Adds the row of a revision, new or written again.
     pub(super) fn revision(&mut self, row: &RevisionRow) {
         self.about(row.record.rev);
         self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
     }
 
-    /// A render that was not there.
+    /// Adds a new render, with its index entry.
     pub(super) fn new_render(&mut self, row: &RenderRow) {
         self.render(row);
         TidRow { tid: row.tid, rev: row.rev }.put(&mut self.then, self.at);
     }
 
-    /// A render's row, new or once more.
+    /// Adds the row of a render, new or written again.
     pub(super) fn render(&mut self, row: &RenderRow) {
         self.about(row.rev);
         self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 
-    /// Bodies, each in the table that its definition says.
+    /// Adds bodies, each in the content table that the definition of its property names.
     pub(super) fn bodies(&mut self, rev: Revision, tid: Tid, bodies: &Bodies, settings: &Settings) {
         for (name, body) in bodies {
             self.body(rev, tid, name, body, settings.definitions.get(name).versions);
         }
     }
 
-    /// One body.
+    /// Adds a body.
     pub(super) fn body(
         &mut self,
         rev: Revision,
@@ -201,21 +203,21 @@ impl<'a> PageWrite<'a> {
         }
         let (content, key) = content_of(versions, name, rev, tid);
         self.then.put(content, key, body.to_values(), self.at);
-        // Of an import nobody asks for them.
+        // Nothing needs the list of bodies of an import.
         if self.kind != WriteKind::Import {
             self.bodies.push(PageBody { rev, tid, name: name.clone(), body: body.clone(), versions });
         }
     }
 
-    /// A set of chunks that a body names: that of a render, or (without a tid) of a revision.
+    /// Adds a reference to the chunk set of a body. `tid` is `None` for a property of the revision.
     pub(crate) fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
         let begun = [self.chunks_begun, set.begun];
         self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
         ChunkReference::of_body(set.id, rev, tid).put(&mut self.then, self.at);
     }
 
-    /// A set of chunks that no body of the revision names any more: to be collected, when nobody can be reading it. The
-    /// collector looks at the rows of that revision once more.
+    /// Releases a chunk set that no body of the revision names any more. The garbage collector deletes the
+    /// set when no reader can be reading it. It first checks the rows of that revision again.
     pub(super) fn release(&mut self, set: &ChunkSet, rev: Revision) {
         let first = ChunkStore::release(&mut self.then, self.page, set.id, Some(rev), self.at);
         self.first.push(first);

@@ -1,4 +1,4 @@
-//! Reading by name and by time.
+//! Reads of revisions, renders and properties, by name and by time.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -19,12 +19,12 @@ use crate::{
     schemas::{RENDERS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The most renders of a revision that are searched for one that the archive's policy kept.
+/// The maximum number of renders of a revision that are searched for a render that the archive's policy kept.
 const MAX_SEARCHED_RENDERS: usize = 5_000;
 
 impl Revisioned {
-    /// A property of a render. Where superseded values go after a time, one that is read can be read for the
-    /// bucket's `ttl` from now on.
+    /// Returns a property of a render. In a bucket with a retention policy, a superseded property that was
+    /// read stays readable for the bucket's `ttl` from now on.
     #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
@@ -50,8 +50,8 @@ impl Revisioned {
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
             }
-            // What the index does not name never was; what it names has come meanwhile, has gone by the
-            // bucket's retention, or is lost.
+            // A property without an entry in the index was never stored. A property with an entry has been
+            // stored meanwhile, was culled, or is lost.
             let render = shared.records.render(page, rev, tid).await?;
             let render = render.ok_or(Error::NotFound(Missing::Render(tid)))?;
             if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
@@ -73,8 +73,8 @@ impl Revisioned {
         Err(shared.incomplete(page))
     }
 
-    /// The newest render of a revision from which a property can be read: the newest there is, else one that
-    /// is kept because somebody asked for it, else one that is made now.
+    /// Returns the newest render of a revision from which a property can be read: the newest render of all,
+    /// else the newest read copy, else a render that the renderer makes now.
     #[boxed]
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
@@ -87,15 +87,16 @@ impl Revisioned {
         if policy.is_none() && ((named && !is_left_out) || !generates) {
             return match (named, is_left_out) {
                 (true, false) => Ok(newest.tid),
-                // The newest that is kept is none that was left out: so were all.
+                // `newest_of` prefers kept renders. If it returned one that was left out, none was kept.
                 (true, true) => Err(Error::NotFound(Missing::Culled { rev, tid: newest.tid })),
                 (false, _) => Err(no_property(rev, newest.tid)),
             };
         }
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
-            // What was made of what the newest lacks may have more than that. And what is copied before it is written may not
-            // have come yet, or not at all.
+            // The row may be of a later render. A generated render counts only for a property that the newest
+            // render lacks, although a generated render may have more properties. And a copy is made before
+            // its render is written, so that the render may come later or never.
             && (tid == newest.tid || (!named && tid > newest.tid && shared.has_tid(page, tid).await?))
         {
             return Ok(tid);
@@ -111,7 +112,8 @@ impl Revisioned {
             return Ok(tid);
         }
         match self.generated(page, rev, name).await? {
-            // What was left out, made again to the same bytes, is a repeat of it.
+            // If the renderer makes the bytes of the left-out render again, the write is a repeat, and stores
+            // no body.
             Some(tid) if is_left_out && tid == newest.tid => {
                 Err(Error::NotFound(Missing::Culled { rev, tid }))
             }
@@ -121,7 +123,7 @@ impl Revisioned {
         }
     }
 
-    /// A render.
+    /// Returns a render.
     #[boxed]
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
         let rev = self.0.revision_of(page, tid).await?;
@@ -139,23 +141,28 @@ impl Revisioned {
         Ok(Render { properties, tid, record: Arc::new(revision.record) })
     }
 
-    /// The newest render of a revision, among those that the archive's policy kept if it kept any.
+    /// Returns the newest render of a revision that the archive's policy kept. If the policy kept none,
+    /// returns the newest render of all.
     #[boxed]
     pub async fn newest_render(&self, page: &Page, rev: Revision) -> Result<Render> {
         let (revision, render) = self.0.newest_of(page, rev).await?;
         Ok(render_of(revision, render))
     }
 
-    /// The render of the page as it was at a time: of the revision with the greatest timestamp at or before
-    /// it (of several the highest), the newest render at or before it, else its oldest; of those that the archive's
-    /// policy kept, if it kept any. `BeforeFirst` where there was no page yet.
+    /// Returns the render of the page as the page was at `time`.
+    ///
+    /// The revision is the one with the greatest timestamp at or before `time`; of several, the one with the
+    /// highest number. The render is the newest of this revision at or before `time`, else the oldest of this
+    /// revision. Renders that the archive's policy kept are preferred to others. `BeforeFirst` if there was
+    /// no page yet.
     #[boxed]
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         Ok(render_of(revision, render))
     }
 
-    /// A revision with all its renders, however many it has. See [`Self::revision_page`] for some of them.
+    /// Returns a revision with all its renders, however many there are. [`Self::revision_page`] returns a
+    /// bounded number of them.
     #[boxed]
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
         let Some(revision) = self.0.records.revision(page, rev).await? else {
@@ -180,11 +187,11 @@ impl Revisioned {
     }
 }
 
-/// Where a body was found.
+/// The row in which a body was found.
 enum Found {
-    /// With its render or revision, or in the row of the latest.
+    /// A permanent row: in a content table, or in the table of the latest values.
     Durable(Row),
-    /// Among the copies that expire.
+    /// A copy that expires.
     Copy(Row),
 }
 
@@ -201,7 +208,7 @@ fn no_property(rev: Revision, tid: Tid) -> Error {
 }
 
 impl Shared {
-    /// The latest render of a page, where it matters which that is.
+    /// Returns the latest render of a page if `it_matters`, else `None`.
     async fn latest_if(&self, it_matters: bool, page: &Page) -> Result<Option<(Revision, Tid)>> {
         if !it_matters {
             return Ok(None);
@@ -210,7 +217,7 @@ impl Shared {
         Ok(row.and_then(|row| RenderKey::read(&row.key)).map(|key| (key.rev, key.tid)))
     }
 
-    /// Looks for the body of a property, where its bucket's strategy has it first.
+    /// Looks for the body of a property. Looks first in the table that the bucket's strategy prefers.
     async fn find(
         &self,
         page: &Page,
@@ -221,7 +228,8 @@ impl Shared {
     ) -> Result<Option<Found>> {
         if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = self.copy(page, rev, tid, name).await?
-            // Otherwise it may have expired already by the clock of a process that replaced the original, if that is ahead.
+            // A copy that expires within `skew` may have expired already by the clock of another process.
+            // That process may have replaced the original, and not the copy.
             && copy.expires_at > Some(self.records.clock.now().saturating_add(policy.skew))
         {
             return Ok(Some(Found::Copy(copy)));
@@ -229,8 +237,8 @@ impl Shared {
         Ok(self.durable(page, rev, tid, name, versions).await?.map(Found::Durable))
     }
 
-    /// Sees to it that what was found, and is about to be given, can be read for another `ttl`, as far as its
-    /// bucket's strategy does. `None`: it has gone meanwhile.
+    /// Ensures that a body that was found, and is about to be returned, stays readable for another `ttl`, as
+    /// far as the bucket's strategy does this. Returns `None` if the body was deleted meanwhile.
     #[expect(clippy::too_many_arguments)]
     async fn kept(
         &self,
@@ -254,7 +262,8 @@ impl Shared {
             Found::Durable(row) if policy.strategy.keeps_what_it_finds() => {
                 Ok(self.keep(page, policy, revision, tid, name).await?.then_some(row))
             }
-            // What stays when this is deleted is its copy, as long as that stands.
+            // When this row is deleted, only its copy remains. The read extends the lifetime of the copy, if
+            // there is one.
             Found::Durable(row) => {
                 self.historical(page, Some(policy), revision.record.rev, tid, name).await?;
                 Ok(Some(row))
@@ -262,7 +271,8 @@ impl Shared {
         }
     }
 
-    /// A revision, and its newest render, among those that the archive's policy kept if it kept any.
+    /// Returns a revision, and its newest render that the archive's policy kept, or its newest render if none
+    /// was kept.
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
         let (revision, render) = futures::future::try_join(
             self.records.revision(page, rev),
@@ -275,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// The revision and the render that the page was at a time, as [`Revisioned::at_time`] has it.
+    /// Returns the revision and the render that [`Revisioned::at_time`] selects.
     pub(super) async fn rows_at(&self, page: &Page, time: Timestamp) -> Result<(RevisionRow, RenderRow)> {
         let range = ClusteringRange::all().at_most(time);
         let Some(row) = self.records.first(&REVISIONS_BY_TIME, page, range).await? else {
@@ -302,25 +312,26 @@ impl Shared {
         Err(self.incomplete(page))
     }
 
-    /// Whether a render is known by its tid.
+    /// Whether the index by tid has the render.
     pub(crate) async fn has_tid(&self, page: &Page, tid: Tid) -> Result<bool> {
         Ok(self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
     }
 
-    /// The revision that a render is of.
+    /// Returns the revision of a render.
     pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
         let row = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         let row = row.ok_or(Error::NotFound(Missing::Render(tid)))?;
         TidRow::from_row(&row).map(|row| row.rev)
     }
 
-    /// `Missing::Page` unless the page has a render.
+    /// Returns `Missing::Page` unless the page has a render.
     pub(super) async fn check_exists(&self, page: &Page) -> Result<()> {
         let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
         latest.map(drop).ok_or(Error::NotFound(Missing::Page))
     }
 
-    /// The page, or else the revision, is missing.
+    /// Returns the error for a missing revision: `Missing::Page` if there is no page, else
+    /// `Missing::Revision`.
     pub(super) async fn no_revision(&self, page: &Page, rev: Revision) -> Result<Error> {
         Ok(match self.check_exists(page).await {
             Ok(()) => Error::NotFound(Missing::Revision(rev)),
@@ -328,7 +339,7 @@ impl Shared {
         })
     }
 
-    /// Some of the renders in a range, the highest first, and where to go on.
+    /// Returns the next renders in a range, the highest first, and the cursor of the rest.
     pub(crate) async fn renders(
         &self,
         page: &Page,
@@ -340,8 +351,8 @@ impl Shared {
         Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
     }
 
-    /// The newest render in a range whose bodies the archive's policy kept; where there is none among the newest
-    /// [`MAX_SEARCHED_RENDERS`], the newest.
+    /// Returns the newest render in a range whose bodies the archive's policy kept. If there is none among
+    /// the newest [`MAX_SEARCHED_RENDERS`], returns the newest render.
     async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let Some(newest) = self.records.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
         let newest = RenderRow::from_row(&newest)?;
@@ -360,8 +371,8 @@ impl Shared {
         }
     }
 
-    /// The oldest render in a range whose bodies the archive's policy kept; where there is none among the oldest
-    /// [`MAX_SEARCHED_RENDERS`], the oldest.
+    /// Returns the oldest render in a range whose bodies the archive's policy kept. If there is none among
+    /// the oldest [`MAX_SEARCHED_RENDERS`], returns the oldest render.
     async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let (mut oldest, mut after, mut searched) = (None, None, 0);
         loop {
@@ -384,7 +395,7 @@ impl Shared {
     }
 }
 
-/// A render has the properties of its revision too.
+/// Adds the properties of the revision to those of a render.
 pub(super) fn with_revision(mut own: Properties, of_revision: &Properties) -> Properties {
     own.extend(of_revision.iter().map(|(name, info)| (name.clone(), info.clone())));
     own

@@ -1,7 +1,8 @@
-//! Repair: restores rows that follow from other rows, which are whole.
+//! Repair: restores damaged and missing rows whose content follows from other, whole rows.
 //!
-//! Each repair is one write by itself, so that a repair that is cut off leaves the others to the next one. Nothing is made
-//! up: a row is written only as a whole row of its page says it is. What is damaged beyond that is left for `verify` to name.
+//! Each repaired row is a separate write, so an interrupted repair can be continued by another one. A row is
+//! written only with content that follows from a whole row of its page. Other damage is left as it is;
+//! `verify` reports it.
 
 use std::{collections::BTreeSet, fmt::Display};
 
@@ -24,15 +25,15 @@ use crate::{
     },
 };
 
-/// Repairs that are named; the others are counted.
+/// The maximum number of repairs that a report names. Further repairs are counted.
 const MAX_NAMED: usize = 1000;
 
-/// What a repair did, or would do.
+/// The report of a repair, or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// The first repairs, each in a sentence.
     pub repairs: Vec<String>,
-    /// Repairs that are not named.
+    /// The number of repairs that are not named.
     pub more_repairs: u64,
 }
 
@@ -47,10 +48,11 @@ impl RepairReport {
     }
 }
 
-/// What is under a key.
+/// The result of reading a key.
 enum Found<T> {
+    /// A whole row.
     Whole(T),
-    /// Nothing, or a damaged row.
+    /// No row, or a damaged row: the word says which.
     Lost(&'static str),
 }
 
@@ -66,9 +68,11 @@ impl<T> Found<T> {
 }
 
 impl Revisioned {
-    /// Restores what follows from whole rows: the entries of pages among the titles and the domains, the indexes of
-    /// revisions by time and by tid, and the references to chunks. With `dry_run` nothing is written, and the report is
-    /// the same. Nobody else may write meanwhile. Safe to be cut off at any point.
+    /// Restores rows that follow from whole rows: the catalog entries of titles and domains, the indexes of
+    /// revisions by time and by tid, and the references to chunks.
+    ///
+    /// With `dry_run` nothing is written, and the report is the same. No other process or task may write
+    /// meanwhile. A repair may be interrupted at any point.
     #[boxed(?Send)]
     pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
         let mut report = RepairReport::default();
@@ -86,7 +90,8 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Removes damaged rows of titles that no page has: their keys are damaged, or their pages were never written.
+    /// Removes damaged rows of titles without a page. The key of such a row is damaged, or the page was never
+    /// written.
     async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
         let mut partitions = self.records.partitions(&TITLES, INDEX_PAGE_ROWS);
         while let Some(partition) = partitions.next().await? {
@@ -122,7 +127,7 @@ struct Repair<'a> {
     shared: &'a Shared,
     page: &'a Page,
     dry_run: bool,
-    /// Domains that were restored: of each there may be many pages.
+    /// The rows of domains that were restored already. A domain may have many pages, and is restored once.
     restored: &'a mut BTreeSet<Key>,
     report: &'a mut RepairReport,
 }
@@ -150,7 +155,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// The page among the titles of its domain, and that among the domains.
+    /// Restores the catalog entries of the page: that of its title, and that of its domain.
     async fn entries(&mut self) -> Result<()> {
         let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
         for (batch, name) in entries(self.page, self.shared.records.clock.now()).into_iter().zip(names) {
@@ -172,7 +177,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Revisions by their times. Gives whether any revision of the page is whole.
+    /// Restores the index of revisions by time. Returns whether any revision of the page is whole.
     async fn revisions(&mut self) -> Result<bool> {
         let (mut is_whole, mut after) = (false, None);
         while let Some(rows) = self.shared.records.next_rows(&REVISIONS, self.page, &mut after).await? {
@@ -194,7 +199,7 @@ impl Repair<'_> {
         Ok(is_whole)
     }
 
-    /// Revisions by the tids of their renders.
+    /// Restores the index of revisions by the tids of their renders.
     async fn renders(&mut self) -> Result<()> {
         let mut after = None;
         while let Some(rows) = self.shared.records.next_rows(&RENDERS, self.page, &mut after).await? {
@@ -214,7 +219,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// References to the chunks of bodies that have some.
+    /// Restores the references to the chunks of the bodies in a content table.
     async fn references(&mut self, table: &'static Schema) -> Result<()> {
         let mut after = None;
         while let Some(rows) = self.shared.records.next_rows(table, self.page, &mut after).await? {
@@ -230,7 +235,8 @@ impl Repair<'_> {
     }
 
     async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
-        // That of a body in the archive names no revision; nor has one that is missing to be of this one.
+        // Only a damaged reference is restored. The reference of a body in the archive names no revision, and
+        // a missing reference need not belong to this revision.
         let key = vec![set.name()];
         let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {
@@ -241,7 +247,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Writes a row of the page unless it is there and `is_right`.
+    /// Writes a row of the page, unless the row exists and `is_right` returns true.
     async fn restore(
         &mut self,
         table: &'static Schema,

@@ -1,10 +1,17 @@
-//! Alone with a page among several processes.
+//! Page leases: exclude other processes from a page during a conditional write.
 //!
-//! Within a process, locks keep writers apart. If other processes write to the store too, a conditional write, or one
-//! of a revision that is stored already, takes a lease of the page: it swaps its name into the row of the page, reads,
-//! announces the rows that it is going to write, writes them, and swaps its name out before it answers. A writer that
-//! finds the lease of a dead owner completes the owner's write, or makes sure that it never happens. Decision 0006 says
-//! why this is correct.
+//! Within a process, locks exclude other writers. If other processes write to the store too, two kinds of
+//! writes take a lease of the page: conditional writes, and writes that change rows of a stored revision.
+//! Such a write takes these steps:
+//!
+//! 1. It swaps its owner name into the lease row of the page.
+//! 2. It reads the page.
+//! 3. It stores an intent in the lease row: the names of the rows that it is about to write.
+//! 4. It writes the rows.
+//! 5. It swaps its owner name out, and then answers.
+//!
+//! A writer that finds the lease of a dead owner completes the owner's write, or ensures that the write never
+//! happens. Decision 0006 explains why this is correct.
 
 use std::time::Duration;
 
@@ -19,68 +26,70 @@ use super::{
 };
 use crate::{Error, Page, Result, schemas::HEADS};
 
-/// So long after it was made a reservation is dead: longer than a write may take.
+/// The age at which a lease is dead. Longer than any write may take.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// How many reservations of other processes are remembered, and since when they stand.
-const SIGHTINGS: u64 = 4096;
+/// The maximum number of leases of other processes whose first sighting is remembered.
+const MAX_SIGHTINGS: u64 = 4096;
 
-/// How often a page that others hold is looked at.
-const ATTEMPTS: u32 = 12;
+/// The maximum number of attempts to take a lease that another writer holds.
+const MAX_LEASE_ATTEMPTS: u32 = 12;
 
-/// How often one tries to let go of a page, where the store does not answer.
-const LETTING_GO: u32 = 4;
+/// The maximum number of attempts to release a lease while the store does not answer.
+const MAX_RELEASE_ATTEMPTS: u32 = 4;
 
-/// How long the first of several attempts is waited after, about; each later one twice as long as the last.
+/// The approximate pause after the first attempt. Each later pause is twice as long as the one before it.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-/// A page that is held by one request, among all those that write to the store.
+/// A page lease that a request of this process holds.
 #[derive(Debug)]
 pub(super) struct Reservation {
     key: Key,
     held: Held,
     later_than: Option<Timestamp>,
-    /// When it was made, by the clock that nobody sets.
+    /// When the lease was taken, by the monotonic clock.
     begun: Duration,
 }
 
 impl Reservation {
-    /// The row of the head while it stands.
+    /// The row of the lease while the lease is held.
     fn row(&self) -> Option<Row> {
         Head { held: Some(self.held.clone()), later_than: self.later_than }.to_row(&self.key)
     }
 }
 
-/// What a write has come to, all things looked at.
+/// The plan of a request: the rows to write, and the answer.
 pub(super) struct Planned<'p, T> {
-    /// What is left to be written, if anything.
+    /// The write; `None` if everything is stored already.
     pub(super) write: Option<PageWrite<'p>>,
-    /// Whether some of its rows take the place of rows that stand.
+    /// Whether some rows of the write replace existing rows.
     pub(super) replaces: bool,
+    /// The answer of the request once the write has succeeded.
     pub(super) answer: T,
 }
 
 impl<T> Planned<'_, T> {
-    /// It stands so already.
+    /// A plan that writes nothing, since everything is stored already.
     pub(super) fn nothing(answer: T) -> Self {
         Self { write: None, replaces: false, answer }
     }
 }
 
-/// How this process tells which reservations are dead.
+/// Knows which leases belong to this process, and since when this process has seen the leases of others.
 #[derive(Debug)]
 pub(super) struct Vigil {
-    /// The first half of the names of our own.
+    /// The first half of the owner names of this process.
     process: [u8; 8],
-    /// When those of others were first seen, by the clock that nobody sets.
+    /// When each lease of another process was first seen, by the monotonic clock.
     sightings: Cache<Owner, Duration>,
 }
 
 impl Vigil {
-    /// `seed` is random: of two processes each has its own.
+    /// `seed` is random: no two processes share a seed.
     pub(super) fn new(seed: u64) -> Self {
-        Self { process: seed.to_be_bytes(), sightings: Cache::new(SIGHTINGS) }
+        Self { process: seed.to_be_bytes(), sightings: Cache::new(MAX_SIGHTINGS) }
     }
 
     fn owner(&self, distinction: u64) -> Owner {
@@ -92,8 +101,10 @@ impl Vigil {
 }
 
 impl Shared {
-    /// Reserves the page, where others write to the store; waits for them, within bounds. A write whose rows
-    /// are known already is announced with it, and gets its time.
+    /// Takes the lease of the page. Returns `None` if no other process writes to the store.
+    ///
+    /// Waits, for a bounded time, while another writer holds the lease. `write` is the write if its rows are
+    /// known already. Its intent is then stored together with the lease, and the write gets its write time.
     ///
     /// The caller holds the lock of the page in this process.
     pub(super) async fn hold(
@@ -106,21 +117,21 @@ impl Shared {
         }
         let key = Head::key(page);
         let asked = write.as_deref().map(PageWrite::at);
-        // Most pages have no head.
-        let mut standing = None;
-        for attempt in 0..ATTEMPTS {
-            let head = Head::from_row(standing.as_ref())?;
-            if let Some(row) = standing.as_ref().filter(|_| head.held.is_some()) {
+        // Most pages have no lease row, so the first swap expects none.
+        let mut existing = None;
+        for attempt in 0..MAX_LEASE_ATTEMPTS {
+            let head = Head::from_row(existing.as_ref())?;
+            if let Some(row) = existing.as_ref().filter(|_| head.held.is_some()) {
                 self.wait_for(page, row, true, attempt).await?;
-                standing = self.records.store.get(&HEADS, &key).await?;
+                existing = self.records.store.get(&HEADS, &key).await?;
                 continue;
             }
             let reservation = self.reservation(&key, head.later_than, write.as_deref_mut().zip(asked));
-            match self.records.store.swap(&HEADS, &key, standing.as_ref(), reservation.row()).await {
+            match self.records.store.swap(&HEADS, &key, existing.as_ref(), reservation.row()).await {
                 Ok(Swap::Applied) => return Ok(Some(reservation)),
-                Ok(Swap::Refused { current }) => standing = current,
+                Ok(Swap::Refused { current }) => existing = current,
                 Err(error) => {
-                    // It may stand all the same.
+                    // The lease may be stored in spite of the error.
                     self.give_up(&reservation).await;
                     return Err(error.into());
                 }
@@ -153,9 +164,11 @@ impl Shared {
         reservation
     }
 
-    /// When to write: now, and later than `after`. Under a reservation it is as much before now as clocks may differ:
-    /// if the write has to be taken back, what hides it is not later than anybody's clock, and hides nothing
-    /// that is written afterwards.
+    /// The write time of a write: now, and later than `after`.
+    ///
+    /// The write time of a write under a lease is `skew` before now. If such a write is taken back, its rows
+    /// are deleted at a time just after the write time. That time is not later than the clock of any process,
+    /// so the deletes hide no later write.
     pub(super) fn write_time(
         &self,
         now: Timestamp,
@@ -171,8 +184,10 @@ impl Shared {
         }
     }
 
-    /// Does what was planned, and gives the page back. `Unavailable` where the reservation was taken for dead
-    /// meanwhile: then the write has happened or never will, and the same request again says which.
+    /// Executes a plan, and releases the lease.
+    ///
+    /// `Unavailable` if another process has judged the lease dead meanwhile. The write has then happened or
+    /// never will, and a repeat of the request shows which.
     pub(super) async fn finish<T>(
         &self,
         page: &Page,
@@ -207,7 +222,7 @@ impl Shared {
         }
     }
 
-    /// Says what is about to be written, unless that is said already.
+    /// Stores the intent of a write in the lease row, unless the row has this intent already.
     async fn announce(
         &self,
         page: &Page,
@@ -233,8 +248,8 @@ impl Shared {
         }
     }
 
-    /// Writes what was announced, and gives the page back. A write that fails is taken back at once, if that
-    /// can be done.
+    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, takes the write
+    /// back at once, unless the store fails there too.
     async fn publish(&self, page: &Page, reservation: &Reservation, write: PageWrite<'_>) -> Result<()> {
         if self.is_past_lease(reservation) {
             self.give_up(reservation).await;
@@ -259,10 +274,12 @@ impl Shared {
         }
     }
 
-    /// Whether nobody works on it any more. `ours`: this process has no other request that holds the page.
+    /// Whether a lease is dead: no process works under it any more.
     ///
-    /// A lease of another process is dead when it was unchanged for long enough here, and was taken long enough ago by our
-    /// clock, allowing for an owner whose clock is ahead.
+    /// `ours` says that no request of this process holds the page, so a lease of this process is dead. A
+    /// lease of another process is dead in two cases. This process has seen it unchanged for longer than
+    /// [`LEASE`]. Or it was taken longer than [`LEASE`] and `skew` ago, by the clock of this process; `skew`
+    /// allows for an owner whose clock is ahead.
     fn is_dead(&self, held: &Held, ours: bool) -> bool {
         if ours && held.owner.starts_with(&self.vigil.process) {
             return true;
@@ -273,7 +290,8 @@ impl Shared {
         now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
     }
 
-    /// Waits a little for the owner of the lease; completes its write if it is dead.
+    /// Waits a little for the owner of the lease. If the lease is dead, completes its write and frees it
+    /// instead.
     async fn wait_for(&self, page: &Page, row: &Row, ours: bool, attempt: u32) -> Result<()> {
         let head = Head::from_row(Some(row))?;
         let Some(held) = &head.held else { return Ok(()) };
@@ -287,7 +305,7 @@ impl Shared {
             None => None,
         };
         let free = Head { held: None, later_than: head.later_than.max(taken_back) };
-        // Where it is refused, somebody else has done the same.
+        // A refused swap means that another process has freed the lease.
         self.records.store.swap(&HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
         Ok(())
     }
@@ -305,7 +323,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Up to when what is written to the page may be hidden by deletes of what was taken back, or may be yet.
+    /// The latest time up to which writes to the page may be hidden: by deletes of writes that were taken
+    /// back, or by the deletes that taking back the current intent would make.
     pub(crate) async fn taken_back(&self, page: &Page) -> Result<Option<Timestamp>> {
         if self.records.is_alone() {
             return Ok(None);
@@ -315,26 +334,28 @@ impl Shared {
         Ok(head.later_than.max(announced.map(|announced| announced.at.just_after())))
     }
 
-    /// Sees to it that a write has happened as a whole or never will: `None` where it has, else the time at
-    /// which its rows were deleted. What comes later of it is hidden by that.
+    /// Ensures that a write has happened as a whole or never will. Returns `None` if the write has happened.
+    /// Otherwise deletes its rows, and returns the time of the deletes. The deletes also hide parts of the
+    /// write that arrive later.
     async fn take_back(&self, page: &Page, announced: &Announced) -> Result<Option<Timestamp>> {
-        let standing = self.rows_named(page, &announced.rows).await?;
-        if announced.has_happened(&standing) {
-            // What was looked for before it came, and is there now, is brought to as many replicas as the rest by this.
+        let existing = self.rows_named(page, &announced.rows).await?;
+        if announced.has_happened(&existing) {
+            // Some rows may have arrived after the first read. The second read brings those rows, too, to as
+            // many replicas as the others.
             self.rows_named(page, &announced.rows).await?;
             return Ok(None);
         }
         let at = announced.at.just_after();
         let mut write = PageWrite::new(page, at).history();
-        for (name, row) in announced.rows.iter().zip(&standing) {
+        for (name, row) in announced.rows.iter().zip(&existing) {
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
-                // What is put back has its time again, and is due by it.
+                // The row that is put back has its earlier time again, and needs a queue entry for that time.
                 write.about(rev);
             }
             match row {
                 Some(row) if name.replaces => {
-                    // A copy of what was superseded goes when it would have. One that a clock ahead had made was to
-                    // be replaced just after that.
+                    // A copy of a superseded value keeps its expiry. The row may have been written by a clock
+                    // that is ahead; the write was then to replace the row just after the row's write time.
                     let replaced_at = announced.at.max(row.written_at.just_after());
                     write.then.mutations.push(Mutation::Put {
                         table: name.table,
@@ -357,29 +378,30 @@ impl Shared {
         futures::future::try_join_all(rows).await
     }
 
-    /// Gives back a page that nothing was written to. Where the store does not answer, the reservation stands
-    /// until it is dead.
+    /// Releases the lease of a page to which nothing was written. If the store does not answer, the lease
+    /// stays until it is dead.
     async fn give_up(&self, reservation: &Reservation) {
         if let Err(error) = self.let_go(reservation, reservation.later_than).await {
             tracing::debug!(%error, "cannot release a page lease; it expires");
         }
     }
 
-    /// Gives the page back. `Unavailable` where the reservation was taken for dead, or may be.
+    /// Releases the lease. `Unavailable` if another process has judged the lease dead, or may have.
     async fn let_go(&self, reservation: &Reservation, later_than: Option<Timestamp>) -> Result<()> {
         let key = &reservation.key;
         let free = Head { held: None, later_than }.to_row(key);
-        let mut standing = reservation.row();
+        let mut expected = reservation.row();
         let mut failure = None;
-        for attempt in 0..LETTING_GO {
-            match self.records.store.swap(&HEADS, key, standing.as_ref(), free.clone()).await {
+        for attempt in 0..MAX_RELEASE_ATTEMPTS {
+            match self.records.store.swap(&HEADS, key, expected.as_ref(), free.clone()).await {
                 Ok(Swap::Applied) => return Ok(()),
                 Ok(Swap::Refused { current }) => {
                     if Head::from_row(current.as_ref())?.owner() == Some(reservation.held.owner) {
-                        // An announcement whose end was not known did not come to pass, or did.
-                        standing = current;
+                        // The outcome of storing the intent was unknown. The row shows it.
+                        expected = current;
                     } else if failure.is_some() && !self.is_past_lease(reservation) {
-                        // Nobody takes it for dead yet: it was one of our own attempts.
+                        // No process judges the lease dead yet, so an earlier attempt of this loop has
+                        // released it.
                         return Ok(());
                     } else {
                         return Err(too_slow());
@@ -394,8 +416,9 @@ impl Shared {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// `Unavailable` where the row that was seen was written under a reservation, and then taken back. Waits
-    /// until that is known. `ours`: this process has no request that holds the page.
+    /// Ensures that a row that was read will not be taken back. `Unavailable` if the row was written under a
+    /// lease, and then taken back. Waits until the outcome is known. `ours` says that no request of this
+    /// process holds the page.
     pub(super) async fn settled(
         &self,
         page: &Page,
@@ -407,7 +430,7 @@ impl Shared {
             return Ok(());
         }
         let key = Head::key(page);
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_LEASE_ATTEMPTS {
             let row = self.records.store.get(&HEADS, &key).await?;
             let held = Head::from_row(row.as_ref())?.held;
             let writing = held.is_some_and(|held| held.may_have_written(table, seen));
@@ -416,8 +439,8 @@ impl Shared {
                 continue;
             }
             let now = self.records.get(table, page, seen.key.clustering.clone()).await?;
-            let stands = now.is_some_and(|now| now.written_at == seen.written_at);
-            return if stands { Ok(()) } else { Err(changing()) };
+            let is_unchanged = now.is_some_and(|now| now.written_at == seen.written_at);
+            return if is_unchanged { Ok(()) } else { Err(changing()) };
         }
         Err(busy())
     }
@@ -426,7 +449,8 @@ impl Shared {
         self.records.clock.monotonic().saturating_sub(reservation.begun) > LEASE
     }
 
-    /// Of several who wait each waits another while.
+    /// Pauses between two attempts. The length is partly random, so that several waiting writers do not
+    /// collide again.
     async fn pause(&self, attempt: u32) {
         let most = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(MAX_PAUSE);
         let chance = (self.records.distinction() % 1000) as u32;
@@ -451,7 +475,7 @@ fn too_slow() -> Error {
     unavailable("the write took too long, and may or may not have happened: repeat the request")
 }
 
-/// What was looked at is being changed by another process.
+/// The error for a page that another process changed while this process read it.
 pub(super) fn changing() -> Error {
     unavailable("the page was changed by another process meanwhile: repeat the request")
 }

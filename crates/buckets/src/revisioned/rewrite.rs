@@ -1,4 +1,4 @@
-//! Replacing a property in place.
+//! Replaces a property of a render in place.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,11 @@ use crate::{
 };
 
 impl Revisioned {
-    /// Replaces the bytes and the type of a property in place. The same bytes and type change nothing; a type or another header that is not given stays.
+    /// Replaces the bytes and the headers of a property in place. Headers that the request lacks keep their
+    /// values. A request with the stored bytes and headers changes nothing.
     ///
-    /// The whole render gets a new write time, so that what was due for the old one is not for the new.
+    /// The whole render gets a new write time, so that queue entries for the earlier write time do not apply
+    /// to it.
     #[boxed]
     pub async fn rewrite(
         &self,
@@ -65,15 +67,15 @@ impl Shared {
         expect: &Expect,
     ) -> Result<Planned<'p, Rewritten>> {
         let versions = self.settings.definitions.get(&property.name).versions;
-        let mut standing = self.standing_render(page, rev, tid, versions).await?;
-        standing.revision.record.check_not_erased()?;
+        let mut stored = self.stored_render(page, rev, tid, versions).await?;
+        stored.revision.record.check_not_erased()?;
         let name = property.name.clone();
-        let Some((old, _)) = standing.bodies.get(&name) else {
+        let Some((old, _)) = stored.bodies.get(&name) else {
             return Err(Error::NotFound(Missing::Property { rev, tid }));
         };
         let old = old.clone();
-        let stands = PropertyVersion { rev, tid, rewritten_at: old.info.rewritten_at };
-        if matches!(expect, Expect::OneOf(versions) if !versions.contains(&stands)) {
+        let current = PropertyVersion { rev, tid, rewritten_at: old.info.rewritten_at };
+        if matches!(expect, Expect::OneOf(versions) if !versions.contains(&current)) {
             return Err(Error::NotExpected);
         }
         property.content_type.get_or_insert_with(|| old.info.headers.content_type.clone());
@@ -85,26 +87,27 @@ impl Shared {
             && new.info.sha1 == old.info.sha1
             && new.info.size == old.info.size
         {
-            let answer = Rewritten { version: stands, info: old.info, replaced: false };
+            let answer = Rewritten { version: current, info: old.info, replaced: false };
             return Ok(Planned::nothing(answer));
         }
-        // Later than the last replacement too, which history may have brought from a clock that was ahead.
+        // The write time is later than the last replacement, too. An import may have brought the time of that
+        // replacement from a clock that was ahead.
         let at =
-            self.records.after(standing.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
+            self.records.after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
         new.info.rewritten_at = Some(at);
         let mut bodies: BTreeMap<_, _> =
-            standing.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
+            stored.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
         bodies.insert(name.clone(), new.clone());
         let properties = match versions {
-            Versions::Revision => &mut standing.revision.properties,
-            Versions::Render => &mut standing.render.properties,
+            Versions::Revision => &mut stored.revision.properties,
+            Versions::Render => &mut stored.render.properties,
         };
         let changed = name.clone();
         properties.insert(name, new.info.clone());
-        check_index(&standing.revision.properties, &standing.render.properties)?;
+        check_index(&stored.revision.properties, &stored.render.properties)?;
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
-        self.move_out(page, standing.in_one_row).await?;
-        // Who reads a copy reads what was written last, too.
+        self.move_out(page, stored.in_one_row).await?;
+        // The copies get the new bytes, too, so that a reader of a copy sees the last write.
         let of = (versions == Versions::Render).then_some(tid);
         let copies = match bodies.get(&changed) {
             Some(body) => self.replaced_copies(page, (rev, of), &changed, body, at).await?,
@@ -116,8 +119,8 @@ impl Shared {
             write.new_page();
         }
         match versions {
-            Versions::Revision => write.revision(&standing.revision),
-            Versions::Render => write.render(&standing.render),
+            Versions::Revision => write.revision(&stored.revision),
+            Versions::Render => write.render(&stored.render),
         }
         for (name, body) in &bodies {
             write.body(rev, tid, name, body, versions);
@@ -131,65 +134,66 @@ impl Shared {
         Ok(Planned { write: Some(write), replaces: true, answer })
     }
 
-    /// What stands of a render, as far as it is written again.
-    async fn standing_render(
+    /// Reads the stored render, with the bodies that the write has to repeat.
+    async fn stored_render(
         &self,
         page: &Page,
         rev: Revision,
         tid: Tid,
         versions: Versions,
-    ) -> Result<Standing> {
+    ) -> Result<StoredRender> {
         let (revision, render) =
             futures::future::try_join(self.records.revision(page, rev), self.records.render(page, rev, tid))
                 .await?;
         let (Some(revision), Some(render)) = (revision, render) else {
             return Err(Error::NotFound(Missing::Render(tid)));
         };
-        let mut standing = Standing { revision, render, bodies: BTreeMap::new(), in_one_row: Vec::new() };
-        self.read_bodies(page, rev, tid, versions, &mut standing).await?;
-        Ok(standing)
+        let mut stored = StoredRender { revision, render, bodies: BTreeMap::new(), in_one_row: Vec::new() };
+        self.read_bodies(page, rev, tid, versions, &mut stored).await?;
+        Ok(stored)
     }
 
-    /// The bodies that are written again with the one that is replaced: those of its render, or (where it
-    /// belongs to the revision) of its revision.
+    /// Reads the bodies that are written again together with the replaced body: all bodies of its render, or,
+    /// for a property of the revision, all bodies of the revision.
     async fn read_bodies(
         &self,
         page: &Page,
         rev: Revision,
         tid: Tid,
         versions: Versions,
-        standing: &mut Standing,
+        stored: &mut StoredRender,
     ) -> Result<()> {
         let names: Vec<PropertyName> = match versions {
-            Versions::Revision => standing.revision.properties.keys().cloned().collect(),
-            Versions::Render => standing.render.properties.keys().cloned().collect(),
+            Versions::Revision => stored.revision.properties.keys().cloned().collect(),
+            Versions::Render => stored.render.properties.keys().cloned().collect(),
         };
         for name in names {
             let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
             let mut body = BodyRow::from_row(&row)?;
-            // The chunks of a copy go with it.
+            // The chunks of a copy expire with the copy, so the new body needs its own chunks.
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
                 body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
             }
-            standing.bodies.insert(name.clone(), (body, row.written_at));
+            stored.bodies.insert(name.clone(), (body, row.written_at));
             if row.expires_at.is_none() && row.key.clustering != content_of(versions, &name, rev, tid).1 {
-                standing.in_one_row.push(row);
+                stored.in_one_row.push(row);
             }
         }
         Ok(())
     }
 }
 
-/// What stands of a render before it is written again.
-struct Standing {
+/// A stored render before it is written again.
+struct StoredRender {
     revision: RevisionRow,
     render: RenderRow,
+    /// The bodies, with their write times.
     bodies: BTreeMap<PropertyName, (BodyRow, Timestamp)>,
-    /// Those that lie in one row a property.
+    /// The rows of bodies that are in the table of the latest values.
     in_one_row: Vec<Row>,
 }
 
-impl Standing {
+impl StoredRender {
     fn last_written(&self) -> Timestamp {
         (self.bodies.values().map(|(_, written_at)| *written_at))
             .fold(self.revision.written_at.max(self.render.written_at), Ord::max)

@@ -83,8 +83,8 @@ impl Revisioned {
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
                 self.count_page(&page, &mut stats, progress).await?;
-                if let Some(blocks) = &self.0.blocks {
-                    archive.add(blocks, &page).await?;
+                if let Some(of_store) = &self.0.archive {
+                    archive.add(of_store, &page).await?;
                 }
                 // It is told by the blocks that are damaged.
                 drop(self.passed_over());
@@ -92,7 +92,7 @@ impl Revisioned {
             }
             last = titles.next;
             if last.is_none() {
-                if self.0.blocks.is_some() {
+                if self.0.archive.is_some() {
                     stats.stored_bytes += archive.stats.block_bytes;
                     for (name, of) in archive.properties {
                         let property = stats.properties.entry(name).or_default();

@@ -1,16 +1,13 @@
 //! Whether all that is stored is whole: every index entry has its content, and the other way round.
 
-use std::{
-    fmt::Display,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
 };
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
-use rashomon_records::INDEX_PAGE_ROWS;
+use rashomon_records::{INDEX_PAGE_ROWS, VerifyReport, page_in_words};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
@@ -29,75 +26,8 @@ use crate::{
     },
 };
 
-/// Problems that are named; the others are counted.
-const MAX_PROBLEMS: usize = 1000;
-
 /// Pages that are looked at side by side: of the time that one takes, most is spent waiting for the store.
 const PAGES_AT_A_TIME: usize = 16;
-
-/// What a verification found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VerifyReport {
-    /// Pages looked at.
-    pub pages: u64,
-    /// Their revisions.
-    pub revisions: u64,
-    /// The renders of those.
-    pub renders: u64,
-    /// Bodies read, and compared with their SHA-1.
-    pub bodies: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Blocks of the archive, each decoded to its last byte.
-    pub blocks: u64,
-    /// What is wrong, at most a thousand of it.
-    pub problems: Vec<String>,
-    /// What else is wrong.
-    pub more_problems: u64,
-}
-
-impl VerifyReport {
-    pub(crate) fn problem(&mut self, page: &Page, problem: impl Display) {
-        self.problem_of(in_words(page), problem);
-    }
-
-    fn problem_of(&mut self, place: impl Display, problem: impl Display) {
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(format!("{place}: {problem}"));
-        } else {
-            self.more_problems += 1;
-        }
-    }
-
-    /// Adds what was found on one of the pages.
-    fn add(&mut self, page: Self) {
-        self.pages += page.pages;
-        self.revisions += page.revisions;
-        self.renders += page.renders;
-        self.bodies += page.bodies;
-        self.bytes += page.bytes;
-        self.blocks += page.blocks;
-        let room = MAX_PROBLEMS - self.problems.len();
-        self.more_problems += page.more_problems + page.problems.len().saturating_sub(room) as u64;
-        self.problems.extend(page.problems.into_iter().take(room));
-    }
-
-    /// What cannot be understood is a problem of a place, and no reason to look at no other.
-    pub(crate) fn corrupt_is_problem<T>(
-        &mut self,
-        place: impl Display,
-        result: Result<T>,
-    ) -> Result<Option<T>> {
-        match result {
-            Ok(found) => Ok(Some(found)),
-            Err(Error::Store(StoreError::Corrupt(problem))) => {
-                self.problem_of(place, problem);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
 
 /// Who is told how far a verification is.
 struct Watch<'a> {
@@ -147,7 +77,9 @@ impl Revisioned {
                 }
             }
         }
-        self.0.verify_archive(&mut report, &mut |_| {}).await?;
+        if let Some(archive) = &self.0.archive {
+            archive.verify(&mut report, &mut |_| {}).await?;
+        }
         let domains = self.catalog().domains().await?;
         for found in self.found_damage() {
             let place = format!("table {}, {}", found.table, found.row);
@@ -163,11 +95,6 @@ impl Revisioned {
     }
 }
 
-fn in_words(page: &Page) -> String {
-    let Page { domain, bucket, title } = page;
-    format!("domain {domain}, bucket {bucket}, title {title}")
-}
-
 impl Shared {
     /// What there is to say of a page that has rows in the table.
     async fn verify_in(&self, table: &'static Schema, page: Page, watch: &Watch<'_>) -> Result<VerifyReport> {
@@ -177,11 +104,11 @@ impl Shared {
         } else {
             self.verify_has_revision(&page, table, &mut report).await
         };
-        report.corrupt_is_problem(in_words(&page), result)?;
+        report.corrupt_is_problem(page_in_words(&page), result)?;
         // What is half erased looks as what was lost does.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = self.unfinished_erasures(&page).await;
-            for rev in report.corrupt_is_problem(in_words(&page), unfinished)?.unwrap_or_default() {
+            for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
                 let again = "the same `rashomon archive erase` again finishes it, and may mend the above";
                 report.problem(&page, format_args!("the erasure of revision {rev} was cut off: {again}"));
             }
@@ -192,11 +119,11 @@ impl Shared {
     async fn verify_page(&self, page: &Page, report: &mut VerifyReport, watch: &Watch<'_>) -> Result<()> {
         report.pages += 1;
         let is_noted =
-            report.corrupt_is_problem(in_words(page), self.records.catalog.is_noted(page).await)?;
+            report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_noted(page).await)?;
         if is_noted == Some(false) {
             report.problem(page, "it is not among the titles of its domain, or that not among the domains");
         }
-        report.corrupt_is_problem(in_words(page), self.records.catalog.page_info(page).await)?;
+        report.corrupt_is_problem(page_in_words(page), self.records.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
@@ -271,7 +198,7 @@ impl Shared {
         if matches!(first, Ok(None)) {
             report.problem(page, format_args!("it has rows of {} and no revision", table.name()));
         }
-        report.corrupt_is_problem(in_words(page), first)?;
+        report.corrupt_is_problem(page_in_words(page), first)?;
         Ok(())
     }
 
@@ -281,7 +208,7 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
-                let place = in_words(page);
+                let place = page_in_words(page);
                 let Some(row) = report.corrupt_is_problem(place, RevisionRow::from_row(row))? else {
                     continue;
                 };
@@ -321,7 +248,7 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.records.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
-                let place = in_words(page);
+                let place = page_in_words(page);
                 let Some(row) = report.corrupt_is_problem(place, RenderRow::from_row(row))? else { continue };
                 report.renders += 1;
                 named += row.properties.len() as u64;
@@ -370,7 +297,7 @@ impl Shared {
             for row in &rows {
                 let (name, rev, tid) =
                     body_of_row(table, row).ok_or_else(|| unreadable(table.name(), row))?;
-                let place = format!("{}: {}", in_words(page), body_in_words(&name, rev, tid));
+                let place = format!("{}: {}", page_in_words(page), body_in_words(&name, rev, tid));
                 let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
                 let properties = match self.properties_of(page, rev, tid).await {
@@ -390,7 +317,7 @@ impl Shared {
                 }
                 report.bodies += 1;
                 report.bytes += body.info.size;
-                let place = format_args!("{}: {place}", in_words(page));
+                let place = format_args!("{}: {place}", page_in_words(page));
                 report.corrupt_is_problem(place, self.verify_body(page, rev, tid, body).await)?;
             }
             watch.add(rows.len() as u64);

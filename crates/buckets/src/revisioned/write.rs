@@ -1,4 +1,4 @@
-//! New revisions and new renders.
+//! Writes of new revisions and new renders.
 
 use std::{collections::btree_map::Entry, future::Future};
 
@@ -9,31 +9,31 @@ use rashomon_tables::ClusteringRange;
 
 use super::{
     Revisioned, Shared,
-    given::{Bodies, Given, added_to_revision, by_versions, check_index, same_content},
+    given::{Given, added_to_revision, by_versions, check_index, same_content},
     page_write::PageWrite,
     reservation::{Planned, Reservation, changing},
 };
 use crate::{
     Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
-    content::{BodyRow, CHUNK_SIZE, Lifetime, Stored},
+    content::{Bodies, BodyRow, CHUNK_SIZE, Lifetime, Stored},
     retention::After,
     rows::{Digest, Properties, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, render_key, rev_key},
     schemas::{RENDERS, REVISIONS},
 };
 
-/// 1990-01-01T00:00:00Z: no wiki is older.
+/// The earliest timestamp that a request may have, 1990-01-01T00:00:00Z. No wiki is older.
 const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
-/// The bytes of bodies that one batch of a page holds: the largest above it go into chunks, so that the whole
-/// batch stays below the table layer's 4 MiB.
+/// The maximum number of bytes of bodies in one batch of a page. If a write has more, its largest bodies go
+/// into chunks, so that the whole batch stays below the table layer's 4 MiB.
 pub const MAX_BODIES: usize = 7 << 19;
 
 impl Revisioned {
     /// Stores a new revision with its first render.
     ///
-    /// The same again is harmless, and gives what the first gave; another under the same number is a
-    /// `Conflict`.
+    /// A repeat of the request is harmless, and has the same result. Another revision under the same number
+    /// is a `Conflict`.
     #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -46,8 +46,10 @@ impl Revisioned {
         .await
     }
 
-    /// Stores a new render of a revision that stands. It takes over from its base what it is not given, unless
-    /// it is given a time; what equals the newest render is not stored again.
+    /// Stores a new render of an existing revision.
+    ///
+    /// The render takes over from its base the properties that the request lacks, unless the request has a
+    /// timestamp. A render that equals the newest render is not stored again.
     #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -61,8 +63,8 @@ impl Revisioned {
     }
 }
 
-/// Runs a write to its end, even if its caller goes away. An aborted one would release its locks while the store still
-/// works on it.
+/// Runs a write to its end, even if its caller is cancelled. An aborted write would release its locks while
+/// the store still works on it.
 pub(crate) async fn whole<T: Send + 'static>(
     write: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
@@ -77,8 +79,8 @@ pub(crate) async fn whole<T: Send + 'static>(
 
 impl Shared {
     async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
-        let given = Given::new(new.properties, &self.settings)?;
-        let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
+        let request = Given::new(new.properties, &self.settings)?;
+        let (of_revision, of_render) = by_versions(&request.bodies, &self.settings);
         check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
@@ -92,14 +94,14 @@ impl Shared {
             parent: new.parent,
             timestamp: new.timestamp,
             if_latest: new.if_latest,
-            digest: given.digest,
+            digest: request.digest,
         };
         let latest = match self.examine(page, claim).await? {
-            Examined::Stands(written) => return Ok(written),
+            Examined::Stored(written) => return Ok(written),
             Examined::Fits { latest } => latest,
         };
 
-        let bodies = self.fit(Lifetime::Named(page), given.bodies, MAX_BODIES).await?;
+        let bodies = self.fit(Lifetime::Named(page), request.bodies, MAX_BODIES).await?;
         let now = self.records.clock.now();
         let tid = match new.timestamp {
             Some(time) => Tid::imported(page, new.rev, time),
@@ -125,7 +127,7 @@ impl Shared {
             properties: of_revision,
             first_tid: tid,
             stored_at: at,
-            digest: given.digest,
+            digest: request.digest,
             written_at: at,
         });
         write.new_render(&RenderRow {
@@ -133,7 +135,7 @@ impl Shared {
             tid,
             properties: of_render,
             stored_at: at,
-            digest: given.digest,
+            digest: request.digest,
             left_out: false,
             written_at: at,
         });
@@ -149,8 +151,8 @@ impl Shared {
         self.write_if_it_still_fits(page, claim, write, written).await
     }
 
-    /// Writes a revision that fits. Where it has a condition and others write to the store too, nobody else
-    /// with a condition is let in between looking and writing.
+    /// Writes a revision that fits. If the write has a condition and other processes write to the store too,
+    /// it takes the page lease, so that no other conditional write comes between the check and the write.
     async fn write_if_it_still_fits(
         &self,
         page: &Page,
@@ -167,61 +169,61 @@ impl Shared {
             return self.finish(page, None, Ok(planned)).await;
         }
         let planned = self.examine(page, claim).await.map(|examined| match examined {
-            Examined::Stands(written) => Planned::nothing(written),
+            Examined::Stored(written) => Planned::nothing(written),
             Examined::Fits { .. } => planned,
         });
         self.finish(page, reservation, planned).await
     }
 
-    /// Looks whether a new revision stands already, and whether its condition holds.
+    /// Checks whether a new revision is stored already, and whether its condition holds.
     async fn examine(&self, page: &Page, claim: Claim) -> Result<Examined> {
-        // Most revisions are new ones at the end of the history: then one read says all there is to know.
+        // Most new revisions are at the end of the history, where one read is enough.
         let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
-        let stands = match latest_rev {
+        let stored = match latest_rev {
             Some(latest) if latest > claim.rev => {
                 self.records.get(&REVISIONS, page, rev_key(claim.rev)).await?
             }
             Some(latest_rev) if latest_rev == claim.rev => latest,
             _ => None,
         };
-        if let Some(row) = stands {
+        if let Some(row) = stored {
             let written = repeat(&RevisionRow::from_row(&row)?, claim)?;
             self.settled(page, &REVISIONS, &row, true).await?;
-            return Ok(Examined::Stands(written));
+            return Ok(Examined::Stored(written));
         }
         self.check_latest(page, claim.if_latest, latest_rev).await?;
         Ok(Examined::Fits { latest: latest_rev })
     }
 
     pub(crate) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
-        let given = Given::new(new.properties, &self.settings)?;
+        let request = Given::new(new.properties, &self.settings)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
             RenderBase::Revision(rev) => rev,
             RenderBase::Render(tid) => self.revision_of(page, tid).await?,
         };
         let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
-        let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &given).await?;
+        let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &request).await?;
         let _page = match reserves || self.copies_on_write(page) {
             true => Some(self.records.locks.page(page).await),
             false => None,
         };
         let _revision = self.records.locks.revision(page, rev).await;
         let reservation = if reserves { self.hold(page, None).await? } else { None };
-        let planned = self.plan_new_render(page, &asked, given, reservation.as_ref()).await;
+        let planned = self.plan_new_render(page, &asked, request, reservation.as_ref()).await;
         self.finish(page, reservation, planned).await
     }
 
-    /// Whether a write copies others of the page: nobody may replace them meanwhile.
+    /// Whether a write copies other bodies of the page. No other write may replace these bodies meanwhile.
     pub(super) fn copies_on_write(&self, page: &Page) -> bool {
         self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires())
     }
 
-    /// Whether a render brings a property that its revision lacks, so that the revision's row is written
-    /// again, while others may do the same.
-    async fn adds_beside_others(&self, page: &Page, rev: Revision, given: &Given) -> Result<bool> {
-        let (of_revision, _) = by_versions(&given.bodies, &self.settings);
+    /// Whether a new render adds a property of the revision, so that the row of the revision is written
+    /// again, while other processes may write that row too.
+    async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &Given) -> Result<bool> {
+        let (of_revision, _) = by_versions(&request.bodies, &self.settings);
         if self.records.is_alone() || of_revision.is_empty() {
             return Ok(false);
         }
@@ -233,7 +235,7 @@ impl Shared {
         &self,
         page: &'p Page,
         asked: &AskedRender,
-        given: Given,
+        request: Given,
         reservation: Option<&Reservation>,
     ) -> Result<Planned<'p, Written>> {
         let rev = asked.rev;
@@ -245,16 +247,16 @@ impl Shared {
         if let Some(tid) = tid_of_history
             && let Some(row) = self.records.get(&RENDERS, page, render_key(rev, tid)).await?
         {
-            let written = repeated_render(&RenderRow::from_row(&row)?, given.digest)?;
+            let written = repeated_render(&RenderRow::from_row(&row)?, request.digest)?;
             self.settled(page, &RENDERS, &row, reservation.is_some()).await?;
             return Ok(Planned::nothing(written));
         }
-        let (of_revision, of_render) = by_versions(&given.bodies, &self.settings);
+        let (of_revision, of_render) = by_versions(&request.bodies, &self.settings);
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
             None => match self.plan_render(page, rev, asked.base, of_render, added.is_empty()).await? {
-                Plan::Stands(tid) => return Ok(Planned::nothing(Written { rev, tid, created: false })),
+                Plan::Stored(tid) => return Ok(Planned::nothing(Written { rev, tid, created: false })),
                 Plan::Render(render) => render,
             },
         };
@@ -266,8 +268,8 @@ impl Shared {
         let mut of_revision = revision.properties.clone();
         of_revision.extend(added.clone());
         check_index(&of_revision, &render.properties)?;
-        // What was given again is stored already, with the revision.
-        let mut bodies = given.bodies;
+        // Properties of the revision that the request repeats are stored already.
+        let mut bodies = request.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
         self.take_over(page, rev, &render, &mut bodies).await?;
         let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
@@ -288,7 +290,7 @@ impl Shared {
             tid,
             properties: render.properties,
             stored_at: now,
-            digest: given.digest,
+            digest: request.digest,
             left_out: false,
             written_at: now,
         });
@@ -300,7 +302,8 @@ impl Shared {
         Ok(Planned { write: Some(write), replaces: !added.is_empty(), answer })
     }
 
-    /// What the render will be: what was given, and what it takes over from its base; or that it stands.
+    /// Plans a new render: the properties of the request, and those that the render takes over from its base.
+    /// Returns [`Plan::Stored`] if the result equals the newest render.
     async fn plan_render(
         &self,
         page: &Page,
@@ -328,7 +331,7 @@ impl Shared {
         }
         if nothing_added && same_content(&properties, &newest.properties) {
             self.settled(page, &RENDERS, &row, false).await?;
-            return Ok(Plan::Stands(newest.tid));
+            return Ok(Plan::Stored(newest.tid));
         }
         let at_now = Tid::new(self.records.clock.now(), self.records.distinction());
         let Some(next) = newest.tid.next(self.records.distinction()) else {
@@ -340,7 +343,8 @@ impl Shared {
         Ok(Plan::Render(PlannedRender { tid, properties, taken_over, supersedes: Some(newest.tid) }))
     }
 
-    /// Fetches what a render takes over. A large body is copied, so that each has its own.
+    /// Reads the bodies that a render takes over from its base. Copies the chunks of large bodies, so that
+    /// each render has its own.
     async fn take_over(
         &self,
         page: &Page,
@@ -357,7 +361,7 @@ impl Shared {
             };
             let mut body = BodyRow::from_row(&row)?;
             body.info.rewritten_at = None;
-            // Another process may have replaced it since the index was read.
+            // Another process may have replaced the body since the index was read.
             if !self.records.is_alone() && render.properties.get(name) != Some(&body.info) {
                 return Err(changing());
             }
@@ -369,15 +373,15 @@ impl Shared {
         Ok(())
     }
 
-    /// `NotLatest` unless the latest revision is the one that the write was made for.
+    /// Returns `NotLatest` unless the latest revision is the one that the write expects.
     async fn check_latest(
         &self,
         page: &Page,
         expected: Option<Parent>,
         latest: Option<Revision>,
     ) -> Result<()> {
-        let stands = latest.map_or(Parent::None, Parent::Revision);
-        if expected.is_none_or(|expected| expected == stands) {
+        let current = latest.map_or(Parent::None, Parent::Revision);
+        if expected.is_none_or(|expected| expected == current) {
             return Ok(());
         }
         let latest = match self.latest_render(page).await {
@@ -402,8 +406,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts the largest bodies into chunks until the others fit into one batch, and each into its row: one that came out
-    /// of a block may not.
+    /// Puts the largest bodies into chunks until the others fit into one batch, and each of them into its
+    /// row. A body that came out of a block may be too large for a row.
     pub(crate) async fn fit(
         &self,
         lifetime: Lifetime<'_>,
@@ -421,8 +425,8 @@ impl Shared {
         }
     }
 
-    /// Makes a write durable, with the note of when what it supersedes falls due. Gives what is left to be
-    /// done when it is known to stand.
+    /// Makes a write durable, together with the queue entry for the values that it supersedes. Returns the
+    /// work that remains to be done once the write is known to be committed.
     pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<After> {
         let (page, superseded) = (write.page, write.superseded);
         let note = self.note_due(&mut write).await?;
@@ -431,7 +435,8 @@ impl Shared {
         let begun = self.records.clock.monotonic();
         self.records.store.write(write.first, write.then).await?;
         let Some(policy) = note else { return Ok(after) };
-        // What it supersedes may have been culled by now, as if it had been there from its time on.
+        // After so long, the superseded values may have been culled, as if the write had happened at its
+        // write time.
         if self.records.clock.monotonic().saturating_sub(begun) > policy.grace {
             let late = "the write took longer than superseded values are kept; repeat it".to_owned();
             return Err(rashomon_tables::Error::unavailable(late).into());
@@ -450,36 +455,38 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// A revision that stands is posted again: the same is harmless.
-fn repeat(stands: &RevisionRow, claim: Claim) -> Result<Written> {
-    let rev = stands.record.rev;
-    stands.record.check_not_erased()?;
-    let differs = if claim.digest != stands.digest {
+/// Compares a new revision with the stored revision of the same number. A repeat is harmless, anything else a
+/// `Conflict`.
+fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
+    let rev = stored.record.rev;
+    stored.record.check_not_erased()?;
+    let differs = if claim.digest != stored.digest {
         "other properties"
-    } else if claim.parent.is_some_and(|parent| stands.record.parent != Some(parent)) {
+    } else if claim.parent.is_some_and(|parent| stored.record.parent != Some(parent)) {
         "another parent"
-    } else if claim.timestamp.is_some_and(|timestamp| stands.record.timestamp != timestamp) {
+    } else if claim.timestamp.is_some_and(|timestamp| stored.record.timestamp != timestamp) {
         "another timestamp"
     } else {
-        return Ok(Written { rev, tid: stands.first_tid, created: false });
+        return Ok(Written { rev, tid: stored.first_tid, created: false });
     };
     Err(Error::Conflict(format!(
         "revision {rev} is stored already, with {differs}: post a new render to ?rev/{rev}/, or take another number"
     )))
 }
 
-/// A render of history that stands is posted again: the same is harmless.
-fn repeated_render(stands: &RenderRow, digest: Digest) -> Result<Written> {
-    if stands.digest == digest {
-        return Ok(Written { rev: stands.rev, tid: stands.tid, created: false });
+/// Compares a new render that has a timestamp with the stored render of the same tid. A repeat is harmless,
+/// anything else a `Conflict`.
+fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
+    if stored.digest == digest {
+        return Ok(Written { rev: stored.rev, tid: stored.tid, created: false });
     }
     Err(Error::Conflict(format!(
         "render {} of revision {} is stored already, with other properties: give another _timestamp",
-        stands.tid, stands.rev
+        stored.tid, stored.rev
     )))
 }
 
-/// What a new revision is recognized by when it comes again, and its condition.
+/// The parts of a request for a new revision that identify a repeat, and the condition of the request.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     rev: Revision,
@@ -489,14 +496,15 @@ struct Claim {
     digest: Digest,
 }
 
+/// The state of the page for a new revision.
 enum Examined {
-    /// It stands already.
-    Stands(Written),
-    /// There is room for it, and its condition holds.
+    /// The revision is stored already.
+    Stored(Written),
+    /// No revision has this number, and the condition holds.
     Fits { latest: Option<Revision> },
 }
 
-/// What is asked of a new render, its properties aside.
+/// A request for a new render, without its properties.
 struct AskedRender {
     rev: Revision,
     base: RenderBase,
@@ -504,15 +512,20 @@ struct AskedRender {
     if_latest: Option<Parent>,
 }
 
+/// The plan for a new render.
 enum Plan {
-    Stands(Tid),
+    /// The newest render, which has this tid, is equal.
+    Stored(Tid),
+    /// The render is to be written.
     Render(PlannedRender),
 }
 
+/// A new render that is to be written.
 struct PlannedRender {
     tid: Tid,
     properties: Properties,
+    /// The base, and the properties that the render takes over from it.
     taken_over: Option<(Tid, Vec<PropertyName>)>,
-    /// The newest of its revision until now.
+    /// The render that was the newest of the revision until now.
     supersedes: Option<Tid>,
 }

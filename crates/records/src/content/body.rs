@@ -1,4 +1,4 @@
-//! Bodies at rest and on their way out.
+//! Stored bodies: their rows, and how they are read.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -12,19 +12,19 @@ use crate::{
     rows::{self, Column, ColumnValue, Json},
 };
 
-/// The level that bodies are compressed at: of those that keep up with the disk, the one that gains most.
+/// The zstd level of bodies. Of the levels that keep up with the disk, this one compresses best.
 const LEVEL: i32 = 1;
 
 thread_local! {
-    /// With room for a frame, which is made there and copied: it would else be kept with all the room that
-    /// zstd asks for beforehand, four times what it needs.
+    /// A compressor, and a buffer in which a frame is made before it is copied. Without the copy, the frame
+    /// would keep all the capacity that zstd asks for beforehand, four times what the frame needs.
     static COMPRESSOR: RefCell<(zstd::bulk::Compressor<'static>, Vec<u8>)> =
-        RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level exists"), Vec::new()));
+        RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level is valid"), Vec::new()));
     static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
         RefCell::new(zstd::bulk::Decompressor::new().expect("no dictionary is asked for"));
 }
 
-/// The bytes as one zstd frame.
+/// Compresses bytes into one zstd frame.
 pub fn compress(plain: &[u8]) -> Bytes {
     COMPRESSOR.with_borrow_mut(|(compressor, buffer)| {
         buffer.clear();
@@ -34,12 +34,12 @@ pub fn compress(plain: &[u8]) -> Bytes {
     })
 }
 
-/// The bytes as one zstd frame, where that makes them smaller.
+/// Compresses bytes into one zstd frame. Returns `None` if the frame would not be smaller.
 pub(crate) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
     Some(compress(plain)).filter(|frame| frame.len() < plain.len())
 }
 
-/// The bytes of a frame that has exactly `size` of them, which is no more than a chunk has.
+/// Decompresses a frame. `Corrupt` unless the result has exactly `size` bytes, and no more than a chunk.
 pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
         return Err(StoreError::Corrupt(format!("a body of {size} bytes is not in chunks")).into());
@@ -57,14 +57,14 @@ pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
 /// The bytes of a stored property.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// All of them.
+    /// All bytes, in memory.
     Inline(InlineBody),
-    /// To be read piece by piece.
+    /// Chunks, which are read one by one.
     Chunked(ChunkedBody),
 }
 
 impl Body {
-    /// All bytes, at once. `Corrupt` where a piece is not there, or not what was written.
+    /// Reads all bytes at once. `Corrupt` if a chunk is missing or damaged.
     #[boxed]
     pub async fn whole(self) -> Result<Bytes> {
         match self {
@@ -88,32 +88,33 @@ pub struct InlineBody {
     frame: Frame,
 }
 
-/// What there is of a body as a zstd frame.
+/// The zstd frame of a body.
 #[derive(Debug, Clone)]
 enum Frame {
-    /// It would not be smaller.
+    /// There is none, since it would not be smaller.
     None,
-    /// As it is stored.
+    /// The stored frame.
     Stored(Bytes),
-    /// None, since it comes out of a block of the archive; it is made for those who ask for it.
+    /// The body comes out of a block of the archive. Its frame is made when it is needed.
     Unmade,
 }
 
 impl InlineBody {
-    /// A body that compressing makes no smaller.
+    /// A body that compression does not make smaller.
     #[must_use]
     pub const fn new(plain: Bytes) -> Self {
         Self { plain, frame: Frame::None }
     }
 
-    /// The same as one or more zstd frames (RFC 8878), if it was ever stored so: what the archive has is compressed
-    /// again as it was before, so that nobody sees where it lies.
+    /// The body as one or more zstd frames (RFC 8878), if it was ever stored compressed. A body from the
+    /// archive is compressed again in the same way as before it was sealed, so that a client cannot tell
+    /// where it was stored.
     #[must_use]
     pub fn zstd(&self) -> Option<Bytes> {
         match &self.frame {
             Frame::None => None,
             Frame::Stored(frame) => Some(frame.clone()),
-            // What is larger had a frame a chunk, whatever came of that.
+            // A body larger than a chunk was stored as one frame for each chunk, even if that made it larger.
             Frame::Unmade if self.plain.len() > CHUNK_SIZE => {
                 let frames: Vec<Bytes> = self.plain.chunks(CHUNK_SIZE).map(compress).collect();
                 Some(frames.concat().into())
@@ -122,7 +123,7 @@ impl InlineBody {
         }
     }
 
-    /// The bytes of memory that it takes.
+    /// The memory that the body takes, in bytes.
     pub fn memory(&self) -> usize {
         let frame = match &self.frame {
             Frame::Stored(frame) => frame.len(),
@@ -140,29 +141,29 @@ pub struct ChunkedBody {
     size: u64,
 }
 
-/// A piece of a large body.
+/// A chunk of a large body.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     /// The bytes.
     pub plain: Bytes,
-    /// The same as a zstd frame: the frames of all chunks, one after another, are the whole body compressed.
+    /// The bytes as a zstd frame. The concatenated frames of all chunks are the whole body, compressed.
     pub zstd: Bytes,
 }
 
 impl ChunkedBody {
-    /// How many bytes every chunk has but the last.
+    /// The number of bytes of each chunk except the last.
     #[must_use]
     pub const fn chunk_size(&self) -> u64 {
         CHUNK_SIZE as u64
     }
 
-    /// How many there are.
+    /// The number of chunks.
     #[must_use]
     pub const fn chunks(&self) -> u32 {
         self.set.count
     }
 
-    /// One of them, counted from 0. `Corrupt` where it is not there, or not what was written.
+    /// Reads a chunk, counted from 0. `Corrupt` if the chunk is missing or damaged.
     #[boxed]
     pub async fn chunk(&self, index: u32) -> Result<Chunk> {
         let zstd = self.store.frame(&self.set, index).await?;
@@ -172,10 +173,10 @@ impl ChunkedBody {
     }
 }
 
-/// A row of one of the two content tables, as far as it does not depend on which.
+/// The columns that the rows of both content tables have in common.
 #[derive(Debug, Clone)]
 pub struct BodyRow {
-    /// Size, digest and headers.
+    /// Headers, size and SHA-1.
     pub info: PropertyInfo,
     /// The bytes, or where they are.
     pub stored: Stored,
@@ -188,12 +189,12 @@ impl BodyRow {
             Stored::Identity(bytes) => self.values("identity", bytes.clone()),
             Stored::Zstd(bytes) => self.values("zstd", bytes.clone()),
             Stored::Chunks(set) => self.values("chunks", set.to_bytes()),
-            // It is written again, as any other body.
+            // A body that came out of a block is stored like any other body.
             Stored::Archived(plain) => Self { stored: Stored::inline(plain), ..self.clone() }.to_values(),
         }
     }
 
-    /// The value columns of a row that is in no table, but in a block of the archive.
+    /// The value columns of a row in a block of the archive.
     pub fn to_archived_values(&self, plain: Bytes) -> Vec<Option<Value>> {
         self.values("archived", plain)
     }
@@ -211,7 +212,7 @@ impl BodyRow {
 
     /// Reads the columns of a body. `Corrupt` if they are not those of a body.
     pub fn from_row(row: &Row) -> Result<Self> {
-        // The key of a render's body also has the tid.
+        // The key of the body of a render has three columns, since it includes the tid.
         let table = if row.key.clustering.len() > 2 { "render_content" } else { "revision_content" };
         Self::read(row).ok_or_else(|| rows::unreadable(table, row))
     }
@@ -237,7 +238,7 @@ impl BodyRow {
         Some(Self { info, stored })
     }
 
-    /// The bytes, or the way to them.
+    /// The metadata, and the body, which reads its chunks on demand if it has chunks.
     pub fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
         let body = match self.stored {
             Stored::Identity(plain) => Body::Inline(InlineBody::new(plain)),
@@ -259,9 +260,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_out_of_a_block_is_compressed_as_it_was() {
+    fn body_from_a_block_is_compressed_as_before() {
         let text = b"a line of the text\n".repeat(100);
-        let Stored::Zstd(before) = Stored::inline(&text) else { panic!("it is smaller compressed") };
+        let Stored::Zstd(before) = Stored::inline(&text) else { panic!("the text is compressible") };
         let unmade = |plain: &[u8]| InlineBody { plain: Bytes::copy_from_slice(plain), frame: Frame::Unmade };
         assert_eq!(unmade(&text).zstd(), Some(before));
         assert_eq!(unmade(b"short").zstd(), None);
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decompressed_has_its_size_and_no_more_than_a_chunk_has() {
+    fn decompress_refuses_a_wrong_size_and_more_than_a_chunk() {
         let zeros = vec![0; CHUNK_SIZE];
         assert_eq!(decompress(&compress(&zeros), CHUNK_SIZE).unwrap(), zeros);
         assert!(decompress(&compress(&zeros), CHUNK_SIZE - 1).is_err());

@@ -1,7 +1,8 @@
-//! Large bodies, in pieces that lie in partitions of their own.
+//! Chunks: large bodies in pieces, stored in partitions of their own.
 //!
-//! A set of chunks is written before anything names it, under an intent (`chunk_sets`) that has somebody look
-//! later whether anything does; the page's own batch names it (`chunk_references`). A set is never shared.
+//! The chunks of a body are a chunk set. A chunk set is written before any row references it. An entry in
+//! `chunk_sets` is written even earlier, so that the garbage collector later examines whether the set is
+//! referenced. The batch of the page adds the reference (`chunk_references`). Two bodies never share a set.
 
 use std::{
     sync::{
@@ -25,16 +26,16 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Maximum time between the first chunk of a set and the batch that names the set. Far below the age at which a
-/// server collects chunk sets that nothing names.
+/// Maximum time between the first chunk of a set and the batch that references the set. Far below the age at
+/// which the garbage collector deletes unreferenced sets.
 const MAX_NAMING: Duration = Duration::from_secs(12 * 3600);
 
 /// The chunks of one body.
 #[derive(Debug, Clone)]
 pub struct ChunkSet {
-    /// Its random name.
+    /// The random name of the set.
     pub id: [u8; 16],
-    /// How many there are.
+    /// The number of chunks.
     pub count: u32,
     /// When this process wrote the first chunk; `None` for a set that was read from the store.
     pub begun: Option<Begun>,
@@ -66,7 +67,7 @@ impl ChunkSet {
     /// The size of a set in a content row, in bytes.
     pub const ROW_SIZE: usize = 20;
 
-    /// The value of a content row that names it.
+    /// The value of a content row that names the set.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(Self::ROW_SIZE);
         bytes.put_slice(&self.id);
@@ -89,14 +90,15 @@ impl ChunkSet {
     }
 }
 
-/// How long the chunks of a set are there.
+/// How long the chunks of a set exist.
 #[derive(Debug, Clone, Copy)]
 pub enum Lifetime<'a> {
-    /// For as long as this page names the set: before the first chunk it is noted, so that somebody looks
-    /// whether it does.
+    /// For as long as this page references the set. Before the first chunk, an entry for the garbage
+    /// collector is written.
     Named(&'a Page),
-    /// Until this time and a while longer, for a copy of what this revision has. Nobody needs to look; before the first
-    /// chunk it is recorded for an erasure of the revision.
+    /// Until an hour after this time, for a copy of a body of this revision. The garbage collector need not
+    /// examine such a set. Before the first chunk, a row is written by which an erasure of the revision finds
+    /// the set.
     Until(&'a Page, Revision, Timestamp),
 }
 
@@ -105,26 +107,26 @@ pub enum Lifetime<'a> {
 pub struct ChunkStore {
     /// The store of the chunks.
     pub store: Arc<dyn TableStore>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     seed: u64,
     counter: AtomicU64,
 }
 
 impl ChunkStore {
-    /// Chunks in a store. `seed` is random: each process has its own.
+    /// A chunk store. `seed` is random: each process has its own.
     pub fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self { store, clock, seed, counter: AtomicU64::new(0) }
     }
 
-    /// Bits that no other call gets, nor (the seed being random) another process.
+    /// Bits that no other call returns. Since the seed is random, no other process returns them either.
     pub fn distinction(&self) -> u128 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
     }
 
-    /// `Unavailable` where a chunk set was begun so long ago, by either clock, that a garbage collector may have deleted
-    /// it by the time a write names it. The time of day may have jumped ahead during an upload.
+    /// `Unavailable` where a chunk set was begun so long ago, by either clock, that a garbage collector may
+    /// have deleted it by the time a write names it. The time of day may have jumped ahead during an upload.
     pub fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
         let Some(begun) = begun else { return Ok(()) };
         let by_wall = self.clock.now().since(begun.wall);
@@ -137,12 +139,12 @@ impl ChunkStore {
         Err(StoreError::unavailable(late.to_owned()).into())
     }
 
-    /// A set that nothing is in yet.
+    /// A new, empty set.
     pub fn begin(&self) -> ChunkSet {
         ChunkSet { id: self.distinction().to_be_bytes(), count: 0, begun: None }
     }
 
-    /// Adds a piece.
+    /// Adds a chunk to a set.
     pub async fn append(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, plain: &[u8]) -> Result<()> {
         self.append_frame(lifetime, set, compress(plain)).await
     }
@@ -152,7 +154,7 @@ impl ChunkStore {
         let (note, expires_at) = match lifetime {
             Lifetime::Named(page) => (Self::intent(page, set.id, now), None),
             Lifetime::Until(page, rev, until) => {
-                // A reader that found the body at the last moment can read it to its end.
+                // The extra hour lets a reader finish that found the body at the last moment.
                 let until = until.saturating_add(HOUR);
                 (Self::copied(page, rev, set, now, until), Some(until))
             }
@@ -174,9 +176,10 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Releases a set in a batch of its page: no body of the revision has it any more. Gives the batch that has to be
-    /// written before, so that the garbage collector examines the set. The collector looks at the rows of that revision
-    /// once more; it does not need the number of chunks.
+    /// Releases a set in a batch of its page, since no body of the revision has the set any more. Returns the
+    /// batch that has to be written before, so that the garbage collector examines the set.
+    ///
+    /// The garbage collector checks the rows of that revision again. It does not need the number of chunks.
     #[must_use]
     pub fn release(
         batch: &mut Batch,
@@ -189,7 +192,7 @@ impl ChunkStore {
         Self::intent(page, chunk_set, at)
     }
 
-    /// The entry that has the garbage collector examine the set.
+    /// The entry by which the garbage collector examines the set.
     fn intent(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let Page { domain, bucket, title } = page.clone();
@@ -197,14 +200,14 @@ impl ChunkStore {
         note
     }
 
-    /// The note of a set that a copy has.
+    /// The row by which an erasure of the revision finds the set of a copy.
     fn copied(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
         let mut note = Batch::new(partition_of(page));
         ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut note, now, until);
         note
     }
 
-    /// One piece, as its frame.
+    /// Reads the frame of a chunk.
     pub async fn frame(&self, set: &ChunkSet, number: u32) -> Result<Bytes> {
         let key = Key::new(vec![set.name()], vec![Value::Int(number.into())]);
         let row = self.store.get(&CHUNKS, &key).await?;
@@ -214,7 +217,7 @@ impl ChunkStore {
         })
     }
 
-    /// A set of its own with the same pieces.
+    /// Copies a set: a new set with the same chunks.
     pub async fn copy(&self, lifetime: Lifetime<'_>, set: &ChunkSet) -> Result<ChunkSet> {
         let mut copy = self.begin();
         for number in 0..set.count {
@@ -224,7 +227,8 @@ impl ChunkStore {
         Ok(copy)
     }
 
-    /// A body that would be too much for its row, or for the row's batch, in chunks. `size` is its own, uncompressed.
+    /// Puts a body into chunks that is too large for its row, or for the batch of the row. `size` is the
+    /// uncompressed size.
     pub async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
@@ -234,7 +238,8 @@ impl ChunkStore {
         Ok(Stored::Chunks(set))
     }
 
-    /// The same of a body that was staged just now: its frame is that of its one chunk.
+    /// Puts a body that was just staged into chunks. A compressed body has one chunk then, whose frame is
+    /// that of the body.
     pub async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
         let Stored::Zstd(frame) = stored else {
             return self.moved(Lifetime::Named(page), stored, size).await;

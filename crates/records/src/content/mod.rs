@@ -1,10 +1,10 @@
-//! The bytes of a property: on their way in, at rest, and on their way out.
+//! The bodies of properties: receiving, storing and reading them.
 
 mod body;
 mod chunks;
 mod sink;
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use bytes::Bytes;
 
@@ -16,18 +16,22 @@ pub use self::{
     body::{BodyRow, compress, decompress},
     chunks::{Begun, ChunkSet, ChunkStore, Lifetime},
 };
-use crate::NameError;
+use crate::{NameError, PropertyName};
 
-/// Bytes of a chunk: even where zstd cannot make it smaller, it stays below the table layer's 1 MiB a value. A body that
-/// has more is stored in chunks as it comes, before the write that is made of it.
+/// Bodies by the names of their properties.
+pub type Bodies = BTreeMap<PropertyName, BodyRow>;
+
+/// The number of bytes of a chunk. A chunk stays below the table layer's limit of 1 MiB for a value, even if
+/// zstd cannot compress it. A larger body is stored in chunks while it is received, before the write that
+/// names it.
 pub const CHUNK_SIZE: usize = 1_000_000;
 
-/// A SHA-1, which names content in MediaWiki; no security rests on it.
+/// A SHA-1, by which MediaWiki identifies content. It is not used for security.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha1(pub [u8; 20]);
 
 impl Sha1 {
-    /// That of bytes which cannot be read. None are known that have it.
+    /// The value for bytes that cannot be read. No content with this SHA-1 is known.
     pub const UNKNOWN: Self = Self([0; 20]);
 
     /// The SHA-1 of some bytes.
@@ -37,14 +41,14 @@ impl Sha1 {
         Self(sha1::Sha1::digest(bytes).into())
     }
 
-    /// As MediaWiki writes it: in base 36, always 31 digits.
+    /// The form that MediaWiki uses: base 36, always 31 digits.
     #[must_use]
     pub fn to_base36(self) -> String {
         let (words, _) = self.0.as_chunks::<4>();
         let mut number: [u32; 5] = std::array::from_fn(|index| u32::from_be_bytes(words[index]));
         let mut digits = [b'0'; 31];
         for digit in digits.iter_mut().rev() {
-            // Long division of the number, which has its highest word first.
+            // Long division of the number. Its highest word is first.
             let mut remainder = 0;
             for word in &mut number {
                 let dividend = remainder << 32 | u64::from(*word);
@@ -58,9 +62,9 @@ impl Sha1 {
 }
 
 impl fmt::Display for Sha1 {
-    /// In lower-case hex.
+    /// Writes lower-case hex.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each revision has several in its rows, so this is not left to `{:02x}` a byte.
+        // This is faster than `{:02x}` for each byte, and each revision has several SHA-1 in its rows.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 40];
         for (digits, byte) in hex.chunks_exact_mut(2).zip(self.0) {
@@ -80,7 +84,7 @@ impl fmt::Debug for Sha1 {
 impl FromStr for Sha1 {
     type Err = NameError;
 
-    /// From hex.
+    /// Parses hex.
     fn from_str(text: &str) -> Result<Self, NameError> {
         let mut sha1 = Self([0; 20]);
         let hex = text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -92,13 +96,13 @@ impl FromStr for Sha1 {
     }
 }
 
-/// A body that is ready to be stored: small ones are held in memory, large ones have been written already,
-/// where nobody sees them until a write names them.
+/// A received body that is ready to be stored. A small body is in memory. A large body is in chunks already,
+/// which no reader sees until a write names them.
 #[derive(Debug, Clone)]
 pub struct Staged {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Its SHA-1.
+    /// The SHA-1.
     pub sha1: Sha1,
     /// The bytes, or where they are.
     pub stored: Stored,
@@ -107,18 +111,18 @@ pub struct Staged {
 /// How a body is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
-    /// As it is.
+    /// Uncompressed.
     Identity(Bytes),
     /// As a zstd frame.
     Zstd(Bytes),
     /// In chunks.
     Chunks(ChunkSet),
-    /// In a block of the archive, out of which it came just now.
+    /// In a block of the archive. The bytes were read from the block, and are uncompressed.
     Archived(Bytes),
 }
 
 impl Stored {
-    /// The bytes of a body in one piece, which has so many; `None` where it is in chunks.
+    /// The uncompressed bytes of a body of this size; `None` for a body in chunks.
     pub fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
         Ok(match self {
             Self::Chunks(_) => None,
@@ -127,7 +131,7 @@ impl Stored {
         })
     }
 
-    /// The bytes that it takes in its row.
+    /// The number of bytes that the body takes in its row.
     pub fn row_size(&self) -> usize {
         match self {
             Self::Identity(bytes) | Self::Zstd(bytes) | Self::Archived(bytes) => bytes.len(),
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn base_36_is_that_of_mediawiki() {
-        // What every MediaWiki has for an empty text.
+        // The value that MediaWiki has for an empty text.
         assert_eq!(Sha1::of(b"").to_base36(), "phoiac9h4m842xq45sp7s6u21eteeq1");
         assert_eq!(Sha1([0; 20]).to_base36(), "0".repeat(31));
         assert_eq!(Sha1([0xff; 20]).to_base36(), "twj4yidkw7a8pn4g709kzmfoaol3x8f");

@@ -1,4 +1,4 @@
-//! Receiving a body.
+//! Receives the body of a property.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use sha1::Digest;
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, body::compress_if_smaller};
 use crate::{Error, Page, PropertyName, Result};
 
-/// What becomes of a body that is being received: see [`crate::Revisioned::stage`].
+/// Receives a body piece by piece: see [`crate::Records::stage`].
 ///
-/// Its buffer has at most [`CHUNK_SIZE`] bytes. While it writes a chunk, and when it is finished, a compressed copy of
-/// the buffer comes on top, and what the store needs to write that.
+/// The buffer has at most [`CHUNK_SIZE`] bytes. While a chunk is written, and when the sink is finished, a
+/// compressed copy of the buffer takes memory too, and so does the write of the copy in the store.
 #[derive(Debug)]
 pub struct PropertySink {
     chunks: Arc<ChunkStore>,
@@ -32,7 +32,7 @@ impl PropertySink {
         Self { chunks, page, name, limit, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
     }
 
-    /// Takes some more bytes. `TooLarge` as soon as they are too many.
+    /// Receives more bytes. `TooLarge` as soon as the body exceeds the limit.
     #[boxed]
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.size += bytes.len() as u64;
@@ -54,7 +54,8 @@ impl PropertySink {
         Ok(())
     }
 
-    /// Makes room for some more bytes of a chunk: doubles the buffer, but not beyond a chunk, as `Vec` would.
+    /// Makes room for more bytes of a chunk. Doubles the buffer, as `Vec` does, but not beyond the size of a
+    /// chunk.
     fn reserve(&mut self, more: usize) {
         let (needed, capacity) = (self.buffer.len() + more, self.buffer.capacity());
         if needed > capacity {
@@ -63,7 +64,7 @@ impl PropertySink {
         }
     }
 
-    /// There are no more.
+    /// Finishes the body: all bytes were received.
     #[boxed]
     pub async fn finish(mut self) -> Result<Staged> {
         let stored = match self.set.take() {
@@ -78,7 +79,7 @@ impl PropertySink {
 }
 
 impl Stored {
-    /// Compressed, where that makes it smaller.
+    /// A body in one piece, compressed if that makes it smaller.
     pub(crate) fn inline(plain: &[u8]) -> Self {
         match compress_if_smaller(plain) {
             Some(frame) => Self::Zstd(frame),
@@ -88,7 +89,7 @@ impl Stored {
 }
 
 impl Stored {
-    /// Compresses what is not, where that makes it smaller.
+    /// Compresses an uncompressed body, if that makes it smaller.
     pub fn compress(&mut self) {
         if let Self::Identity(plain) = self {
             *self = Self::inline(plain);
@@ -97,7 +98,7 @@ impl Stored {
 }
 
 impl Staged {
-    /// The bytes of memory that the body takes until it is stored; none where it is in chunks.
+    /// The memory, in bytes, that the body takes until it is stored. Zero for a body in chunks.
     #[must_use]
     pub fn memory(&self) -> usize {
         match &self.stored {
@@ -106,7 +107,7 @@ impl Staged {
         }
     }
 
-    /// As [`Self::inline`], and as it is.
+    /// Like [`Self::inline`], but without compression.
     pub fn plain(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
@@ -115,7 +116,7 @@ impl Staged {
         })
     }
 
-    /// A body in memory that is small enough to stay there; `None` where it is not.
+    /// A body in memory; `None` if the body is larger than a chunk.
     pub fn inline(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_buffer_never_has_room_for_more_than_a_chunk() {
+    async fn buffer_never_has_room_for_more_than_a_chunk() {
         let clock = Arc::new(ManualClock::new(Timestamp::EPOCH));
         let store = Arc::new(Memory::new(clock.clone()));
         let chunks = Arc::new(ChunkStore::new(store, clock, 1));

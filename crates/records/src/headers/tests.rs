@@ -22,7 +22,7 @@ fn some_headers_are_kept() {
 }
 
 #[test]
-fn others_are_refused() {
+fn other_headers_are_refused() {
     for name in [
         "Set-Cookie",
         "Location",
@@ -46,14 +46,14 @@ fn others_are_refused() {
 }
 
 #[test]
-fn together_they_are_not_long() {
-    let half = "a".repeat(MAX_BYTES / 2 - "x-y".len());
+fn headers_that_are_too_long_together_are_refused() {
+    let half = "a".repeat(MAX_HEADER_BYTES / 2 - "x-y".len());
     assert!(parse(&[("x-y", &half), ("x-z", &half)]).is_ok());
     assert_eq!(parse(&[("x-y", &half), ("x-zz", &half)]), Err(HeaderError::TooLong));
 }
 
 #[test]
-fn what_is_no_header_is_refused() {
+fn malformed_header_is_refused() {
     let value = |name: &str| HeaderError::Value(name.to_owned());
     for (name, text, expected) in [
         ("", "x", HeaderError::Name),
@@ -78,7 +78,7 @@ fn what_is_no_header_is_refused() {
 }
 
 #[test]
-fn the_first_to_speak_is_heard() {
+fn or_prefers_the_headers_of_self() {
     let part = parse(&[("content-type", "a/b"), ("x-y", "1")]).unwrap();
     let field = parse(&[("content-type", "c/d"), ("x-y", "2"), ("x-z", "3")]).unwrap();
     let both = parse(&[("content-type", "a/b"), ("x-y", "1"), ("x-z", "3")]).unwrap();

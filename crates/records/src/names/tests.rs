@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn domains_are_as_they_may_stand_in_a_url() {
+fn domain_has_only_characters_that_are_safe_in_a_url() {
     for good in ["enwiki", "en.wikipedia.org", "0", "a-", "a.", &"x".repeat(128)] {
         assert_eq!(DomainName::new(good).unwrap().as_str(), good);
     }
@@ -26,7 +26,7 @@ fn buckets_and_properties_begin_with_a_letter() {
 }
 
 #[test]
-fn a_title_is_any_text_without_controls_and_dots() {
+fn title_has_no_control_characters_and_no_dot_segments() {
     for good in ["A", "a/b", "/", "//", "...", "..a", "a./b", "?", "日本語", "\u{a0}", &"x".repeat(1024)] {
         assert_eq!(Title::new(good).unwrap().as_str(), good, "{good:?}");
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 typed_row! {
-    /// What an export says of a page.
+    /// The page info of a page.
     pub struct PageInfoRow in PAGES {
         key {}
         values { info: Json<PageInfo> }
@@ -20,7 +20,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// What the newest import said of a domain.
+    /// The site info of a domain, from the newest import.
     pub struct SiteInfoRow in SITE_INFOS {
         key {}
         values { info: Json<SiteInfo>, stored_at: Timestamp }
@@ -28,11 +28,11 @@ typed_row! {
 }
 
 row_key! {
-    /// The title of a page.
+    /// The key of a title.
     pub struct TitleKey of TITLES { title: Title }
 }
 
 row_key! {
-    /// A domain.
+    /// The key of a domain.
     pub struct DomainKey of DOMAINS { domain: DomainName }
 }

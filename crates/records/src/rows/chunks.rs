@@ -13,8 +13,8 @@ use crate::{
 pub type ChunkSetId = [u8; 16];
 
 typed_row! {
-    /// A chunk set that a page references, or referenced until `released_at`. `rev` and `tid` name the body. `tid` is
-    /// `None` for a property of the revision, and both are `None` for a body in a block.
+    /// A chunk set that a page references, or referenced until `released_at`. `rev` and `tid` name the body.
+    /// `tid` is `None` for a property of the revision, and both are `None` for a body in a block.
     pub struct ChunkReference in CHUNK_REFERENCES {
         key { chunk_set: ChunkSetId }
         values {
@@ -54,7 +54,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A chunk set that the garbage collector has to examine: is it referenced by then?
+    /// A chunk set that the garbage collector has to examine: it deletes the set if the set is unreferenced.
     pub struct ChunkSetEntry in CHUNK_SETS {
         key { chunk_set: ChunkSetId }
         values {

@@ -28,7 +28,7 @@ struct PropertyJson<H = Headers> {
     rewritten_at: Option<i64>,
 }
 
-/// Properties, as an index row has them.
+/// The properties of an index row.
 struct PropertiesJson<'a>(&'a Properties);
 
 impl Serialize for PropertiesJson<'_> {
@@ -65,7 +65,7 @@ impl Column for Properties {
     }
 }
 
-/// The bytes that properties take in an index row.
+/// The number of bytes that properties take in an index row.
 #[must_use]
 pub fn index_size(properties: &Properties) -> usize {
     properties.to_value().size()
@@ -86,7 +86,7 @@ fn properties_from_json(json: &str) -> Option<Properties> {
         .collect()
 }
 
-/// A value of a key in JSON, as people and programs can read it.
+/// A value of a key in JSON, readable for people and programs.
 #[must_use]
 pub fn value_to_json(value: &Value) -> serde_json::Value {
     match value {

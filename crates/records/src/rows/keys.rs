@@ -41,7 +41,7 @@ row_key! {
 }
 
 row_key! {
-    /// The key of a body in the table that is asked by revision.
+    /// The key of a body in the table for reads by revision.
     pub struct ByRevKey of BY_REV { rev: Revision, property: PropertyName }
 }
 
@@ -50,7 +50,8 @@ row_key! {
     pub struct CurrentKey of CURRENT { property: PropertyName }
 }
 
-/// The body of a property, by its key in one of the two content tables: `tid` is `None` for a property of the revision.
+/// The body of a property, by its key in one of the two content tables: `tid` is `None` for a property of the
+/// revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyKey {
     /// The property.

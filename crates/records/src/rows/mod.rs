@@ -1,7 +1,8 @@
-//! Typed rows: what the tables of [`schemas`](crate::schemas) hold, with named columns.
+//! Typed rows: the rows of the tables in [`schemas`](crate::schemas), with named columns.
 
 mod catalog;
 mod chunks;
+mod digest;
 mod json;
 mod keys;
 mod render;
@@ -18,6 +19,7 @@ use self::typed::text;
 pub use self::{
     catalog::{DomainKey, PageInfoRow, SiteInfoRow, TitleKey},
     chunks::{ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId},
+    digest::{BLANK_DIGEST, Digest, digest},
     json::{Properties, index_size, to_json, value_from_json, value_to_json},
     keys::{
         BodyKey, ByRevKey, CurrentKey, HistoricalKey, RenderBodyKey, RenderKey, RevisionBodyKey, RevisionKey,
@@ -30,10 +32,8 @@ pub use self::{
 };
 use crate::{Error, Page, Tid, schemas};
 
-/// A digest of a request, which identifies a repeat of it.
-pub type Digest = [u8; 16];
-
-/// The value columns of a row. A row of an earlier version of its table has fewer: the others are empty.
+/// The value columns of a row. A row of an earlier version of its table has fewer columns; the missing ones
+/// are empty.
 #[must_use]
 pub fn columns<const N: usize>(row: &Row) -> [Option<&Value>; N] {
     std::array::from_fn(|column| row.values.get(column).and_then(Option::as_ref))

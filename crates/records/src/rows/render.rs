@@ -3,7 +3,7 @@
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Row, Value};
 
-use super::{Column, Digest, Properties, RenderKey, RowKey, columns, text, unreadable};
+use super::{BLANK_DIGEST, Column, Digest, Properties, RenderKey, RowKey, columns, text, unreadable};
 use crate::{PropertyName, Result, Revision, Tid, schemas::REVISIONS_BY_TID, typed_row};
 
 /// A render, with its properties.
@@ -60,20 +60,28 @@ impl RenderRow {
     pub fn names(row: &Row, name: &PropertyName) -> Result<bool> {
         let [properties] = columns(row);
         let json = properties.and_then(text).ok_or_else(|| unreadable("renders", row))?;
-        // A name is written in JSON as it is. If another part of the JSON has it, the caller looks in vain.
+        // The name is not escaped in JSON. It may also occur in another part of the JSON; the caller then
+        // parses the properties, and does not find it.
         Ok(json.contains(&format!("\"{name}\"")))
     }
 
-    /// When the named bodies were written, as far as the row tells. The row itself may have been written later, by a
-    /// replacement that was rolled back. The roll-back did not restore bodies that had been culled by then.
+    /// When the named bodies were written, as far as the row shows. The row itself may have been written
+    /// later, by a replacement that was rolled back. The roll-back did not restore bodies that had been
+    /// culled by then.
     #[must_use]
     pub fn bodies_written_at(&self) -> Timestamp {
         let rewritten = self.properties.values().filter_map(|info| info.rewritten_at);
         rewritten.fold(self.stored_at, Ord::max).min(self.written_at)
     }
 
-    /// Whether the render has the property, and the archive's policy did not keep it. Properties of the revision are
-    /// always kept.
+    /// Whether the content of the render was erased.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.properties.is_empty() && self.digest == BLANK_DIGEST
+    }
+
+    /// Whether the render has the property, and the archive's policy did not keep it. Properties of the
+    /// revision are always kept.
     #[must_use]
     pub fn is_left_out_with(&self, name: &PropertyName) -> bool {
         self.left_out && self.properties.contains_key(name)

@@ -75,7 +75,7 @@ fn properties() -> Properties {
     let name = |text: &str| PropertyName::new(text).unwrap();
     [
         (name("html"), info(&[], None)),
-        // Names that the index itself has.
+        // Names that the JSON of the index uses itself.
         (name("size"), info(&[("size", "é\n"), ("content_type", ""), ("other", "\"")], Some(-1))),
     ]
     .into()

@@ -1,5 +1,5 @@
-//! Rows with named columns. The columns of a table are listed once, in the order of its schema: reading and writing
-//! cannot disagree.
+//! Rows with named columns. The columns of a table are listed once, in the order of its schema, so that
+//! reading and writing cannot disagree.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{to_json, unreadable};
 use crate::{BucketName, DomainName, PropertyName, Result, Revision, Sha1, Tid, Title};
 
-/// A column that has a value, in the type in which the program uses it.
+/// The type of a column that always has a value.
 pub trait ColumnValue: Sized {
     /// Reads a stored value. `None` if the value is not one of this type.
     fn from_value(value: &Value) -> Option<Self>;
@@ -18,12 +18,12 @@ pub trait ColumnValue: Sized {
     fn to_value(&self) -> Value;
 }
 
-/// A value column. An `Option` is a column that may be empty.
+/// The type of a value column. An `Option` is the type of a column that may be empty.
 pub trait Column: Sized {
     /// Reads a stored column. `None` if it is empty and must not be, or has a value of another type.
     fn read(value: Option<&Value>) -> Option<Self>;
 
-    /// What to store.
+    /// The value to store; `None` for an empty column.
     fn to_column(&self) -> Option<Value>;
 }
 
@@ -40,7 +40,8 @@ impl<T: ColumnValue> Column for Option<T> {
     }
 }
 
-/// Implements both traits: `$read` takes a value apart, `$write` makes one.
+/// Implements both traits. `$read` converts a stored value into the type, `$write` the type into a stored
+/// value.
 macro_rules! column_type {
     ($type:ty, $value:ident => $read:expr, $this:ident => $write:expr) => {
         impl ColumnValue for $type {
@@ -111,6 +112,7 @@ column_type!(Tid, value => match value {
     Value::TimeUuid(uuid) => Some(Tid::from(*uuid)),
     _ => None,
 }, this => this.as_time_uuid().into());
+
 /// A value that is stored as JSON in a text column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Json<T>(pub T);
@@ -168,8 +170,8 @@ pub trait TypedRow: Sized {
     }
 }
 
-/// The clustering columns of a table, with names. [`row_key!`](crate::row_key) makes such a type. A key can be read where
-/// the values are not needed, or are damaged.
+/// The clustering columns of a table, with names. [`row_key!`](crate::row_key) makes such a type. A key can
+/// be read even if the values of the row are damaged.
 pub trait RowKey: Sized {
     /// The table.
     fn table() -> &'static Schema;

@@ -1,4 +1,4 @@
-//! Copies of whole renders, in the tables whose rows expire.
+//! Copies of whole renders in the tables whose rows expire.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Mutation, Value};
@@ -6,20 +6,20 @@ use rashomon_tables::{Batch, ClusteringRange, Mutation, Value};
 use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
-    content::{Lifetime, Stored},
-    revisioned::{Bodies, MAX_BODIES, PageWrite, Shared},
+    content::{Bodies, Lifetime, Stored},
+    revisioned::{MAX_BODIES, PageWrite, Shared},
     rows::{self, RenderKey, RowKey, partition_of, render_key, rev_key},
     schemas::{BY_REV, HISTORICAL, RENDERS},
 };
 
-/// Under what a property of a render lies among the copies.
+/// The key, in `historical`, of the copy of a property of a render.
 pub(crate) fn copy_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {
     let mut key = render_key(rev, tid);
     key.push(name.as_str().into());
     key
 }
 
-/// Under what that of the newest render of a revision lies, where a bucket has a table for it.
+/// The key, in `by_rev`, of the copy of a property of the newest render of a revision.
 fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
     let mut key = rev_key(rev);
     key.push(name.as_str().into());
@@ -27,14 +27,15 @@ fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
 }
 
 impl Shared {
-    /// Until when, by our clock, a copy stands of what is superseded now.
+    /// When, by our clock, the copy of a value that is superseded now expires.
     pub(super) fn kept_for_the_grace(&self, policy: &Policy) -> Timestamp {
         self.records.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
     }
 
-    /// What copies the bodies of a render, written at one time to stand until another: a batch for what is asked for by tid, and,
-    /// where the bucket has a table for it and the render is the newest of its revision, one for what is asked
-    /// for by revision. Each copies all of the render, or nothing.
+    /// The batches that copy the bodies of a render, with a write time and an expiry. The first batch fills
+    /// the table for requests by tid. If the strategy has a table for requests by revision, and the render is
+    /// the newest of its revision, a second batch fills that table. Each batch copies the whole render or
+    /// nothing.
     pub(crate) async fn copies(
         &self,
         page: &Page,
@@ -73,14 +74,15 @@ impl Shared {
         Ok(batches)
     }
 
-    /// Has a replacement delete what it replaces among what is asked for by revision: it is found by its tid.
+    /// Adds to a replacement the deletes of the replaced properties from the table for requests by revision.
+    /// Such requests then find the render by its tid.
     pub(super) fn forget_by_rev(&self, write: &mut PageWrite<'_>) {
         for body in &write.bodies {
             write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
         }
     }
 
-    /// The render of a revision from which a property can be read, by the table that says so.
+    /// The render of a revision that has a property, according to the table for requests by revision.
     pub(crate) async fn newest_by_rev(
         &self,
         page: &Page,
@@ -93,14 +95,14 @@ impl Shared {
         Ok(tid.and_then(<Tid as crate::rows::ColumnValue>::from_value))
     }
 
-    /// Whether no render of the revision is newer.
+    /// Whether no newer render of the revision is stored.
     async fn is_newest(&self, page: &Page, rev: Revision, tid: Tid) -> Result<bool> {
         let newest = self.records.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
         let newest = newest.and_then(|row| RenderKey::read(&row.key));
         Ok(newest.is_none_or(|newest| newest.tid <= tid))
     }
 
-    /// Bodies that fit into one batch, the large ones with chunks of their own that expire.
+    /// Makes bodies fit into one batch. Large bodies get chunks of their own, which expire at `until`.
     async fn fit_until(
         &self,
         (page, rev): (&Page, Revision),
@@ -113,7 +115,7 @@ impl Shared {
         self.fit(Lifetime::Until(page, rev, until), bodies, MAX_BODIES).await
     }
 
-    /// A stored body, its chunks copied where it has some.
+    /// A stored body for a copy that expires at `until`. If the body has chunks, they are copied.
     pub(crate) async fn copied_until(
         &self,
         (page, rev): (&Page, Revision),

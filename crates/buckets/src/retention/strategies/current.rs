@@ -1,7 +1,8 @@
-//! One row a property for the latest: option A of table-per-query.
+//! The table `current`: one row per property for the latest value. It is option A of table-per-query.
 //!
-//! The notes give all writes of such a row one time, so that Cassandra compares values instead, and call that
-//! an abuse. Here the row is compared and set: the highest (revision, tid) stays, in any order of writes.
+//! In the notes, all writes of such a row have the same time, so that Cassandra compares the values instead.
+//! The notes call that an abuse. Here the row is set by compare-and-set: the value of the highest (revision,
+//! tid) stays, in any order of writes.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -20,20 +21,21 @@ use crate::{
     schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
 };
 
-/// How often a row is tried to be set that others set at the same time.
-const ATTEMPTS: usize = 16;
+/// Maximum number of attempts to set a row that other writers set at the same time.
+const MAX_SWAP_ATTEMPTS: usize = 16;
 
-/// By what of two values the higher is known: what belongs to a revision has no tid.
+/// The order of the values of a row: revision, tid, time of the last rewrite. A property of the revision has
+/// no tid.
 type Rank = (Revision, Option<Tid>, Option<Timestamp>);
 
-/// What the row of a property is to be, unless a higher one is there.
+/// The new `current` row of a property. It is stored unless the existing row has an equal or higher rank.
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentRow {
     rank: Rank,
     key: Key,
     values: Vec<Option<Value>>,
-    /// How the row stood when it was looked at.
-    standing: Option<Row>,
+    /// The existing row, as it was last read.
+    existing: Option<Row>,
 }
 
 impl CurrentRow {
@@ -42,21 +44,22 @@ impl CurrentRow {
         name: &PropertyName,
         (rev, tid): (Revision, Option<Tid>),
         body: &BodyRow,
-        standing: Option<Row>,
+        existing: Option<Row>,
     ) -> Self {
         let mut values = body.to_values();
         values.push(rev.to_column());
         values.push(tid.to_column());
-        Self { rank: (rev, tid, body.info.rewritten_at), key: key(page, name), values, standing }
+        Self { rank: (rev, tid, body.info.rewritten_at), key: key(page, name), values, existing }
     }
 }
 
-/// Whether a row of the latest is of that render, or of that revision.
+/// Whether a `current` row has the value of this render, or of this revision.
 pub(crate) fn is_of(row: &Row, rev: Revision, tid: Tid, versions: Versions) -> bool {
     rank(row).is_ok_and(|(of_rev, of_tid, _)| (of_rev, of_tid) == (rev, tid_for(versions, tid)))
 }
 
-/// The revision, and the render if it is one a render, that a row of the latest is of.
+/// The revision of the value in a `current` row. Also the render, unless the value is of a property of the
+/// revision.
 pub(crate) fn whose(row: &Row) -> Option<(Revision, Option<Tid>)> {
     rank(row).ok().map(|(rev, tid, _)| (rev, tid))
 }
@@ -71,14 +74,14 @@ fn rank(row: &Row) -> Result<Rank> {
     read().ok_or_else(|| unreadable("current", row))
 }
 
-/// The tid of what is one a render; `None` for what is one a revision.
+/// The tid of a property of a render; `None` for a property of the revision.
 pub(super) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
     (versions == Versions::Render).then_some(tid)
 }
 
 impl Shared {
-    /// The permanent row with the body of a property: that of its render or revision, or the one
-    /// row of the property. The store is asked for the latter only where some bucket has, or had, such rows.
+    /// The permanent row with the body of a property: from the content table of its render or revision, or
+    /// from `current`. The table `current` is read only if some bucket has, or had, rows in it.
     pub(crate) async fn durable(
         &self,
         page: &Page,
@@ -98,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// The row with the body of a property: the permanent one, or, if superseded values expire, a copy.
+    /// The row with the body of a property: the permanent row, or, if superseded values expire, a copy.
     pub(crate) async fn anywhere(
         &self,
         page: &Page,
@@ -114,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// The one row of a property, if it is of that render or revision.
+    /// The `current` row of a property, if it has the value of this render or revision.
     pub(crate) async fn current(
         &self,
         page: &Page,
@@ -126,7 +129,7 @@ impl Shared {
         Ok(self.current_of(page, name).await?.filter(|row| is_of(row, rev, tid, versions)))
     }
 
-    /// The one row of a property, of whichever render it is.
+    /// The `current` row of a property, with the value of any render.
     pub(crate) async fn current_of(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
         match self.has_one_rows().await? {
             true => self.records.get(&CURRENT, page, key(page, name).clustering).await,
@@ -134,38 +137,40 @@ impl Shared {
         }
     }
 
-    /// Whether there may be such rows: one that has no policy for them now may have had one.
+    /// Whether `current` may have rows. A bucket whose policy does not use the table now may have used it
+    /// earlier.
     async fn has_one_rows(&self) -> Result<bool> {
         let look = || async { Ok(has_rows(&*self.records.store, &CURRENT).await?) };
         self.one_rows.get_or_try_init(look).await.copied()
     }
 
-    /// Sets the row of a property, unless it is as high already.
+    /// Sets the `current` row of a property, unless the existing row has an equal or higher rank.
     pub(super) async fn set_current(&self, row: CurrentRow) -> Result<()> {
-        let CurrentRow { rank: new_rank, key, values, mut standing } = row;
+        let CurrentRow { rank: new_rank, key, values, mut existing } = row;
         let new = Row { key: key.clone(), values, written_at: self.records.clock.now(), expires_at: None };
-        for _ in 0..ATTEMPTS {
-            if let Some(standing) = &standing
-                && rank(standing)? >= new_rank
+        for _ in 0..MAX_SWAP_ATTEMPTS {
+            if let Some(existing) = &existing
+                && rank(existing)? >= new_rank
             {
                 return Ok(());
             }
-            match self.records.store.swap(&CURRENT, &key, standing.as_ref(), Some(new.clone())).await? {
+            match self.records.store.swap(&CURRENT, &key, existing.as_ref(), Some(new.clone())).await? {
                 Swap::Applied => return Ok(()),
-                Swap::Refused { current } => standing = current,
+                Swap::Refused { current } => existing = current,
             }
         }
         Err(StoreError::unavailable("others write the page all the time: repeat the request").into())
     }
 
-    /// Whether a row is of what was superseded so long ago that it may go.
+    /// Whether the value in a `current` row was superseded for long enough to be deleted.
     pub(super) async fn may_be_cleared(&self, page: &Page, policy: &Policy, row: &Row) -> Result<bool> {
         let (rev, tid, _) = rank(row)?;
         self.was_superseded(page, rev, tid, self.cutoff(policy)).await
     }
 
-    /// Puts what lies in a row of the latest where it would lie in any strategy, no later than its render or revision
-    /// was written: the row of the latest is set after that, and what is culled is deleted as of the time of the index.
+    /// The batch that copies the value of a `current` row into the content table, where other strategies
+    /// store it. The write time is no later than that of the render or revision in the index. The `current`
+    /// row was set after that, while culls delete by the time of the index.
     pub(super) async fn elsewhere(&self, page: &Page, row: &Row) -> Result<Batch> {
         let (rev, tid, _) = rank(row)?;
         let name = CurrentKey::of(row)?.property;
@@ -175,7 +180,7 @@ impl Shared {
         };
         let indexed = self.records.get(index, page, indexed).await?;
         let written_at = indexed.map_or(row.written_at, |indexed| indexed.written_at.min(row.written_at));
-        // What is one a revision lies beside no tid.
+        // The key of a property of the revision has no tid, so that any tid does.
         let (content, clustering) =
             content_of(versions, &name, rev, tid.unwrap_or(Tid::new(Timestamp::EPOCH, 0)));
         let mut batch = Batch::new(partition_of(page));
@@ -183,22 +188,23 @@ impl Shared {
         Ok(batch)
     }
 
-    /// Puts what lies in rows of the latest where it would lie in any strategy, before it is written again: there a
-    /// batch replaces all that it is about, or nothing.
+    /// Moves values from `current` rows into the content tables, before the values are replaced. There, one
+    /// batch replaces all of them, or none.
     pub(crate) async fn move_out(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
         for row in rows {
             self.records.store.write(Vec::new(), self.elsewhere(page, &row).await?).await?;
-            // If this fails it lies in both, and goes from both with the sweep. Where it is refused, something
-            // higher has taken its place.
+            // If this fails, the value is in both tables, and the sweep deletes it from both. If the swap is
+            // refused, a higher value has replaced the row.
             self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
         }
         Ok(())
     }
 
-    /// Makes the rows of a page hold the latest values, and no value that was superseded for long enough. A writer may
-    /// have died before it set them, and nothing sets the rows of properties that the latest render lacks.
+    /// Makes the `current` rows of a page hold the latest values, and no value that was superseded for long
+    /// enough. A writer may have died before it set its rows, and no write sets the rows of properties that
+    /// it does not have.
     #[boxed]
-    pub(crate) async fn settle_current(&self, page: &Page, policy: &Policy) -> Result<()> {
+    pub(crate) async fn repair_current(&self, page: &Page, policy: &Policy) -> Result<()> {
         if !self.has_one_rows().await? {
             return Ok(());
         }
@@ -222,16 +228,18 @@ impl Shared {
                 continue;
             }
             let Some(copy) = self.copy_of(page, rev, tid, name, versions).await? else { continue };
-            let body = self.for_good(page, rev, tid_for(versions, tid), BodyRow::from_row(&copy)?).await?;
-            let standing = self.current_of(page, name).await?;
-            let row = CurrentRow::new(page, name, (rev, tid_for(versions, tid)), &body, standing);
+            let body = self
+                .with_permanent_chunks(page, rev, tid_for(versions, tid), BodyRow::from_row(&copy)?)
+                .await?;
+            let existing = self.current_of(page, name).await?;
+            let row = CurrentRow::new(page, name, (rev, tid_for(versions, tid)), &body, existing);
             self.set_current(row).await?;
         }
         Ok(())
     }
 
-    /// A copy's body, with chunks that do not expire with it.
-    async fn for_good(
+    /// The body of a copy, for a permanent row: its chunks are copied to chunks that do not expire.
+    async fn with_permanent_chunks(
         &self,
         page: &Page,
         rev: Revision,
@@ -249,8 +257,8 @@ impl Shared {
         Ok(body)
     }
 
-    /// Deletes rows of what was superseded long enough, and those beside which the same stands as other
-    /// strategies have it.
+    /// Deletes `current` rows whose values were superseded for long enough. If the strategy does not use
+    /// `current`, also deletes rows whose values are in the content tables as well.
     async fn clear_current(&self, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
         let cutoff = self.cutoff(policy);
         let rows = self.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;

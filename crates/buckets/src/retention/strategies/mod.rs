@@ -1,6 +1,7 @@
-//! The three strategies of the notes: where bodies lie, which copies a write makes, and when they go.
+//! The three strategies of the notes: where bodies are stored, which copies a write makes, and when bodies
+//! are deleted.
 //!
-//! The indexes, the titles and the queue of what is due are the same for all of them.
+//! The indexes, the titles and the retention queue are the same for all strategies.
 
 mod copies;
 mod current;
@@ -14,86 +15,88 @@ pub(crate) use self::{
     update::After,
 };
 
-/// How superseded values are kept for their time, and go after it.
+/// How superseded values are kept for their time, and how they are deleted after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// "Retention policies using application-enforced TTLs": current and recent values lie in one table, from
-    /// which they are deleted by the times at which they were superseded.
+    /// "Retention policies using application-enforced TTLs": one table has current and recent values. Values
+    /// are deleted from it by the times at which they were superseded.
     #[default]
     AppTtl,
-    /// "Two-table": what is superseded is copied into a table whose rows expire, and deleted from the current
-    /// one.
+    /// "Two-table": superseded values are copied into a table whose rows expire, and deleted from the table
+    /// of current values.
     TwoTable,
-    /// "Table-per-query": a table for the latest, and two whose rows expire for what is asked for by revision
-    /// and by tid.
+    /// "Table-per-query": one table for the latest values, and two tables whose rows expire, for requests by
+    /// revision and by tid.
     TablePerQuery(Current, Fill),
 }
 
-/// What the table of the latest looks like in table-per-query.
+/// The layout of the table for the latest values in table-per-query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Current {
-    /// Option A: one row a property, in which the highest (revision, tid) stays, by compare-and-set.
+    /// Option A: one row per property. Compare-and-set keeps the value of the highest (revision, tid) in it.
     #[default]
     #[serde(rename = "A")]
     OneRow,
-    /// Option B: a row a revision, the lower ones deleted in the batch that writes a higher one.
+    /// Option B: one row per revision. The batch that writes a higher revision deletes the lower ones.
     #[serde(rename = "B")]
     WideRow,
 }
 
-/// How the two tables that expire are filled in table-per-query.
+/// How the two tables whose rows expire are filled in table-per-query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fill {
-    /// A write copies what it supersedes, and what it brings.
+    /// A write copies the values that it supersedes, and its own new values.
     #[default]
     CopyOnUpdate,
-    /// A read copies what it reads, before it is answered.
+    /// A read copies the values that it returns, before it is answered.
     CopyOnRead,
-    /// A write puts what it brings into all tables.
+    /// A write puts its new values into all tables.
     WriteThrough,
 }
 
 impl Strategy {
-    /// Whether superseded values lie in tables whose rows expire by themselves.
+    /// Whether superseded values are kept in tables whose rows expire by themselves.
     pub(crate) fn expires(self) -> bool {
         self != Self::AppTtl
     }
 
-    /// Whether a write copies what it supersedes.
+    /// Whether a write copies the values that it supersedes.
     pub(super) fn copies_superseded(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate))
     }
 
-    /// Whether a write copies what it brings, so that of two writes at once none loses the other's.
+    /// Whether a write copies its own new values, so that of two concurrent writes neither loses the other's
+    /// values.
     pub(super) fn copies_new(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate | Fill::WriteThrough))
     }
 
-    /// Whether what is read is copied, even the latest.
+    /// Whether a read copies the values that it returns, even the latest.
     pub(crate) fn copies_what_is_read(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead))
     }
 
-    /// Whether a superseded value that is found among the current ones, where it may be deleted any moment, is
-    /// copied before it is given. In two-table it is not, which is its corner case.
+    /// Whether a read copies a superseded value that it finds among the current ones, before it returns the
+    /// value. Such a value may be deleted at any moment. Two-table does not copy it, which is the corner case
+    /// of that strategy.
     pub(crate) fn keeps_what_it_finds(self) -> bool {
         self != Self::TwoTable
     }
 
-    /// Whether a write deletes, among what it supersedes, what nobody has copied: then nothing stays for a
-    /// grace but what was read, or came a short time ago.
+    /// Whether a write deletes superseded values even if they were not copied. Then only values that were
+    /// read, or that were written a short time ago, stay for the grace.
     pub(crate) fn deletes_what_it_has_not_copied(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     }
 
-    /// Whether what is asked for by tid is looked for in its own table first.
+    /// Whether a request by tid is looked up in its own table first.
     pub(crate) fn is_per_query(self) -> bool {
         matches!(self, Self::TablePerQuery(..))
     }
 
-    /// Whether the latest lies in one row a property.
+    /// Whether the latest value of each property is in one row of `current`.
     pub(crate) fn is_one_row(self) -> bool {
         matches!(self, Self::TablePerQuery(Current::OneRow, _))
     }

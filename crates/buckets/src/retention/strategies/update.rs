@@ -1,9 +1,9 @@
-//! What a write does beside writing, where superseded values lie in tables whose rows expire.
+//! The additional steps of a write in strategies whose superseded values expire.
 //!
-//! The order is that of the notes: what is superseded, and what is new, are copied first, then the latest is
-//! written, then what was copied is deleted. What is deleted is exactly what was copied, unless a lower value
-//! is nobody's concern in this strategy: whatever else lies below the latest (of an import, of another strategy
-//! before) stays until the sweep has its time.
+//! The order is that of the notes. First the superseded values and the new values are copied; then the latest
+//! is written; then the copied values are deleted. A write deletes exactly the values that it copied, except
+//! in strategies that delete all lower values. Other values below the latest, of an import or an earlier
+//! strategy, stay until the sweep culls them.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -11,29 +11,29 @@ use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use super::{
-    super::{Cull, Policy, due::HINTS},
+    super::{Cull, Policy, due::LATE_WRITE_WINDOW},
     Current, CurrentRow, Strategy,
     current::{tid_for, whose},
 };
 use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
-    content::BodyRow,
-    revisioned::{Bodies, PageBody, PageWrite, Shared, WriteKind},
+    content::{Bodies, BodyRow},
+    revisioned::{PageBody, PageWrite, Shared, WriteKind},
     rows::{CurrentKey, RenderRow, RowKey, content_of, partition_of, rev_key},
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
 };
 
-/// What is left to be done once a write stands.
+/// The steps that remain after a write has committed.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum After {
-    /// Nothing.
+    /// No step.
     Nothing,
-    /// To delete what it superseded. If that fails, the sweep does it.
+    /// Delete the superseded values. If the delete fails, the sweeper retries it.
     Delete(Batch),
-    /// To set the rows of the latest. The write has not happened before that has. Then, to clear those of what
-    /// it superseded and has nothing for, and to delete what of that lies elsewhere; if that fails, the sweep does
-    /// it.
+    /// Set the `current` rows; the write is acknowledged only after this succeeds. Then clear the rows of
+    /// superseded properties that the write does not set, and delete superseded values from the content
+    /// tables. The sweeper retries a failed clean-up.
     Set(Vec<CurrentRow>, Vec<Row>, Option<Batch>),
 }
 
@@ -41,16 +41,16 @@ pub(crate) enum After {
 struct Superseded {
     rev: Revision,
     tid: Tid,
-    /// With those of its revision, where that is superseded too.
+    /// The bodies of the render, and those of its revision if the revision is superseded too.
     bodies: Bodies,
-    /// Where those lie that are not in one row a property, and when each was written.
+    /// The table, the key and the write time of each body that is in a content table.
     rows: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
-    /// Those that do.
+    /// The `current` rows of the other bodies.
     current: Vec<Row>,
 }
 
 impl Shared {
-    /// Adds to a write of a page what its bucket's strategy has it do.
+    /// Adds to a write of a page the copies and deletes that the bucket's strategy requires.
     pub(crate) async fn follow(&self, write: &mut PageWrite<'_>, policy: Option<&Policy>) -> Result<After> {
         let policy = policy.filter(|policy| policy.strategy.expires());
         if write.kind() == WriteKind::Replacement {
@@ -63,11 +63,13 @@ impl Shared {
         let render = write.bodies.first().map(|body| (body.rev, body.tid));
         match render.filter(|_| write.kind() == WriteKind::New) {
             Some((rev, tid)) => self.update(write, policy, rev, tid).await,
-            // What is imported lies where it would in any strategy, and goes with the sweep.
+            // Imported values are stored in the content tables under every strategy, and the sweep culls
+            // them.
             None => Ok(After::Nothing),
         }
     }
 
+    /// The same for a write of the new render (`rev`, `tid`).
     #[boxed]
     async fn update(
         &self,
@@ -85,23 +87,26 @@ impl Shared {
             Some(latest) => Some(self.superseded(page, latest, rev).await?),
             None => None,
         };
-        // What a clock that is ahead replaced just now, in a copy from long ago too, would hide the new copy.
+        // A writer whose clock is ahead may have replaced a value just now, in an old copy as well. Its write
+        // would hide the new copy, so the new copy gets a later write time.
         let rows = superseded.iter().flat_map(|old| &old.rows);
         let written_at = rows.map(|(.., written_at)| *written_at).max();
         let times =
             (self.records.after(written_at.unwrap_or(Timestamp::MIN)), self.kept_for_the_grace(policy));
         if let Some(old) = &superseded {
             let times = match policy.ttl > policy.grace {
-                // It may have been made for somebody who may come back for longer than the grace.
+                // The render may have been generated for a reader, who may return within the `ttl`. Existing
+                // copies last for that long, and the new ones must not expire earlier.
                 true => self.in_place_of_copies(page, (old.rev, old.tid), times).await?,
                 false => times,
             };
             let copies = self.copies(page, policy, (old.rev, old.tid), &old.bodies, times).await?;
-            // Of a revision that stays, what is new is what is asked for by revision.
+            // If the revision stays, requests by revision get its new render: the old one is copied by tid
+            // alone.
             let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
             write.first.extend(copies);
         }
-        // What a reader finds until the row of the latest is set is a copy.
+        // Until the `current` row is set, readers find the copy.
         if strategy.copies_new() || strategy.is_one_row() || !is_latest {
             let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
             let copies = self.copies(page, policy, (rev, tid), &new, times).await?;
@@ -110,7 +115,8 @@ impl Shared {
         let of_latest_revision = before == Some(rev);
         if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
             let comes_whole = !strategy.is_one_row() || self.may_outlast_its_copies(policy);
-            // What an older render brings of the latest revision is that of the latest as well.
+            // A property of the latest revision belongs to the latest render too, even if an older render
+            // brings it.
             let stays = |name: &PropertyName| {
                 let versions = self.settings.definitions.get(name).versions;
                 comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
@@ -133,7 +139,7 @@ impl Shared {
             Strategy::TablePerQuery(Current::OneRow, _) => {
                 let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
                 let (rows, clear) = self.set_all(write, policy, clear, |_| true).await?;
-                // Where all of it lies elsewhere too, all of that goes with the sweep.
+                // If all values are in the content tables too, the sweep deletes them from there.
                 let delete = match self.may_outlast_its_copies(policy) {
                     true => None,
                     false => self.deletes_with(write, policy, copied, None),
@@ -149,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Reads the latest render, which a write of this revision supersedes.
+    /// Reads the latest render, which a write of the revision `by` supersedes.
     async fn superseded(&self, page: &Page, latest: RenderRow, by: Revision) -> Result<Superseded> {
         let (rev, tid) = (latest.rev, latest.tid);
         let mut names: Vec<(PropertyName, Versions)> =
@@ -162,7 +168,7 @@ impl Shared {
         let mut superseded =
             Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
         for (name, versions) in names {
-            // What is gone by now is not missed: it was superseded before.
+            // A value that is deleted by now needs no copy: it was superseded before.
             let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
             let (content, key) = content_of(versions, &name, rev, tid);
             superseded.bodies.insert(name, BodyRow::from_row(&row)?);
@@ -175,7 +181,8 @@ impl Shared {
         Ok(superseded)
     }
 
-    /// The delete of what was copied, with the configured probability: each row unless it was written again.
+    /// The deletes of the copied values, with the configured probability. A row that was written again is not
+    /// deleted.
     fn deletes_now_and_then(
         &self,
         page: &Page,
@@ -194,8 +201,9 @@ impl Shared {
         if batch.mutations.is_empty() { After::Nothing } else { After::Delete(batch) }
     }
 
-    /// The deletes that go with the write in one batch, of what was copied or, where nothing is, of all below a render;
-    /// or, given back, after it, where it may have to be taken back.
+    /// Adds deletes to the batch of the write: of the copied values and, in strategies that copy no
+    /// superseded value, of all values below a render. If the write may have to be taken back, the deletes
+    /// are returned instead, to be made after it.
     fn deletes_with(
         &self,
         write: &mut PageWrite<'_>,
@@ -224,7 +232,8 @@ impl Shared {
         None
     }
 
-    /// All that a render takes the place of: lower revisions, where its own is new, else lower renders of its own.
+    /// The ranges of all values that a render supersedes: of lower revisions if its revision is new, else of
+    /// lower renders of its revision.
     fn all_below(
         &self,
         bodies: &[PageBody],
@@ -250,8 +259,8 @@ impl Shared {
         ranges
     }
 
-    /// The rows of the latest that a write sets, html last, and those that it clears: of what it supersedes the ones
-    /// that it does not set.
+    /// The `current` rows that a write sets (html last), and the rows that it clears: those of superseded
+    /// values that it does not set.
     async fn set_all(
         &self,
         write: &mut PageWrite<'_>,
@@ -264,15 +273,15 @@ impl Shared {
         for body in html_last(&write.bodies).filter(|body| is_set(body)) {
             let PageBody { rev, tid, name, body, versions } = body;
             let looked_at = clear.iter().position(|row| is_current_of(row, name));
-            let standing = match looked_at {
+            let existing = match looked_at {
                 Some(index) => Some(clear.swap_remove(index)),
                 None => self.current_of(write.page, name).await?,
             };
             let of = (*rev, tid_for(*versions, *tid));
             let is_other = |row: &&Row| looked_at.is_none() && whose(row).is_some_and(|other| other < of);
-            others.extend(standing.as_ref().filter(is_other).cloned());
+            others.extend(existing.as_ref().filter(is_other).cloned());
             set.push(name.clone());
-            rows.push(CurrentRow::new(write.page, name, of, body, standing));
+            rows.push(CurrentRow::new(write.page, name, of, body, existing));
         }
         if policy.strategy.copies_superseded() && !others.is_empty() {
             let left = self.put_elsewhere(write, policy, others, &set, &clear).await?;
@@ -281,9 +290,10 @@ impl Shared {
         Ok((rows, clear))
     }
 
-    /// What lies in rows that a write sets, and was superseded by something else before, has been copied by nobody: an
-    /// import copies nothing. It is put where the sweep finds it, with the rest of its render. Gives the rows of
-    /// that rest, which are to be cleared.
+    /// Moves the values of `others` to the content tables, where the sweep finds them. `others` are `current`
+    /// rows that the write sets, and whose values another write superseded before. Such values were never
+    /// copied, since an import copies nothing. The remaining values of their renders are moved with them.
+    /// Returns the rows of those remaining values, which are to be cleared.
     #[boxed]
     async fn put_elsewhere(
         &self,
@@ -309,7 +319,7 @@ impl Shared {
         Ok(left)
     }
 
-    /// Does what is left to be done once a write stands.
+    /// Carries out the steps that remain after a write has committed.
     pub(crate) async fn afterwards(&self, after: After) -> Result<()> {
         match after {
             After::Nothing => {}
@@ -337,41 +347,44 @@ impl Shared {
         }
     }
 
-    /// A write that stands already comes again: it may have been cut off before the rows of the latest were set.
+    /// Completes a repeated write that is stored already: its writer may have been interrupted before it set
+    /// the `current` rows.
     pub(crate) async fn if_it_stood(&self, page: &Page, written: Written) -> Result<()> {
         if written.created { Ok(()) } else { self.finish_latest(page).await }
     }
 
-    /// Sets the rows of the latest render if its writer was interrupted before it did.
+    /// Sets the `current` rows of the latest render, if its writer was interrupted before it set them.
     pub(crate) async fn finish_latest(&self, page: &Page) -> Result<()> {
         match self.settings.retention.of(page) {
-            Some(policy) if policy.strategy.is_one_row() => self.settle_current(page, policy).await,
+            Some(policy) if policy.strategy.is_one_row() => self.repair_current(page, policy).await,
             _ => Ok(()),
         }
     }
 
-    /// Whether a write that was not acknowledged may come to pass so late that the sweep, which sets the rows of the
-    /// latest then, finds its copies expired.
+    /// Whether a write that was not acknowledged may appear so late that its copies have expired. The sweep,
+    /// which sets the `current` rows of such a write, would not find the copies.
     fn may_outlast_its_copies(&self, policy: &Policy) -> bool {
-        !self.records.is_alone() && policy.grace.min(policy.slack) < HINTS
+        !self.records.is_alone() && policy.grace.min(policy.slack) < LATE_WRITE_WINDOW
     }
 
-    /// Whether nothing may be deleted now, since the clock cannot be trusted.
+    /// Whether nothing may be deleted now, because of a recent clock jump.
     fn must_wait(&self, policy: &Policy) -> bool {
         self.drift.pauses(&self.records.clock, policy.grace, policy.skew)
     }
 }
 
-/// Whether a row of the latest is of this property.
+/// Whether a `current` row is of this property.
 fn is_current_of(row: &Row, name: &PropertyName) -> bool {
     CurrentKey::read(&row.key).is_some_and(|key| key.property == *name)
 }
 
-/// Whether a write of one revision may delete a render of another, or of the same, that it superseded.
+/// Whether a write of the revision `by` may delete a render of the revision `superseded`, which may be the
+/// same one.
 fn may_go(policy: &Policy, superseded: Revision, by: Revision) -> bool {
     superseded == by || (policy.cull == Cull::Revisions && policy.kept().get() == 1)
 }
 
+/// The bodies, with `html` last.
 fn html_last(bodies: &[PageBody]) -> impl Iterator<Item = &PageBody> {
     let is_html = |body: &&PageBody| body.name.as_str() == "html";
     bodies.iter().filter(move |body| !is_html(body)).chain(bodies.iter().filter(is_html))

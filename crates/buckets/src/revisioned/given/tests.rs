@@ -25,7 +25,7 @@ fn of(properties: &[(&str, PropertyInfo)]) -> Properties {
     properties.iter().map(|(property, info)| (name(property), info.clone())).collect()
 }
 
-/// Requests of which no two are the same.
+/// Requests that all differ.
 fn requests() -> Vec<Properties> {
     let plain = info("t", &[], "body");
     vec![
@@ -47,24 +47,24 @@ fn requests() -> Vec<Properties> {
 }
 
 #[test]
-fn a_digest_tells_all_requests_apart() {
+fn digest_differs_for_different_requests() {
     let digests: std::collections::BTreeSet<_> =
         requests().iter().map(|properties| digest(properties.iter())).collect();
     assert_eq!(digests.len(), requests().len());
     let again = requests().iter().map(|properties| digest(properties.iter())).collect();
-    assert_eq!(digests, again, "and is the same for the same");
+    assert_eq!(digests, again, "the same request has the same digest");
 }
 
-/// Digests are in every store: another way to make them would make a conflict of every repeat.
+/// Every store contains digests. If their computation changed, every repeated request would be a conflict.
 #[test]
-fn a_digest_stays_what_it_is() {
+fn digest_never_changes() {
     let properties = of(&[("html", info("text/html", &[("x-a", "b")], "body"))]);
     let hex: String = digest(properties.iter()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "9c2d01fb89406bc83be95d80a63f10f7");
 }
 
 #[test]
-fn renders_are_the_same_by_names_headers_and_bytes() {
+fn same_content_compares_names_headers_and_bytes() {
     let requests = requests();
     for (index, one) in requests.iter().enumerate() {
         for (other_index, other) in requests.iter().enumerate() {
@@ -72,14 +72,14 @@ fn renders_are_the_same_by_names_headers_and_bytes() {
         }
     }
     let rewritten = PropertyInfo { rewritten_at: Some(Timestamp::EPOCH), ..info("t", &[], "body") };
-    assert!(same_content(&of(&[("a", rewritten)]), &requests[1]), "whenever they were written");
+    assert!(same_content(&of(&[("a", rewritten)]), &requests[1]), "replacement times do not matter");
 }
 
 #[test]
-fn what_a_revision_has_may_be_given_again_with_the_same_bytes_only() {
-    let stand = of(&[("wikitext", info("t", &[], "text"))]);
+fn added_to_revision_accepts_a_stored_property_only_with_the_same_bytes() {
+    let stored = of(&[("wikitext", info("t", &[], "text"))]);
     let slot = info("t", &[], "slot");
-    for (given, expected) in [
+    for (input, expected) in [
         (of(&[]), Some(of(&[]))),
         (of(&[("wikitext", info("t", &[], "text"))]), Some(of(&[]))),
         (of(&[("wikitext", info("other", &[], "text"))]), Some(of(&[]))),
@@ -87,12 +87,12 @@ fn what_a_revision_has_may_be_given_again_with_the_same_bytes_only() {
         (of(&[("wikitext", info("t", &[], "other"))]), None),
         (of(&[("slot-a", slot), ("wikitext", info("t", &[], "other"))]), None),
     ] {
-        assert_eq!(added_to_revision(&stand, given).ok(), expected);
+        assert_eq!(added_to_revision(&stored, input).ok(), expected);
     }
 }
 
 #[test]
-fn versions_are_those_of_the_definitions() {
+fn by_versions_uses_the_definitions() {
     let settings = Settings::default();
     let body =
         |text: &str| BodyRow { info: info("t", &[], text), stored: Stored::Identity(text.to_owned().into()) };
@@ -104,7 +104,7 @@ fn versions_are_those_of_the_definitions() {
 }
 
 #[test]
-fn an_index_has_its_limit() {
+fn check_index_enforces_the_limit() {
     let properties = |bytes: usize| of(&[("a", info(&"x".repeat(bytes), &[], ""))]);
     let none = Properties::new();
     let most = MAX_INDEX - index_size(&properties(0)) - index_size(&none);
@@ -112,5 +112,5 @@ fn an_index_has_its_limit() {
     assert_eq!(check_index(&none, &properties(most)).unwrap(), MAX_INDEX);
     assert!(check_index(&properties(most + 1), &none).is_err());
     assert!(check_index(&none, &properties(most + 1)).is_err());
-    assert!(check_index(&properties(most), &properties(0)).is_err(), "both count");
+    assert!(check_index(&properties(most), &properties(0)).is_err(), "both indexes count");
 }

@@ -15,7 +15,7 @@ fn record() -> RevisionRecord {
 }
 
 #[test]
-fn records_that_contradict_each_other_say_in_what() {
+fn record_difference_names_the_field_in_which_records_contradict() {
     type Change = fn(&mut RevisionRecord);
     let contradictions: [(&str, Change); 5] = [
         ("timestamp", |record| record.timestamp = Timestamp::MAX),
@@ -27,15 +27,15 @@ fn records_that_contradict_each_other_say_in_what() {
     for (what, change) in contradictions {
         let mut other = record();
         change(&mut other);
-        for (stands, given) in [(record(), other.clone()), (other, record())] {
-            let difference = record_difference(&stands, &given);
+        for (stored, input) in [(record(), other.clone()), (other, record())] {
+            let difference = record_difference(&stored, &input);
             assert!(difference.as_ref().is_some_and(|text| text.contains(what)), "{what}: {difference:?}");
         }
     }
 }
 
 #[test]
-fn what_one_record_does_not_know_is_no_contradiction() {
+fn field_that_one_record_lacks_is_no_contradiction() {
     let changes: [fn(&mut RevisionRecord); 5] = [
         |_| {},
         |record| record.user = None,
@@ -62,22 +62,22 @@ fn properties(bodies: &[(&str, &str)]) -> Properties {
 }
 
 #[test]
-fn properties_that_differ_say_in_what() {
-    let stand = properties(&[("html", "one"), ("meta", "{}")]);
-    assert_eq!(property_difference(&stand, &stand), None);
-    for (given, expected) in [
+fn property_difference_names_the_property_that_differs() {
+    let stored = properties(&[("html", "one"), ("meta", "{}")]);
+    assert_eq!(property_difference(&stored, &stored), None);
+    for (input, expected) in [
         (properties(&[("html", "one")]), "with meta"),
         (properties(&[("html", "one"), ("meta", "{}"), ("x", "")]), "without x"),
         (properties(&[("html", "two"), ("meta", "{}")]), "another html"),
         (properties(&[]), "with html"),
     ] {
-        let difference = property_difference(&stand, &given).unwrap();
+        let difference = property_difference(&stored, &input).unwrap();
         assert!(difference.contains(expected), "{expected}: {difference}");
     }
 }
 
 #[test]
-fn a_record_is_as_large_as_its_texts() {
+fn record_size_is_the_size_of_its_texts() {
     assert_eq!(record_size(&record()), "Anntypo".len());
     let export = ExportRecord { user_id: Some(7), ..ExportRecord::default() };
     assert_eq!(record_size(&RevisionRecord { export, ..record() }), "Anntypo{\"user_id\":7}".len());

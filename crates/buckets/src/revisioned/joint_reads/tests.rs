@@ -5,7 +5,7 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use super::*;
 use crate::{Error, Missing};
 
-/// Something that is read slowly: each read gives its number when it is let through, and the second fails.
+/// A slow read. Each read waits for the gate, and then returns its number; the second read fails.
 #[derive(Clone)]
 struct Slow {
     reads: Arc<JointReads<&'static str, u64>>,
@@ -18,7 +18,7 @@ impl Slow {
         Self { reads: Arc::new(JointReads::new()), begun: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
     }
 
-    /// Starts a reader, and returns when it is waiting: the tests run on one thread.
+    /// Starts a reader, and returns when the reader waits. The tests run on one thread.
     async fn ask(&self, what: &'static str) -> JoinHandle<Result<u64>> {
         let this = self.clone();
         let reader = tokio::spawn(async move {
@@ -47,7 +47,7 @@ impl Slow {
 }
 
 #[tokio::test]
-async fn a_read_is_shared_with_those_who_came_before_it_began() {
+async fn read_is_shared_by_callers_that_arrived_before_it_began() {
     let slow = Slow::new();
     let first = slow.ask("a").await;
     let mut others = Vec::new();
@@ -64,7 +64,7 @@ async fn a_read_is_shared_with_those_who_came_before_it_began() {
 }
 
 #[tokio::test]
-async fn who_comes_during_a_read_gets_a_later_one() {
+async fn caller_that_arrives_during_a_read_gets_a_later_one() {
     let slow = Slow::new();
     let mut readers = Vec::new();
     for _ in 0..3 {
@@ -73,7 +73,7 @@ async fn who_comes_during_a_read_gets_a_later_one() {
     slow.let_through(1);
     assert_eq!(readers.remove(0).await.unwrap().unwrap(), 1);
     assert_eq!(slow.begun(), 2);
-    // The second read is under way, for the second and the third; this one is too late for it.
+    // The second read is running, for the second and the third reader. The late reader cannot share it.
     let late = slow.ask("a").await;
     slow.let_through(1);
     for reader in readers {
@@ -84,7 +84,7 @@ async fn who_comes_during_a_read_gets_a_later_one() {
 }
 
 #[tokio::test]
-async fn other_things_are_read_meanwhile() {
+async fn reads_of_different_keys_run_side_by_side() {
     let slow = Slow::new();
     let one = slow.ask("a").await;
     let other = slow.ask("b").await;
@@ -96,7 +96,7 @@ async fn other_things_are_read_meanwhile() {
 }
 
 #[tokio::test]
-async fn who_goes_away_holds_nobody_up() {
+async fn cancelled_caller_does_not_block_the_others() {
     let slow = Slow::new();
     let reading = slow.ask("a").await;
     let next = slow.ask("a").await;

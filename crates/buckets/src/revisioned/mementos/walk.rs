@@ -1,7 +1,8 @@
-//! Going through a page's revisions by time, to find those that have a property.
+//! Iterates over the revisions of a page by time, to find those that have a property.
 //!
-//! What a walk costs is bounded, whatever the length of the history: it examines at most [`MAX_REVISIONS`] revisions and
-//! reads rows for at most [`MAX_COST`]. Revisions whose numbers lie together are read together.
+//! The cost of a walk is bounded, whatever the length of the history. A walk examines at most
+//! [`MAX_REVISIONS`] revisions, and reads rows of a cost of at most [`MAX_COST`]. Revisions with close
+//! numbers are read together.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,47 +22,52 @@ use crate::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
-/// The most revisions that a walk examines.
+/// The maximum number of revisions that a walk examines.
 const MAX_REVISIONS: usize = 2_000;
 
-/// The most that the rows cost that a walk reads, as [`cost`] has it. The last revision may pass it.
+/// The maximum cost of the rows that a walk reads, in units of [`cost`]. The last revision may exceed it.
 const MAX_COST: usize = 10_000;
 
-/// The most that the renders of one revision cost. Of a revision that has more, only the newest are states.
+/// The maximum cost of the renders of one revision. If the renders of a revision cost more, only the newest
+/// are states.
 const MAX_COST_OF_STATE: usize = 4_000;
 
-/// The revisions that are looked up first. Each further step is four times as long, up to a page of the index.
+/// The number of revisions that the first step looks up. Each further step is four times as long, up to
+/// [`INDEX_PAGE_ROWS`].
 const FIRST_STEP: usize = 8;
 
-/// For each revision of a step, so many rows are read at once, up to a page of the index. Revisions beyond that are
-/// read one by one.
+/// The number of rows that are read at once for each revision of a step, up to [`INDEX_PAGE_ROWS`] in all.
+/// Revisions whose rows are not among them are read one by one.
 const ROWS_OF_REVISION: usize = 4;
 
-/// What it costs to read a row: one, and one for each KiB.
+/// The cost of reading a row: one, and one for each KiB.
 fn cost(row: &Row) -> usize {
     1 + row.size() / 1024
 }
 
-/// What a walk finds.
+/// The result of a step of a walk.
 #[derive(Debug)]
 pub(super) enum Found {
     /// The next revision that has the property.
     State(State),
-    /// There is none.
+    /// No further revision has the property.
     End,
-    /// There may be one, but the walk has examined as many as it may.
+    /// The walk has reached its bounds. There may be further revisions that have the property.
     Exhausted,
 }
 
-/// Goes through a page's revisions that have a property, by time.
+/// Iterates over the revisions of a page that have a property, by time.
 pub(super) struct Walk<'a> {
     page: &'a Page,
     name: &'a PropertyName,
-    /// What is still to be read of the index.
+    /// The ranges of the index by time that are still to be read.
     ranges: VecDeque<ClusteringRange>,
     order: Order,
+    /// The position in the first range.
     cursor: Option<Cursor>,
+    /// The number of revisions that the next step looks up.
     step: usize,
+    /// The revisions that were looked up, and are still to be examined.
     ahead: VecDeque<(Timestamp, Revision)>,
     rows_ahead: RowsAhead,
     /// The last revision that was examined.
@@ -70,11 +76,11 @@ pub(super) struct Walk<'a> {
     cost_left: usize,
 }
 
-/// What was read together of the revisions ahead.
+/// Rows that were read together for the revisions in [`Walk::ahead`].
 #[derive(Default)]
 struct RowsAhead {
     culls: Culls,
-    /// Of revisions from this one on, all rows are here that there are. `None`: of none.
+    /// All existing rows of the revisions from this number on are here. `None`: of no revision.
     whole_from: Option<Revision>,
     renders: BTreeMap<Revision, Vec<RenderRow>>,
     revisions: BTreeMap<Revision, RevisionRow>,
@@ -97,12 +103,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// From a time back.
+    /// A walk from a time back.
     pub(super) fn into_the_past(page: &'a Page, name: &'a PropertyName, from: Timestamp) -> Self {
         Self::new(page, name, vec![ClusteringRange::all().at_most(from)], Order::Forward)
     }
 
-    /// From a revision on, or from the first.
+    /// A walk forward in time, from after a revision, or from the first revision.
     pub(super) fn into_the_future(
         page: &'a Page,
         name: &'a PropertyName,
@@ -119,7 +125,7 @@ impl<'a> Walk<'a> {
         Self { examined: after, ..walk }
     }
 
-    /// The same walk on the other side of a time, with what is left of its bounds.
+    /// A walk forward from a time, with the bounds that this walk has left.
     pub(super) fn back_to_the_present(self, from: Timestamp) -> Self {
         let ranges = vec![ClusteringRange::all().above(from)];
         let Self { revisions_left, cost_left, .. } = self;
@@ -131,7 +137,8 @@ impl<'a> Walk<'a> {
         self.examined.map(|(time, _)| second(time))
     }
 
-    /// Where another walk goes on, with the state that it has yet to find the end of.
+    /// The position at which another walk continues. `state` is the state whose end the other walk has yet to
+    /// find.
     pub(super) fn position(
         &self,
         state: Option<(Timestamp, Revision, Option<Tid>)>,
@@ -139,12 +146,12 @@ impl<'a> Walk<'a> {
         self.examined.map(|examined| MementoPosition { state, examined })
     }
 
-    /// Says that the walk found nothing within its bounds.
+    /// The error for a walk that found nothing within its bounds.
     pub(super) fn out_of_reach(&self) -> Error {
         Error::NotFound(Missing::OutOfReach { examined: MAX_REVISIONS - self.revisions_left })
     }
 
-    /// The next revision that has the property.
+    /// Finds the next revision that has the property.
     pub(super) async fn next(&mut self, shared: &Shared) -> Result<Found> {
         loop {
             while let Some((timestamp, rev)) = self.ahead.front().copied() {
@@ -166,7 +173,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The state that the walk before this one found last, if its revision still has the property.
+    /// Reads again the last state of the previous walk. Returns `None` if its revision does not have the
+    /// property any more.
     pub(super) async fn resume(
         &mut self,
         shared: &Shared,
@@ -178,7 +186,7 @@ impl<'a> Walk<'a> {
         self.state_of(shared, timestamp, rev).await
     }
 
-    /// The state that a revision is, if it has the property.
+    /// Reads the state of a revision. Returns `None` if the revision lacks the property.
     async fn state_of(
         &mut self,
         shared: &Shared,
@@ -189,7 +197,7 @@ impl<'a> Walk<'a> {
         Ok((!renders.is_empty()).then_some(State { timestamp, rev, renders }))
     }
 
-    /// Reads the next part of the index, and what is needed of its revisions.
+    /// Reads the next part of the index by time, and the rows of the revisions in it.
     async fn look_ahead(&mut self, shared: &Shared) -> Result<()> {
         let Some(range) = self.ranges.front() else { return Ok(()) };
         let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
@@ -209,8 +217,8 @@ impl<'a> Walk<'a> {
         self.read_rows_ahead(shared).await
     }
 
-    /// Reads the rows of the revisions ahead: those with their renders, or of the revisions themselves, whichever have
-    /// the property.
+    /// Reads rows for the revisions in `ahead`: rows of renders, or, for a property of the revision, rows of
+    /// revisions.
     async fn read_rows_ahead(&mut self, shared: &Shared) -> Result<()> {
         self.rows_ahead = RowsAhead::default();
         let revs = || self.ahead.iter().map(|(_, rev)| *rev);
@@ -230,10 +238,11 @@ impl<'a> Walk<'a> {
             .last()
             .map(|row| if is_of_render { Ok(RenderKey::of(row)?.rev) } else { RevisionRow::rev_of(row) });
         self.rows_ahead.whole_from = match (rows.next, last.transpose()?) {
-            // A damaged row is an error of a walk that comes to its revision.
+            // The rows here are not used if one is damaged. A walk that reaches the damaged revision then
+            // fails.
             _ if !rows.damaged.is_empty() => return Ok(()),
             (None, _) => Some(lowest),
-            // There may be more of the last one.
+            // The last revision may have further rows.
             (Some(_), Some(last)) => Revision::new(last.get().saturating_add(1)),
             (Some(_), None) => None,
         };
@@ -260,8 +269,10 @@ impl<'a> Walk<'a> {
         self.cost_left = self.cost_left.saturating_sub(cost + 1);
     }
 
-    /// The renders of a revision that have the property, oldest first. Those that the archive's policy left out, or
-    /// that retention culled, are no states of the page: nothing of them can be read but what is the revision's.
+    /// Returns the renders of a revision that have the property, oldest first.
+    ///
+    /// Renders that the archive's policy left out, or that were culled, are no states of the page: only the
+    /// properties of the revision can be read from them.
     async fn renders_with(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<PropertyVersion>> {
         let is_whole = self.rows_ahead.whole_from.is_some_and(|from| from <= rev);
         let of_revision = if self.is_of_render(shared) {
@@ -315,8 +326,8 @@ impl<'a> Walk<'a> {
         Ok(versions)
     }
 
-    /// The rows of a revision's renders, newest first, as far as [`MAX_COST_OF_STATE`] goes. Their properties are not read
-    /// yet: there may be many.
+    /// Reads the rows of a revision's renders, newest first, within [`MAX_COST_OF_STATE`]. Does not parse
+    /// their properties, since there may be many.
     async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<Row>> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {

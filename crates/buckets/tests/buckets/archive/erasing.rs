@@ -30,7 +30,7 @@ on_every_store! {
 }
 
 /// The text of revision 3, and that of its render. No other revision has these texts.
-const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with his seven cats. ";
+const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with all seven cats. ";
 const RENDERED: &str = "<p>Mr <b>Zwyxhorn</b> lives at Qurmel Street 41.</p>";
 
 /// The options with which these tests erase.

@@ -1,0 +1,344 @@
+//! Blocks in the store, and those that are unpacked in memory.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use moka::{future::Cache, policy::EvictionPolicy};
+use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Error as StoreError, Result, Scan, TableStore, Value};
+
+use super::{
+    columns::columns,
+    damage::Damage,
+    entries::Unit,
+    made::blocking,
+    part::{Packed, Part},
+    pending::settings,
+    rows::{BlockId, BlockPiece},
+    too_large::TooLarge,
+    units::{Hashes, Pages, name_and_title, read_lines, read_units},
+};
+use rashomon_records::{
+    Page, Revision, Title,
+    rows::{ColumnValue, TypedRow},
+    schemas::ARCHIVE_BLOCKS,
+};
+
+/// The bytes of a piece of a block: the largest value that the table layer takes.
+const PIECE: usize = 1 << 20;
+
+/// Pieces that are read together: each may have a megabyte.
+const PIECES: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
+
+/// Reads and writes blocks.
+#[derive(Debug)]
+pub struct BlockStore {
+    /// The tables themselves.
+    pub(super) store: Arc<dyn TableStore>,
+    /// Of one process one seals at a time.
+    pub(super) sealing: tokio::sync::Mutex<()>,
+    pub(super) damage: Damage,
+    unpacked: Cache<BlockId, Arc<OpenBlock>>,
+    /// The one that was asked for last, even where the cache has no room for it: one read looks at it several times.
+    last: Mutex<Option<Arc<OpenBlock>>>,
+    /// Revisions that stay in the tables, since no block takes them.
+    pub(super) too_large: TooLarge,
+}
+
+/// A block that is unpacked as far as its records go; its texts are unpacked, too, unless it is damaged.
+#[derive(Debug)]
+pub(super) struct OpenBlock {
+    id: BlockId,
+    parts: HashMap<Title, Part>,
+    texts: Texts,
+    memory: usize,
+}
+
+/// What a page has of a block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    /// Bytes of new text.
+    pub(super) literals: u64,
+    /// The block is as large as blocks get, and a good part of it is the page's.
+    pub(super) is_much: bool,
+}
+
+impl Share {
+    /// A page that has a smaller part of a full block has little there.
+    const PART: u64 = 4;
+
+    fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {
+        let (mut literals, mut of_all) = (0, 0);
+        for (stream, bytes) in block.literals_by_stream()? {
+            of_all += bytes;
+            if name_and_title(&stream).is_some_and(|(_, of)| of == title.as_str()) {
+                literals += bytes;
+            }
+        }
+        Ok(Self { literals, is_much: literals * Self::PART >= of_all && block.is_full(&settings())? })
+    }
+}
+
+#[derive(Debug)]
+enum Texts {
+    Unpacked(Box<Unpacked>),
+    /// Not all of it can be read. What can be is looked for each time, what cannot be is kept in mind.
+    Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
+}
+
+impl BlockStore {
+    pub(crate) fn new(store: Arc<dyn TableStore>, cache_bytes: u64) -> Self {
+        let unpacked = Cache::builder()
+            .max_capacity(cache_bytes)
+            .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
+            // Who reads one block after another reads each of them many times, and comes back to none: the last has to get
+            // in where those before it were asked for as often.
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
+        Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
+    }
+
+    /// Alone, in this process, with whatever makes blocks or deletes them.
+    pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.sealing.lock().await
+    }
+
+    /// Writes the pieces of a block that was noted.
+    pub(super) async fn write(&self, of: &Page, id: BlockId, bytes: &Bytes, now: Timestamp) -> Result<()> {
+        let parts = bytes.len().div_ceil(PIECE);
+        for part in 0..parts {
+            let piece = bytes.slice(part * PIECE..bytes.len().min((part + 1) * PIECE));
+            let mut batch = Batch::new(partition(of, id));
+            BlockPiece { part: part as i64, parts: parts as i64, value: piece }.put(&mut batch, now);
+            self.store.write(Vec::new(), batch).await?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a block, as they are in the store.
+    pub(super) async fn read(&self, of: &Page, id: BlockId) -> Result<Bytes> {
+        let missing = || {
+            let what = format!("block {} of the archive of {} is not whole", in_hex(id), of.domain);
+            StoreError::Corrupt(format!("{what}: restore it from a replica or a backup"))
+        };
+        let mut bytes = BytesMut::new();
+        let (mut after, mut parts) = (None, 0);
+        loop {
+            let scan = Scan::new(partition(of, id), PIECES).after(after);
+            let rows = self.store.scan(&ARCHIVE_BLOCKS, scan).await.map_err(|error| match error {
+                // The store knows the row, and not which block it is of, nor that there may be another copy of it.
+                StoreError::Corrupt(why) => StoreError::Corrupt(format!(
+                    "block {} of the archive of {} cannot be read: {why}; restore it from a replica or a backup",
+                    in_hex(id),
+                    of.domain
+                )),
+                error => error,
+            })?;
+            for row in &rows.items {
+                let BlockPiece { part: number, parts: of_all, value: piece } =
+                    TypedRow::read(row).ok_or_else(missing)?;
+                if number != parts || bytes.len() + piece.len() > Limits::default().block {
+                    return Err(missing());
+                }
+                parts += 1;
+                if rows.next.is_none() && rows.items.last() == Some(row) && of_all != parts {
+                    return Err(missing());
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            after = rows.next;
+            if after.is_none() {
+                return if parts == 0 { Err(missing()) } else { Ok(bytes.freeze()) };
+            }
+        }
+    }
+
+    /// A block, unpacked: from memory if it is there. Of those who ask at once one unpacks it.
+    pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
+        if let Some(last) = self.last(|last| last.clone()).filter(|last| last.id == id) {
+            return Ok(last);
+        }
+        let block = self.unpacked.try_get_with(id, async {
+            let bytes = self.read(of, id).await?;
+            let of = of.clone();
+            blocking(move || OpenBlock::new(&of, id, bytes)).await.map(Arc::new)
+        });
+        let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
+        self.last(|last| *last = Some(Arc::clone(&block)));
+        Ok(block)
+    }
+
+    /// What a page has of a block. One that cannot be read is as good as empty.
+    pub(super) async fn share(&self, page: &Page, id: BlockId) -> Result<Share> {
+        let bytes = match self.read(page, id).await {
+            Err(StoreError::Corrupt(_)) => return Ok(Share::default()),
+            bytes => bytes?,
+        };
+        let title = page.title.clone();
+        blocking(move || {
+            let block = Block::open(&bytes, Limits::default());
+            Ok(block.and_then(|block| Share::of(&title, &block)).unwrap_or_default())
+        })
+        .await
+    }
+
+    /// Forgets a block that is deleted.
+    pub(super) async fn forget(&self, id: BlockId) {
+        self.last(|last| drop(last.take_if(|last| last.id == id)));
+        self.unpacked.invalidate(&id).await;
+    }
+
+    fn last<T>(&self, with: impl FnOnce(&mut Option<Arc<OpenBlock>>) -> T) -> T {
+        with(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The partition of a block of the page's bucket.
+pub(super) fn partition(of: &Page, id: BlockId) -> Vec<Value> {
+    vec![of.domain.as_str().into(), of.bucket.as_str().into(), id.to_value()]
+}
+
+pub(super) fn in_hex(id: BlockId) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The error of a block that cannot be read, for operators.
+pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
+    StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
+}
+
+/// An error unless it has the columns of a block of the archive.
+fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
+    // Blocks of earlier versions lack the last ones.
+    if columns().starts_with(block.columns()) {
+        return Ok(());
+    }
+    let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
+    Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
+}
+
+/// What is to be said of a block that a later version wrote: nothing is known to be wrong with it, and none of it may be given up.
+pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
+    let why = match Block::salvage(bytes, Limits::default()) {
+        Err(error @ BlockError::NewerVersion { found, known }) if found > known => unreadable(id, &error),
+        Err(error @ BlockError::UnknownCodec(_)) => unreadable(id, &error),
+        Ok(block) => check_columns(id, &block).err()?,
+        Err(_) => return None,
+    };
+    match why {
+        StoreError::Corrupt(why) => Some(why),
+        _ => None,
+    }
+}
+
+fn not_understood(id: BlockId) -> StoreError {
+    StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
+}
+
+/// The pages of a block, with their units, and what was computed of its contents.
+pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<(Pages, Hashes)> {
+    check_columns(id, block)?;
+    let units = read_units(of, block).map_err(|error| unreadable(id, &error))?;
+    units.ok_or_else(|| not_understood(id))
+}
+
+impl OpenBlock {
+    fn new(of: &Page, id: BlockId, bytes: Bytes) -> Result<Self> {
+        let (block, damage) = match Block::open(&bytes, Limits::default()) {
+            Err(damage @ BlockError::Damaged(_)) => {
+                let block = Block::salvage(&bytes, Limits::default());
+                (block.map_err(|error| unreadable(id, &error))?, Some(damage))
+            }
+            block => (block.map_err(|error| unreadable(id, &error))?, None),
+        };
+        check_columns(id, &block)?;
+        let pages = read_lines(of, &block).map_err(|error| unreadable(id, &error))?;
+        let parts = pages.and_then(|pages| {
+            let part = |(page, lines): (Page, _)| Some((page.title.clone(), Part::new(&page, lines)?));
+            pages.into_iter().map(part).collect::<Option<HashMap<_, _>>>()
+        });
+        let parts = parts.ok_or_else(|| not_understood(id))?;
+        let texts = match damage {
+            None => Texts::Unpacked(Box::new(block.unpack().map_err(|error| unreadable(id, &error))?)),
+            Some(damage) => {
+                tracing::error!(block = in_hex(id), %damage, "archive block is damaged");
+                Texts::Damaged(bytes.clone(), Mutex::default())
+            }
+        };
+        let of_texts = match &texts {
+            Texts::Unpacked(unpacked) => unpacked.memory(),
+            Texts::Damaged(bytes, _) => bytes.len(),
+        };
+        let memory = of_texts + parts.values().map(Part::memory).sum::<usize>();
+        Ok(Self { id, parts, texts, memory })
+    }
+
+    pub(super) fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// Whether some of it cannot be read.
+    pub(super) fn is_damaged(&self) -> bool {
+        matches!(self.texts, Texts::Damaged(..))
+    }
+
+    /// What it has of a page.
+    pub(super) fn part(&self, title: &Title) -> Option<&Part> {
+        self.parts.get(title)
+    }
+
+    /// What it has of a page whose index names it.
+    pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
+        self.part(&page.title).ok_or_else(|| {
+            let what = format!("the archive's index of page {} names a block without it", page.title);
+            StoreError::Corrupt(what)
+        })
+    }
+
+    /// The titles of its pages.
+    pub(super) fn titles(&self) -> BTreeSet<Title> {
+        self.parts.keys().cloned().collect()
+    }
+
+    /// A revision that it has.
+    pub(super) fn unit(&self, packed: &Packed) -> Result<Arc<Unit>> {
+        let unit = packed.unit(|ordinal| self.content(ordinal).ok());
+        unit.ok_or_else(|| not_understood(self.id))
+    }
+
+    /// All revisions that it has of a page whose index names it, the lowest first.
+    pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
+        self.part_of(page)?.revisions().map(|packed| self.unit(packed)).collect()
+    }
+
+    /// A revision of a page, if it has that.
+    pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
+        let packed = self.part(title).and_then(|part| part.revision(rev));
+        packed.map(|packed| self.unit(packed)).transpose()
+    }
+
+    /// The text of an entry.
+    pub(super) fn text(&self, ordinal: u64) -> Result<Bytes> {
+        self.content(ordinal).map(Bytes::from).map_err(|error| unreadable(self.id, &error))
+    }
+
+    fn content(&self, ordinal: u64) -> std::result::Result<Vec<u8>, BlockError> {
+        match &self.texts {
+            Texts::Unpacked(unpacked) => unpacked.get(ordinal),
+            Texts::Damaged(bytes, lost) => {
+                let lost = || lost.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(error) = lost().get(&ordinal) {
+                    return Err(error.clone());
+                }
+                let content = Block::salvage(bytes, Limits::default()).and_then(|block| block.get(ordinal));
+                content.inspect_err(|error| drop(lost().insert(ordinal, error.clone())))
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What a page has of revisions that may be sealed, as it is read for that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Error as StoreError, Scan, TableStore};
+
+use super::{
+    decide::Texts,
+    entries::{ArchivedBody, Bodies, Place, Unit},
+    merged::plain,
+};
+use rashomon_records::{
+    Error, INDEX_PAGE_ROWS, Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{BodyRow, Stored},
+    rows::{BodyKey, RenderRow, RevisionRow, content_table, of_property, partition_of, unreadable},
+};
+
+/// A revision as it stands in the tables, and the texts of its bodies.
+pub(super) struct Candidate {
+    pub(super) unit: Unit,
+    pub(super) texts: Texts,
+    /// The row of a body of it is damaged: what is known of that.
+    pub(super) damage: Option<String>,
+}
+
+/// What a store has of some revisions, which follow one another. Of renders that will be left out no texts are read
+/// into memory.
+pub(super) async fn candidates(
+    store: &dyn TableStore,
+    page: &Page,
+    step: Vec<(RevisionRow, Vec<RenderRow>)>,
+    left_out: &BTreeSet<Tid>,
+) -> Result<Vec<Candidate>> {
+    let (Some((first, _)), Some((last, _))) = (step.first(), step.last()) else { return Ok(Vec::new()) };
+    let revs = (first.record.rev, last.record.rev);
+    let of_revision = step.iter().flat_map(|(revision, _)| revision.properties.keys()).cloned().collect();
+    let of_renders = step.iter().flat_map(|(_, renders)| renders);
+    let of_renders = of_renders.flat_map(|render| render.properties.keys()).cloned().collect();
+    let mut damage = BTreeMap::new();
+    let mut found = bodies(store, page, Versions::Revision, of_revision, revs, left_out, &mut damage).await?;
+    found.append(&mut bodies(store, page, Versions::Render, of_renders, revs, left_out, &mut damage).await?);
+    let mut candidates = Vec::with_capacity(step.len());
+    for (revision, renders) in step {
+        let mut candidate = Candidate {
+            unit: Unit { revision, bodies: Bodies::new(), renders: Vec::new() },
+            texts: Texts::new(),
+            damage: None,
+        };
+        let rev = candidate.unit.revision.record.rev;
+        candidate.damage = damage.remove(&rev);
+        candidate.unit.bodies = take_bodies(&mut candidate.texts, &mut found, rev, None);
+        for render in renders {
+            let bodies = take_bodies(&mut candidate.texts, &mut found, rev, Some(render.tid));
+            candidate.unit.renders.push((render, bodies));
+        }
+        candidates.push(candidate);
+    }
+    Ok(candidates)
+}
+
+/// A body as it stands.
+struct Body {
+    row: BodyRow,
+    written_at: Timestamp,
+    /// Its text is not there.
+    is_left_out: bool,
+}
+
+/// Bodies by the revision or render that they are of.
+type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Body>>;
+
+/// The bodies of some properties, of the revisions from the first to the last. Of which of these a row is damaged, is told
+/// in `damage`.
+async fn bodies(
+    store: &dyn TableStore,
+    page: &Page,
+    versions: Versions,
+    names: BTreeSet<PropertyName>,
+    (first, last): (Revision, Revision),
+    left_out: &BTreeSet<Tid>,
+    damage: &mut BTreeMap<Revision, String>,
+) -> Result<Found> {
+    let table = content_table(versions);
+    let mut found = Found::new();
+    for name in names {
+        let range = of_property(&name).at_least(first.get()).at_most(last.get());
+        let mut after = None;
+        loop {
+            let scan =
+                Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).reverse().after(after);
+            let rows = store.scan(table, scan.reporting_damage()).await?;
+            for row in rows.damaged {
+                if let Some(rev) = BodyKey::read(&row.key).map(|key| key.rev) {
+                    damage.insert(rev, row.reason);
+                }
+            }
+            for row in rows.items {
+                let BodyKey { rev, tid: of, .. } =
+                    BodyKey::read(&row.key).ok_or_else(|| unreadable(table.name(), &row))?;
+                let written_at = row.written_at;
+                // What expires goes by itself.
+                if row.expires_at.is_some() {
+                    continue;
+                }
+                let BodyRow { info, mut stored } = match BodyRow::from_row(&row) {
+                    Ok(body) => body,
+                    Err(Error::Store(StoreError::Corrupt(what))) => {
+                        damage.insert(rev, what);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let is_left_out = of.is_some_and(|of| left_out.contains(&of));
+                if is_left_out && !matches!(stored, Stored::Chunks(_)) {
+                    stored = Stored::Identity(Bytes::new());
+                }
+                let body = Body { row: BodyRow { info, stored }, written_at, is_left_out };
+                found.entry((rev, of)).or_default().insert(name.clone(), body);
+            }
+            after = rows.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The bodies of a revision or render, out of those that were found; their texts are added to the others.
+fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
+    let mut bodies = Bodies::new();
+    for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
+        let place = match &row.stored {
+            Stored::Chunks(set) => Place::Chunks(set.clone()),
+            _ if is_left_out => Place::Entry(0),
+            // What cannot be unpacked is damaged: no text is that of its SHA-1.
+            Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
+                let text = plain(&row).ok().flatten().unwrap_or_default();
+                texts.insert((name.clone(), of), text);
+                Place::Entry(0)
+            }
+        };
+        bodies.insert(name, ArchivedBody { info: row.info, written_at, place });
+    }
+    bodies
+}

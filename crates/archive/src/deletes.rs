@@ -1,0 +1,347 @@
+//! What goes from the tables when a block has it: decided without I/O.
+//!
+//! Rows that lie beside one another go with one delete of their range, since each delete of a single row would
+//! be in the way of readers on a cluster for days.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange, Row};
+
+use super::entries::Unit;
+use rashomon_records::{
+    PropertyName, Result, Revision, Tid,
+    rows::{RenderKey, RevisionRow, RowKey, TidRow, TimeKey, TypedRow},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+};
+
+/// The rows that stand in the indexes of a page, in the region of a part of a block, each in rising order.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    pub(super) revisions: Vec<Row>,
+    pub(super) renders: Vec<Row>,
+    pub(super) by_time: Vec<Row>,
+    pub(super) by_tid: Vec<Row>,
+}
+
+impl Standing {
+    /// What each revision has in the four indexes.
+    fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
+        let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
+        for row in &self.revisions {
+            seen.entry(RevisionRow::rev_of(row)?).or_default().has_row = true;
+        }
+        for row in &self.renders {
+            let RenderKey { rev, tid } = RowKey::of(row)?;
+            seen.entry(rev).or_default().renders.insert(tid);
+        }
+        for row in &self.by_time {
+            seen.entry(TimeKey::of(row)?.rev).or_default().has_time = true;
+        }
+        // The revision of a damaged row, which has no values, is not known. A row that expires is not of a stored render.
+        for row in self.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
+            let TidRow { tid, rev } = TypedRow::from_row(row)?;
+            seen.entry(rev).or_default().tids.insert(tid);
+        }
+        Ok(seen)
+    }
+}
+
+/// Which rows of a revision were seen in the indexes.
+#[derive(Debug, Default)]
+struct Seen {
+    has_row: bool,
+    has_time: bool,
+    renders: BTreeSet<Tid>,
+    tids: BTreeSet<Tid>,
+}
+
+impl Seen {
+    fn is_whole(&self) -> bool {
+        self.has_row && self.has_time && !self.renders.is_empty() && self.renders == self.tids
+    }
+}
+
+/// Of revisions that are in blocks already: the renders in the tables, each with its write time. Such a revision is
+/// sealed again, together with these renders.
+pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
+
+/// The units whose rows are unchanged since they were sealed, by their revisions: these rows may be deleted. A unit that
+/// was written again stays in the tables. A revision that is sealed again has rows only of later writes.
+pub(super) fn going<'u>(
+    units: &'u [Unit],
+    standing: &Standing,
+    anew: &Anew,
+) -> Result<BTreeMap<Revision, &'u Unit>> {
+    let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
+    for row in &standing.renders {
+        let RenderKey { rev, tid } = RowKey::of(row)?;
+        renders.entry(rev).or_default().push((tid, row.written_at));
+    }
+    let mut revisions = BTreeMap::new();
+    for row in &standing.revisions {
+        revisions.insert(RevisionRow::rev_of(row)?, row.written_at);
+    }
+    let is_as_it_was = |unit: &&Unit| {
+        let rev = unit.revision.record.rev;
+        let (revision, renders) = (revisions.get(&rev), renders.get(&rev).map_or(&[][..], |renders| renders));
+        if revision.is_some_and(|written_at| *written_at != unit.revision.written_at) {
+            return false;
+        }
+        match anew.get(&rev) {
+            Some(stood) => renders == stood && (revision.is_some() || !stood.is_empty()),
+            None => {
+                let sealed = unit.renders.iter().map(|(render, _)| (render.tid, render.written_at));
+                revision.is_some() && sealed.eq(renders.iter().copied())
+            }
+        }
+    };
+    Ok(units.iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
+}
+
+/// Adds to a batch of the page that these units go from its tables.
+pub(super) fn delete(
+    batch: &mut Batch,
+    going: &BTreeMap<Revision, &Unit>,
+    standing: &Standing,
+) -> Result<()> {
+    let seen = standing.seen()?;
+    let runs_of_revs = runs(seen.keys().map(|rev| (*rev, going.contains_key(rev))));
+    for (first, last) in runs_of_revs {
+        let units = || going.range(first..=last).map(|(_, unit)| *unit);
+        let until = units().map(Unit::last_written).fold(Timestamp::MIN, Ord::max);
+        let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
+        batch.delete_range(&REVISIONS, within(Vec::new()), until);
+        batch.delete_range(&RENDERS, within(Vec::new()), until);
+        // By the names in the indexes: the block may lack bodies that its policy does not keep.
+        let of_revision: BTreeSet<&PropertyName> =
+            units().flat_map(|unit| unit.revision.properties.keys()).collect();
+        for name in of_revision {
+            batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
+        }
+        let of_renders: BTreeSet<&PropertyName> =
+            units().flat_map(|unit| unit.renders.iter().flat_map(|(row, _)| row.properties.keys())).collect();
+        for name in of_renders {
+            batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into()]), until);
+        }
+    }
+    // A write that was not acknowledged may be on one replica, and on others in some tables alone, after a read has
+    // repaired these. Its other rows have an unknown place in the indexes, where no range may take them. Of revisions with
+    // numbers outside the region, only the rows that lie inside it were read.
+    let (Some((first, _)), Some((last, _))) = (going.first_key_value(), going.last_key_value()) else {
+        return Ok(());
+    };
+    let by_range = seen.range(first..=last).all(|(rev, seen)| going.contains_key(rev) || seen.is_whole());
+    delete_by_time(batch, going, standing, by_range)?;
+    delete_by_tid(batch, going, standing, by_range)
+}
+
+fn delete_by_time(
+    batch: &mut Batch,
+    going: &BTreeMap<Revision, &Unit>,
+    standing: &Standing,
+    by_range: bool,
+) -> Result<()> {
+    // Of one time there may be several; a range has all of them or none.
+    let mut times: BTreeMap<Timestamp, Vec<(&Row, bool)>> = BTreeMap::new();
+    for row in &standing.by_time {
+        let TimeKey { timestamp, rev } = RowKey::of(row)?;
+        let goes = going.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
+        times.entry(timestamp).or_default().push((row, goes));
+    }
+    let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, goes)| *goes);
+    for (first, last) in runs(times.iter().map(|(time, rows)| (*time, whole(rows)))) {
+        let rows = times.range(first..=last).flat_map(|(_, rows)| rows);
+        let until = last_written(rows.map(|(row, _)| *row));
+        batch.delete_range(&REVISIONS_BY_TIME, ClusteringRange::all().at_least(first).at_most(last), until);
+    }
+    for (row, _) in times.values().filter(|rows| !whole(rows)).flatten().filter(|(_, goes)| *goes) {
+        batch.delete(&REVISIONS_BY_TIME, row.key.clustering.clone(), row.written_at);
+    }
+    Ok(())
+}
+
+fn delete_by_tid(
+    batch: &mut Batch,
+    going: &BTreeMap<Revision, &Unit>,
+    standing: &Standing,
+    by_range: bool,
+) -> Result<()> {
+    let mut rows = Vec::with_capacity(standing.by_tid.len());
+    for row in &standing.by_tid {
+        // A row without values is damaged, and stays for `verify` to name.
+        let goes = row.expires_at.is_none() && !row.values.is_empty() && {
+            let TidRow { tid, rev } = TypedRow::from_row(row)?;
+            let unit = going.get(&rev);
+            unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid))
+        };
+        rows.push((row, goes));
+    }
+    if !by_range {
+        for (row, _) in rows.iter().filter(|(_, goes)| *goes) {
+            batch.delete(&REVISIONS_BY_TID, row.key.clustering.clone(), row.written_at);
+        }
+        return Ok(());
+    }
+    let places = rows.iter().enumerate().map(|(place, (_, goes))| (place, *goes));
+    for (first, last) in runs(places) {
+        let until = last_written(rows[first..=last].iter().map(|(row, _)| *row));
+        let at = |place: usize| rows[place].0.key.clustering[0].clone();
+        let range = ClusteringRange::all().at_least(at(first)).at_most(at(last));
+        batch.delete_range(&REVISIONS_BY_TID, range, until);
+    }
+    Ok(())
+}
+
+fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
+    rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
+}
+
+/// The first and the last of each run of neighbours that go.
+fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
+    let (mut runs, mut open): (Vec<(T, T)>, bool) = (Vec::new(), false);
+    for (row, goes) in rows {
+        match runs.last_mut().filter(|_| open && goes) {
+            Some((_, last)) => *last = row,
+            None if goes => runs.push((row.clone(), row)),
+            None => {}
+        }
+        open = goes;
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_tables::{Key, Mutation};
+
+    use super::*;
+    use rashomon_records::{
+        ExportRecord, RevisionRecord,
+        rows::{RenderRow, render_key, rev_key},
+    };
+
+    const TIMES: [i64; 3] = [1_000_000, 2_000_000, 3_000_000];
+
+    fn rev(number: usize) -> Revision {
+        Revision::new(number as i64).expect("above 0")
+    }
+
+    fn tid(number: usize) -> Tid {
+        Tid::new(Timestamp::from_micros(TIMES[number - 1]), 7)
+    }
+
+    fn time(number: usize) -> Timestamp {
+        Timestamp::from_micros(TIMES[number - 1])
+    }
+
+    /// The rows of revision `number` in the four indexes.
+    fn index_rows(number: usize) -> Standing {
+        let unit = unit(number);
+        let row = |clustering, values| Row {
+            key: Key::new(Vec::new(), clustering),
+            values,
+            written_at: time(number),
+            expires_at: None,
+        };
+        let (render, _) = &unit.renders[0];
+        let by_time = TimeKey { timestamp: time(number), rev: rev(number) };
+        let by_tid = TidRow { tid: tid(number), rev: rev(number) };
+        Standing {
+            revisions: vec![row(rev_key(rev(number)), unit.revision.to_values())],
+            renders: vec![row(render_key(rev(number), tid(number)), render.to_values())],
+            by_time: vec![row(by_time.clustering(), Vec::new())],
+            by_tid: vec![row(by_tid.clustering(), by_tid.values())],
+        }
+    }
+
+    fn unit(number: usize) -> Unit {
+        let record = RevisionRecord {
+            rev: rev(number),
+            parent: None,
+            timestamp: time(number),
+            user: None,
+            comment: None,
+            minor: false,
+            export: ExportRecord::default(),
+            erased: None,
+        };
+        let (written_at, stored_at) = (time(number), time(number));
+        let (properties, digest) = (BTreeMap::new(), [0; 16]);
+        let render = RenderRow {
+            rev: rev(number),
+            tid: tid(number),
+            properties: properties.clone(),
+            stored_at,
+            digest,
+            left_out: false,
+            written_at,
+        };
+        let revision =
+            RevisionRow { record, properties, first_tid: tid(number), stored_at, digest, written_at };
+        Unit { revision, bodies: BTreeMap::new(), renders: vec![(render, BTreeMap::new())] }
+    }
+
+    /// Whether a batch deletes the row of this key, written at this time.
+    fn deletes(batch: &Batch, table: &'static rashomon_tables::Schema, row: &Row) -> bool {
+        batch.mutations.iter().any(|mutation| match mutation {
+            Mutation::DeleteRange { table: of, range, written_before } => {
+                of.name() == table.name()
+                    && range.contains(&row.key.clustering)
+                    && row.written_at <= *written_before
+            }
+            Mutation::Delete { table: of, clustering, written_at } => {
+                of.name() == table.name()
+                    && *clustering == row.key.clustering
+                    && row.written_at <= *written_at
+            }
+            Mutation::Put { .. } => false,
+        })
+    }
+
+    /// A write that reached one replica of three, and of which a repair brought the rows of one table to a second.
+    #[test]
+    fn a_revision_seen_in_one_table_loses_no_row_of_another() {
+        let [first, second, third] = [1, 2, 3].map(index_rows);
+        let units = [unit(1), unit(3)];
+        for seen in 0..4 {
+            let mut standing = Standing::default();
+            for (part, all) in [(&first, true), (&second, false), (&third, true)] {
+                let tables = [
+                    (&mut standing.revisions, &part.revisions),
+                    (&mut standing.renders, &part.renders),
+                    (&mut standing.by_time, &part.by_time),
+                    (&mut standing.by_tid, &part.by_tid),
+                ];
+                for (table, (rows, of_part)) in tables.into_iter().enumerate() {
+                    if all || table == seen {
+                        rows.extend(of_part.iter().cloned());
+                    }
+                }
+            }
+            let going = going(&units, &standing, &Anew::new()).unwrap();
+            assert_eq!(going.len(), 2);
+            let mut batch = Batch::new(Vec::new());
+            delete(&mut batch, &going, &standing).unwrap();
+            let gone = |rows: &Standing| {
+                [
+                    deletes(&batch, &REVISIONS, &rows.revisions[0]),
+                    deletes(&batch, &RENDERS, &rows.renders[0]),
+                    deletes(&batch, &REVISIONS_BY_TIME, &rows.by_time[0]),
+                    deletes(&batch, &REVISIONS_BY_TID, &rows.by_tid[0]),
+                ]
+            };
+            assert_eq!([gone(&first), gone(&third)], [[true; 4]; 2]);
+            assert_eq!(gone(&second), [false; 4], "only table {seen} showed revision 2");
+        }
+    }
+
+    #[test]
+    fn neighbours_that_go_are_one_run() {
+        let of = |rows: &[(i64, bool)]| runs(rows.iter().copied());
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[(1, true), (2, true), (5, true)]), [(1, 5)]);
+        assert_eq!(of(&[(1, true), (2, false), (3, true), (4, true)]), [(1, 1), (3, 4)]);
+        assert_eq!(of(&[(1, false), (2, false)]), []);
+    }
+}

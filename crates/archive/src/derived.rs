@@ -1,0 +1,141 @@
+//! What a block leaves out of a record, since it follows from what else is in the block.
+
+use rashomon_records::{ExportRecord, Parent, PropertyInfo, PropertyName, Revision, rows::Properties};
+
+/// Which parts of what an export said of a revision follow from the revision: some of these, added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ExportParts(i64);
+
+impl ExportParts {
+    /// The revision's SHA-1 is that of its text, as MediaWiki writes it.
+    const SHA1: i64 = 1;
+    /// So is that of its main slot.
+    const MAIN_SHA1: i64 = 2;
+    /// The main slot has as many bytes as the text.
+    const MAIN_BYTES: i64 = 4;
+    /// The text of the main slot was first stored with this revision.
+    const MAIN_ORIGIN: i64 = 8;
+
+    pub(super) fn of_code(code: Option<i64>) -> Self {
+        Self(code.unwrap_or(0))
+    }
+
+    pub(super) const fn code(self) -> Option<i64> {
+        if self.0 == 0 { None } else { Some(self.0) }
+    }
+}
+
+/// What an export could say of a revision that has these bodies.
+struct Expected {
+    sha1: Option<String>,
+    bytes: Option<i64>,
+    origin: Option<i64>,
+}
+
+impl Expected {
+    fn of(rev: Revision, bodies: &Properties) -> Self {
+        let text: Option<&PropertyInfo> = bodies.get(&PropertyName::wikitext());
+        Self {
+            sha1: text.map(|text| text.sha1.to_base36()),
+            bytes: text.and_then(|text| i64::try_from(text.size).ok()),
+            origin: Some(rev.get()),
+        }
+    }
+}
+
+/// Takes what follows out of what an export said of a revision.
+pub(super) fn take_out(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
+    let expected = Expected::of(rev, bodies);
+    let mut parts = ExportParts::default();
+    take(&mut export.sha1, &expected.sha1, ExportParts::SHA1, &mut parts);
+    if let Some(main) = &mut export.main {
+        take(&mut main.sha1, &expected.sha1, ExportParts::MAIN_SHA1, &mut parts);
+        take(&mut main.bytes, &expected.bytes, ExportParts::MAIN_BYTES, &mut parts);
+        take(&mut main.origin, &expected.origin, ExportParts::MAIN_ORIGIN, &mut parts);
+    }
+    parts
+}
+
+fn take<T: PartialEq>(value: &mut Option<T>, expected: &Option<T>, part: i64, parts: &mut ExportParts) {
+    if value.is_some() && value == expected {
+        *value = None;
+        parts.0 |= part;
+    }
+}
+
+/// Puts back what was taken out. `None`: it was not.
+pub(super) fn put_back(
+    export: &mut ExportRecord,
+    parts: ExportParts,
+    rev: Revision,
+    bodies: &Properties,
+) -> Option<()> {
+    if parts.0 == 0 {
+        return Some(());
+    }
+    let expected = Expected::of(rev, bodies);
+    let put = |part: i64| parts.0 & part != 0;
+    if put(ExportParts::SHA1) {
+        export.sha1 = Some(expected.sha1.clone()?);
+    }
+    if parts.0 > ExportParts::SHA1 {
+        let main = export.main.as_mut()?;
+        if put(ExportParts::MAIN_SHA1) {
+            main.sha1 = Some(expected.sha1?);
+        }
+        if put(ExportParts::MAIN_BYTES) {
+            main.bytes = Some(expected.bytes?);
+        }
+        if put(ExportParts::MAIN_ORIGIN) {
+            main.origin = expected.origin;
+        }
+    }
+    Some(())
+}
+
+/// The number for the parent of a revision that comes after another one of its page, or is the first of it: 0 for none,
+/// 1 for the revision above, else its own number, negative.
+pub(super) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
+    match parent {
+        Parent::Revision(rev) if Some(rev) == above => 1,
+        Parent::Revision(rev) => -rev.get(),
+        Parent::None => 0,
+    }
+}
+
+/// The opposite of [`parent_to_number`].
+pub(super) fn parent_from_number(number: i64, above: Option<Revision>) -> Option<Parent> {
+    match number {
+        0 => Some(Parent::None),
+        1 => above.map(Parent::Revision),
+        _ => number.checked_neg().and_then(Revision::new).map(Parent::Revision),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rev(number: i64) -> Revision {
+        Revision::new(number).expect("it is one")
+    }
+
+    #[test]
+    fn parents_come_back() {
+        let parents = [
+            Parent::None,
+            Parent::Revision(rev(1)),
+            Parent::Revision(rev(7)),
+            Parent::Revision(Revision::MAX),
+        ];
+        for parent in parents {
+            for above in [None, Some(rev(1)), Some(rev(7)), Some(Revision::MAX)] {
+                let number = parent_to_number(parent, above);
+                assert_eq!(parent_from_number(number, above), Some(parent), "{number} {above:?}");
+            }
+        }
+        assert_eq!(parent_from_number(1, None), None);
+        assert_eq!(parent_from_number(2, Some(rev(1))), None);
+        assert_eq!(parent_from_number(i64::MIN, Some(rev(1))), None);
+    }
+}

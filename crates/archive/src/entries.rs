@@ -1,0 +1,285 @@
+//! A revision with all that it has, as entries of a block. [`units`](super::units) has the way back.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rashomon_blocks::{BlockBuilder, Error as BlockError};
+use rashomon_clock::Timestamp;
+use rashomon_tables::Value;
+
+use super::{
+    columns::{Field, Kind, Line},
+    derived::{parent_to_number, take_out},
+};
+use rashomon_records::{
+    ExportRecord, Page, PropertyInfo, PropertyName, Revision, Tid,
+    content::ChunkSet,
+    rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow, digest, to_json},
+};
+
+/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: a reader of a revision
+/// computes them. For later bodies they are in the block, which bounds the work of reading all.
+const MAX_HASHED: u64 = 16 << 20;
+
+/// A revision with its renders and their bodies: what is sealed as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Unit {
+    pub(super) revision: RevisionRow,
+    /// Its own bodies.
+    pub(super) bodies: Bodies,
+    /// Oldest first; at least one.
+    pub(super) renders: Vec<(RenderRow, Bodies)>,
+}
+
+/// The bodies of a revision, or of a render.
+pub(super) type Bodies = BTreeMap<PropertyName, ArchivedBody>;
+
+/// A body in the archive.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ArchivedBody {
+    pub(super) info: PropertyInfo,
+    pub(super) written_at: Timestamp,
+    pub(super) place: Place,
+}
+
+impl ArchivedBody {
+    /// The bytes of it that the block has, as they came.
+    pub(super) fn size_in_block(&self) -> u64 {
+        if matches!(self.place, Place::Entry(_)) { self.info.size } else { 0 }
+    }
+}
+
+/// Where the bytes of a body are.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Place {
+    /// In the block, under this ordinal.
+    Entry(u64),
+    /// In chunks, as they were: it is too large for a row.
+    Chunks(ChunkSet),
+}
+
+impl Unit {
+    /// The latest time at which any of it was written.
+    pub(super) fn last_written(&self) -> Timestamp {
+        let of_renders = self.renders.iter().flat_map(|(render, bodies)| {
+            bodies.values().map(|body| body.written_at).chain([render.written_at])
+        });
+        let of_revision = self.bodies.values().map(|body| body.written_at);
+        of_revision.chain(of_renders).fold(self.revision.written_at, Ord::max)
+    }
+
+    /// Whether its only render is the one that an import makes of it.
+    fn has_the_render_of_an_import(&self, page: &Page) -> bool {
+        match &self.renders[..] {
+            [(render, bodies)] => bodies.is_empty() && *render == render_of_import(page, &self.revision),
+            _ => false,
+        }
+    }
+
+    /// All bodies, each with its name and the render that it is of.
+    pub(super) fn all_bodies(&self) -> impl Iterator<Item = (&PropertyName, Option<Tid>, &ArchivedBody)> {
+        let of_revision = self.bodies.iter().map(|(name, body)| (name, None, body));
+        let of_renders = self
+            .renders
+            .iter()
+            .flat_map(|(render, bodies)| bodies.iter().map(|(name, body)| (name, Some(render.tid), body)));
+        of_revision.chain(of_renders)
+    }
+}
+
+/// Writes units of pages, one after the other.
+pub(super) struct UnitWriter<'a> {
+    pub(super) builder: &'a mut BlockBuilder,
+    pub(super) page: &'a Page,
+    /// The revision of the page that was written before.
+    pub(super) above: Option<Revision>,
+}
+
+/// The texts of bodies by name and render.
+type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
+
+impl UnitWriter<'_> {
+    /// Adds a unit, whose bodies are given by name and render, and says where they are.
+    pub(super) fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
+        let mut line = revision_line(unit, self.above);
+        let is_imported = unit.has_the_render_of_an_import(self.page);
+        if is_imported {
+            line.add(Kind::IMPORTED);
+        }
+        self.owner(line, unit.revision.written_at, &mut unit.bodies, None, texts)?;
+        if is_imported {
+            return Ok(());
+        }
+        for (render, bodies) in &mut unit.renders {
+            let line = render_line(self.page, &unit.revision, render, &infos(bodies));
+            self.owner(line, render.written_at, bodies, Some(render.tid), texts)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a revision or a render with its bodies. The first of these is in the same entry.
+    fn owner(
+        &mut self,
+        line: Line,
+        written_at: Timestamp,
+        bodies: &mut Bodies,
+        of: Option<Tid>,
+        texts: &Texts,
+    ) -> Result<(), BlockError> {
+        let mut line = Some(line);
+        for (name, body) in bodies {
+            let text = texts.get(&(name.clone(), of));
+            let mut line = line.take().unwrap_or_else(Line::new);
+            line.add(Kind::BODY);
+            if body.written_at != written_at {
+                line.int(Field::BodyWrittenAt, body.written_at.as_micros());
+            }
+            let is_hashed = text.is_some_and(|text| {
+                self.builder.content_bytes().saturating_add(text.len() as u64) <= MAX_HASHED
+            });
+            add_body(&mut line, body, is_hashed);
+            let stream = stream_of(Some(name), self.page);
+            let ordinal = self.builder.push(&stream, text.map_or(&[], |text| &text[..]), &line.0)?;
+            if text.is_some() {
+                body.place = Place::Entry(ordinal);
+            }
+        }
+        if let Some(line) = line {
+            self.builder.push(&stream_of(None, self.page), b"", &line.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// The versions of a property of a page: they come from each other.
+fn stream_of(name: Option<&PropertyName>, page: &Page) -> Vec<u8> {
+    let name = name.map_or(&b""[..], |name| name.as_str().as_bytes());
+    [name, b"/", page.title.as_str().as_bytes()].concat()
+}
+
+pub(super) fn infos(bodies: &Bodies) -> Properties {
+    bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
+}
+
+fn json_bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::Text(text) => text.into_bytes(),
+        _ => Vec::new(),
+    }
+}
+
+/// What a request that gave all these properties is known by.
+pub(super) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
+    let all: BTreeMap<_, _> = of_revision.iter().chain(of_render).collect();
+    digest(all.into_iter())
+}
+
+fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
+    let (row, bodies, first) = (&unit.revision, infos(&unit.bodies), unit.renders.first());
+    let (mut line, record) = (Line::new(), &row.record);
+    line.add(Kind::REVISION);
+    line.int(Field::Rev, record.rev.get());
+    line.int(Field::StoredAt, row.stored_at.as_micros());
+    if row.written_at != row.stored_at {
+        line.int(Field::WrittenAt, row.written_at.as_micros());
+    }
+    let of_first = first.map(|(_, bodies)| infos(bodies)).unwrap_or_default();
+    if row.digest != digest_of(&bodies, &of_first) {
+        line.bytes(Field::Digest, row.digest);
+    }
+    if first.is_none_or(|(render, _)| render.tid != row.first_tid) {
+        line.bytes(Field::FirstTid, row.first_tid.as_time_uuid().to_ordered_bytes());
+    }
+    if row.properties != bodies {
+        line.bytes(Field::Properties, json_bytes(row.properties.to_value()));
+    }
+    if let Some(parent) = record.parent {
+        line.int(Field::Parent, parent_to_number(parent, above));
+    }
+    line.int(Field::Timestamp, record.timestamp.as_micros());
+    for (field, text) in [(Field::User, &record.user), (Field::Comment, &record.comment)] {
+        if let Some(text) = text {
+            line.bytes(field, text.as_str());
+        }
+    }
+    if record.minor {
+        line.int(Field::Minor, 1);
+    }
+    let mut export = record.export.clone();
+    if let Some(parts) = take_out(&mut export, record.rev, &bodies).code() {
+        line.int(Field::ExportFollows, parts);
+    }
+    if export != ExportRecord::default() {
+        line.bytes(Field::Export, json_bytes(to_json(&export)));
+    }
+    if let Some(erasure) = &record.erased {
+        line.bytes(Field::Erased, json_bytes(to_json(erasure)));
+    }
+    line
+}
+
+fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Properties) -> Line {
+    let mut line = Line::new();
+    line.add(Kind::RENDER);
+    if row.tid != tid_of_history(page, revision) {
+        let uuid = row.tid.as_time_uuid();
+        line.int(Field::TidTicks, uuid.ticks() as i64);
+        line.bytes(Field::Tid, &uuid.to_ordered_bytes()[8..]);
+    }
+    if row.stored_at != revision.stored_at {
+        line.int(Field::StoredAt, row.stored_at.as_micros());
+    }
+    if row.written_at != row.stored_at {
+        line.int(Field::WrittenAt, row.written_at.as_micros());
+    }
+    if row.left_out {
+        line.int(Field::LeftOut, 1);
+    }
+    if row.digest != render_digest(revision, row.tid, bodies) {
+        line.bytes(Field::Digest, row.digest);
+    }
+    if row.properties != *bodies {
+        line.bytes(Field::Properties, json_bytes(row.properties.to_value()));
+    }
+    line
+}
+
+/// The tid that the only render of a revision of history has.
+pub(super) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
+    Tid::imported(page, revision.record.rev, revision.record.timestamp)
+}
+
+/// The render that the import of a revision makes, if nothing but the revision came.
+pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
+    let tid = tid_of_history(page, revision);
+    RenderRow {
+        rev: revision.record.rev,
+        tid,
+        properties: Properties::new(),
+        stored_at: revision.stored_at,
+        digest: render_digest(revision, tid, &Properties::new()),
+        left_out: false,
+        written_at: revision.stored_at,
+    }
+}
+
+/// What the request that made a render is known by, where nothing was left out and nothing came later.
+pub(super) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
+    if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
+}
+
+/// Adds what is known of a body. `is_hashed`: its size and its SHA-1 are left out.
+fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
+    let info = &body.info;
+    line.bytes(Field::Headers, json_bytes(to_json(&info.headers)));
+    if !is_hashed {
+        line.int(Field::Size, i64::try_from(info.size).unwrap_or(i64::MAX));
+        line.bytes(Field::Sha1, info.sha1.0);
+    }
+    if let Some(at) = info.rewritten_at {
+        line.int(Field::RewrittenAt, at.as_micros());
+    }
+    if let Place::Chunks(set) = &body.place {
+        line.bytes(Field::Chunks, set.to_bytes().to_vec());
+    }
+}

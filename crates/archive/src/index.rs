@@ -1,0 +1,239 @@
+//! The index of the archive: one row for each page and block.
+
+use std::{collections::BTreeSet, ops::Bound};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::typed_row;
+use rashomon_tables::{ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
+
+use super::{entries::Unit, order::bounds, rows::BlockId};
+use rashomon_records::{
+    INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
+    rows::{Json, TypedRow},
+    schemas::{
+        ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
+};
+
+/// What a block has of a page.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct IndexRow {
+    pub(super) block: BlockId,
+    pub(super) revs: (Revision, Revision),
+    /// Of the edits.
+    pub(super) times: (Timestamp, Timestamp),
+    pub(super) tids: (Tid, Tid),
+    pub(super) names: BTreeSet<PropertyName>,
+    pub(super) revisions: u64,
+    pub(super) renders: u64,
+    /// Of the bodies that the block has, as they came.
+    pub(super) raw_bytes: u64,
+    pub(super) generation: i64,
+    /// Renders whose bodies were not kept.
+    pub(super) left_out: u64,
+    /// When the last render was made whose bodies are kept.
+    pub(super) kept_at: Option<Timestamp>,
+}
+
+typed_row! {
+    /// A row of the index of a page.
+    pub(super) struct StoredIndexRow in ARCHIVE_INDEX {
+        key { last_rev: Revision, block: BlockId }
+        values {
+            first_rev: Revision,
+            first_time: Timestamp,
+            last_time: Timestamp,
+            first_tid: Tid,
+            last_tid: Tid,
+            properties: Json<BTreeSet<PropertyName>>,
+            revisions: u64,
+            renders: u64,
+            raw_bytes: u64,
+            generation: i64,
+            left_out: Option<u64>,
+            kept_at: Option<Timestamp>,
+        }
+    }
+}
+
+impl IndexRow {
+    /// What the page's index has to say of a block with these revisions of it. `None`: there are none.
+    pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
+        let mut row: Option<Self> = None;
+        for unit in units {
+            let of_unit = Self::of_unit(block, unit)?;
+            row = Some(match row {
+                Some(row) => row.and(of_unit),
+                None => of_unit,
+            });
+        }
+        row
+    }
+
+    fn of_unit(block: BlockId, unit: &Unit) -> Option<Self> {
+        let (rev, time) = (unit.revision.record.rev, unit.revision.record.timestamp);
+        let renders = || unit.renders.iter().map(|(render, _)| render);
+        let tids = || renders().map(|render| render.tid);
+        let kept = renders().filter(|row| !row.left_out && !row.properties.is_empty());
+        Some(Self {
+            block,
+            revs: (rev, rev),
+            times: (time, time),
+            tids: (tids().min()?, tids().max()?),
+            names: unit.all_bodies().map(|(name, ..)| name.clone()).collect(),
+            revisions: 1,
+            renders: unit.renders.len() as u64,
+            raw_bytes: unit.all_bodies().map(|(.., body)| body.size_in_block()).sum(),
+            generation: 0,
+            left_out: renders().filter(|row| row.left_out).count() as u64,
+            kept_at: kept.map(|row| row.tid.time()).max(),
+        })
+    }
+
+    /// Of the revisions of both.
+    fn and(mut self, other: Self) -> Self {
+        self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
+        self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
+        self.tids = (self.tids.0.min(other.tids.0), self.tids.1.max(other.tids.1));
+        self.names.extend(other.names);
+        self.revisions += other.revisions;
+        self.renders += other.renders;
+        self.raw_bytes += other.raw_bytes;
+        self.left_out += other.left_out;
+        self.kept_at = self.kept_at.max(other.kept_at);
+        self
+    }
+
+    /// The row as it is stored.
+    pub(super) fn to_stored(&self) -> StoredIndexRow {
+        StoredIndexRow {
+            last_rev: self.revs.1,
+            block: self.block,
+            first_rev: self.revs.0,
+            first_time: self.times.0,
+            last_time: self.times.1,
+            first_tid: self.tids.0,
+            last_tid: self.tids.1,
+            properties: Json(self.names.clone()),
+            revisions: self.revisions,
+            renders: self.renders,
+            raw_bytes: self.raw_bytes,
+            generation: self.generation,
+            left_out: Some(self.left_out),
+            kept_at: self.kept_at,
+        }
+    }
+
+    pub(super) fn from_row(row: &Row) -> Result<Self> {
+        let row = StoredIndexRow::from_row(row)?;
+        Ok(Self {
+            block: row.block,
+            revs: (row.first_rev, row.last_rev),
+            times: (row.first_time, row.last_time),
+            tids: (row.first_tid, row.last_tid),
+            names: row.properties.0,
+            revisions: row.revisions,
+            renders: row.renders,
+            raw_bytes: row.raw_bytes,
+            generation: row.generation,
+            left_out: row.left_out.unwrap_or(0),
+            kept_at: row.kept_at,
+        })
+    }
+
+    /// Between which values of the column that its table is sorted by its rows are.
+    pub(super) fn span(&self, axis: Axis) -> (Value, Value) {
+        match axis.of {
+            Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
+            Of::Time => (self.times.0.into(), self.times.1.into()),
+            Of::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
+        }
+    }
+
+    /// Whether it may have rows of a range.
+    pub(super) fn may_have(&self, axis: Axis, range: &rashomon_tables::ClusteringRange) -> bool {
+        if axis.place == 1
+            && let Some(Value::Text(name)) = range.prefix.first()
+            && !self.names.iter().any(|known| known.as_str() == name)
+        {
+            return false;
+        }
+        let (lower, upper) = bounds(range, axis.place);
+        let (first, last) = self.span(axis);
+        let reaches = match lower {
+            Bound::Included(lower) => *lower <= last,
+            Bound::Excluded(lower) => *lower < last,
+            Bound::Unbounded => true,
+        };
+        reaches
+            && match upper {
+                Bound::Included(upper) => first <= *upper,
+                Bound::Excluded(upper) => first < *upper,
+                Bound::Unbounded => true,
+            }
+    }
+}
+
+/// By what the rows of a table are sorted, behind the name of a property where they have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Axis {
+    /// Which clustering column.
+    pub(super) place: usize,
+    of: Of,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Rev,
+    Time,
+    Tid,
+}
+
+impl Axis {
+    /// `None`: the archive has no rows of the table.
+    pub(super) fn of(table: &Schema) -> Option<Self> {
+        let is = |other: &Schema| table.name() == other.name();
+        let axis = |place, of| Some(Self { place, of });
+        if is(&REVISIONS) || is(&RENDERS) {
+            axis(0, Of::Rev)
+        } else if is(&REVISION_CONTENT) || is(&RENDER_CONTENT) {
+            axis(1, Of::Rev)
+        } else if is(&REVISIONS_BY_TIME) {
+            axis(0, Of::Time)
+        } else if is(&REVISIONS_BY_TID) {
+            axis(0, Of::Tid)
+        } else {
+            None
+        }
+    }
+}
+
+/// The index of a page, or of what has its partition.
+pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Result<Vec<IndexRow>> {
+    index_from(store, partition, ReadFrom::Quorum).await
+}
+
+/// The same by the replicas that have to answer.
+pub(super) async fn index_from(
+    store: &dyn TableStore,
+    partition: &[Value],
+    read_from: ReadFrom,
+) -> Result<Vec<IndexRow>> {
+    let scan = Scan { read_from, ..Scan::new(partition.to_vec(), INDEX_PAGE_ROWS) };
+    let (mut index, mut rows) = (Vec::new(), RowStream::new(store, &ARCHIVE_INDEX, scan));
+    while let Some(row) = rows.next().await? {
+        index.push(IndexRow::from_row(&row)?);
+    }
+    Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<StoredIndexRow>();
+    }
+}

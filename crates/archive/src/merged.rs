@@ -1,0 +1,321 @@
+//! The rows that the archive has, as rows of the tables that they came from.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_tables::{
+    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
+};
+
+use super::{
+    blocks::{BlockStore, OpenBlock},
+    entries::{Place, Unit},
+    index::{Axis, IndexRow, index_from},
+    made::blocking,
+    order::compare,
+    part::{ArchivedRow, Field, Packed, What},
+    rows::BlockId,
+};
+use rashomon_records::{
+    Error, Page, Revision,
+    content::{BodyRow, Stored},
+    rows::page_of,
+};
+
+/// So many revisions are read together, since each read waits for the store.
+const MANY: usize = 8;
+
+/// A row of the archive, and the block that has it.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) row: ArchivedRow,
+    block: Arc<OpenBlock>,
+}
+
+impl Found {
+    fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<Packed>)> {
+        match &self.row.what {
+            What::Of(packed, _) if !packed.is_read() => Some((Arc::clone(&self.block), Arc::clone(packed))),
+            _ => None,
+        }
+    }
+
+    /// The block that has it, and of which revision it is, where that can be read from its key.
+    pub(super) fn place(&self) -> (BlockId, Option<Revision>) {
+        let rev = self.row.clustering.iter().find_map(|value| match value {
+            Value::Int(rev) => Revision::new(*rev),
+            _ => None,
+        });
+        (self.block.id(), rev)
+    }
+
+    /// As a row of its table. The text of a body is read now.
+    pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
+        let ArchivedRow { clustering, written_at, what } = self.row;
+        let values = match what {
+            What::ByTime => Vec::new(),
+            What::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
+            What::Of(packed, field) => values(&self.block, &*self.block.unit(&packed)?, &field)?,
+        };
+        Ok(Row { key: Key::new(partition.to_vec(), clustering), values, written_at, expires_at: None })
+    }
+}
+
+/// The values of a row that stands for something of a revision.
+fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Value>>> {
+    let lost = || StoreError::Corrupt("a block of the archive has not what its records say".to_owned());
+    let (of, name) = match field {
+        Field::Record => return Ok(unit.revision.to_values()),
+        Field::Render(tid) => {
+            let render = unit.renders.iter().map(|(render, _)| render).find(|render| render.tid == *tid);
+            return Ok(render.ok_or_else(lost)?.to_values());
+        }
+        Field::Body(name, of) => (of, name),
+    };
+    let bodies = match of {
+        None => Some(&unit.bodies),
+        Some(tid) => unit.renders.iter().find(|(render, _)| render.tid == *tid).map(|(_, bodies)| bodies),
+    };
+    let body = bodies.and_then(|bodies| bodies.get(name)).ok_or_else(lost)?;
+    let info = body.info.clone();
+    Ok(match &body.place {
+        Place::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
+        Place::Entry(ordinal) => {
+            let plain = block.text(*ordinal)?;
+            BodyRow { info, stored: Stored::Archived(plain.clone()) }.to_archived_values(plain)
+        }
+    })
+}
+
+/// What is looked for in the archive.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    pub(super) table: &'static Schema,
+    pub(super) partition: &'a [Value],
+    pub(super) range: &'a ClusteringRange,
+    pub(super) order: Order,
+    /// Only what comes later than this key.
+    pub(super) after: Option<&'a [Value]>,
+    /// Only what does not come later than this one.
+    pub(super) until: Option<&'a [Value]>,
+    /// So many rows are enough.
+    pub(super) wanted: usize,
+    /// The replicas that have to say which blocks there are.
+    pub(super) read_from: ReadFrom,
+}
+
+impl BlockStore {
+    /// The row under a key, if the archive has it: of several the one that was written last.
+    pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        let range = ClusteringRange::prefix(key.clustering.clone());
+        let search = Search {
+            table,
+            partition: &key.partition,
+            range: &range,
+            order: Order::Forward,
+            after: None,
+            until: None,
+            wanted: 1,
+            read_from: ReadFrom::Quorum,
+        };
+        let found = self.search(&search).await?.into_iter().next();
+        found.map(|found| found.into_row(&key.partition)).transpose()
+    }
+
+    /// The first rows that are looked for, in their order: all that there are, or at least so many as are
+    /// wanted. Blocks are opened one after the other, and none that is not needed.
+    pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<Found>> {
+        let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
+            return Ok(Vec::new());
+        };
+        let named = || index_from(&*self.store, search.partition, search.read_from);
+        let mut index = named().await.map_err(store_error)?;
+        let mut is_strict = true;
+        loop {
+            let found = self.search_in(search, axis, &page, &index, is_strict).await;
+            if let Ok(found) = &found {
+                read_beside(found, search.wanted).await?;
+            }
+            let Err(StoreError::Corrupt(_)) = found else { return found };
+            // A block that was referenced a moment ago may have been rewritten and deleted.
+            let now = named().await.map_err(store_error)?;
+            if now == index {
+                if is_strict && self.damage.is_passed_over() {
+                    is_strict = false;
+                    continue;
+                }
+                return found;
+            }
+            (index, is_strict) = (now, true);
+        }
+    }
+
+    async fn search_in(
+        &self,
+        search: &Search<'_>,
+        axis: Axis,
+        page: &Page,
+        index: &[IndexRow],
+        is_strict: bool,
+    ) -> Result<Vec<Found>> {
+        if axis.place == 0 || !search.range.prefix.is_empty() {
+            return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
+        }
+        // Rows are sorted by the names of properties first: one after the other, each is sorted by revision.
+        let mut found = Vec::new();
+        for range in by_name(search, index) {
+            found.extend(self.search_sorted(search, axis, page, index, &range, is_strict).await?);
+            if found.len() >= search.wanted {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn search_sorted(
+        &self,
+        search: &Search<'_>,
+        axis: Axis,
+        page: &Page,
+        index: &[IndexRow],
+        range: &ClusteringRange,
+        is_strict: bool,
+    ) -> Result<Vec<Found>> {
+        let mut sources = sources(search, axis, index, range);
+        let mut found: Vec<Found> = Vec::new();
+        while let Some((start, source)) = sources.pop() {
+            let enough = found.get(search.wanted.saturating_sub(1));
+            if enough
+                .is_some_and(|last| !start.may_come_before(&last.row.clustering[axis.place], axis, search))
+            {
+                break;
+            }
+            let opened = self.open(page, source.block).await;
+            let rows = opened.and_then(|block| {
+                let rows = block.part_of(page)?.rows(search.table, range).into_iter();
+                let rows = rows.filter(|row| search.is_within(&row.clustering));
+                Ok(rows.map(|row| Found { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
+            });
+            match rows {
+                Err(StoreError::Corrupt(why)) if !is_strict => self.damage.pass_over(page, source, &why),
+                rows => found.extend(rows?),
+            }
+            search.sort(&mut found);
+        }
+        Ok(found)
+    }
+}
+
+/// Reads the revisions of rows that are wanted, beside those who wait for the store, where they are more than a few: the
+/// contents of each are looked at.
+async fn read_beside(found: &[Found], wanted: usize) -> Result<()> {
+    let unread: Vec<_> = found.iter().take(wanted).filter_map(Found::unread).collect();
+    if unread.len() < MANY {
+        return Ok(());
+    }
+    blocking(move || {
+        for (block, packed) in unread {
+            // What is wrong with it is said when its row is made.
+            let _ = block.unit(&packed);
+        }
+        Ok(())
+    })
+    .await
+}
+
+impl Search<'_> {
+    fn is_within(&self, clustering: &[Value]) -> bool {
+        let compare = |other| compare(self.table, self.order, clustering, other);
+        self.after.is_none_or(|after| compare(after).is_gt())
+            && self.until.is_none_or(|until| compare(until).is_le())
+    }
+
+    /// Of several rows of one key the one that was written last is left.
+    fn sort(&self, found: &mut Vec<Found>) {
+        found.sort_by(|one, other| {
+            compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
+                .then(other.row.written_at.cmp(&one.row.written_at))
+        });
+        found.dedup_by(|one, other| one.row.clustering == other.row.clustering);
+    }
+
+    /// Whether rows come in the order in which the axis rises.
+    fn rises(&self, axis: Axis) -> bool {
+        use rashomon_tables::Direction::Ascending;
+        let ascending = self.table.clustering().get(axis.place).is_some_and(|(_, way)| *way == Ascending);
+        ascending == (self.order == Order::Forward)
+    }
+}
+
+/// Where on its axis the rows of a block begin.
+struct Start(Value);
+
+impl Start {
+    /// Whether they may come before a row that is there on the axis, or beside it.
+    fn may_come_before(&self, at: &Value, axis: Axis, search: &Search<'_>) -> bool {
+        if search.rises(axis) { self.0 <= *at } else { self.0 >= *at }
+    }
+}
+
+/// The blocks that may have rows of a range, the first last.
+fn sources<'i>(
+    search: &Search<'_>,
+    axis: Axis,
+    index: &'i [IndexRow],
+    range: &ClusteringRange,
+) -> Vec<(Start, &'i IndexRow)> {
+    let rises = search.rises(axis);
+    let mut sources: Vec<_> = (index.iter())
+        .filter(|row| row.may_have(axis, range))
+        .filter_map(|row| {
+            let (first, last) = row.span(axis);
+            let (start, end) = if rises { (first, last) } else { (last, first) };
+            // What lies before the one or behind the other as a whole need not be opened.
+            let is_ahead = |limit: Option<&[Value]>, of: &Value, ahead: std::cmp::Ordering| {
+                let limit = limit.filter(|limit| range.prefix.first() == limit.first() || axis.place == 0);
+                let ahead = if rises { ahead } else { ahead.reverse() };
+                limit.and_then(|limit| limit.get(axis.place)).is_some_and(|limit| of.cmp(limit) == ahead)
+            };
+            let gone_by = is_ahead(search.after, &end, std::cmp::Ordering::Less);
+            let too_late = is_ahead(search.until, &start, std::cmp::Ordering::Greater);
+            (!gone_by && !too_late).then_some((Start(start), row))
+        })
+        .collect();
+    sources.sort_by(|(one, _), (other, _)| if rises { other.0.cmp(&one.0) } else { one.0.cmp(&other.0) });
+    sources
+}
+
+/// A range for each property that the archive has of a page, in the order of the scan.
+fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
+    let names: BTreeSet<_> = index.iter().flat_map(|row| &row.names).collect();
+    let mut ranges: Vec<_> = (names.into_iter())
+        .map(|name| vec![Value::from(name.as_str())])
+        .filter(|prefix| {
+            let (range, name) = (search.range, &prefix[0]);
+            let first_column = ClusteringRange { prefix: Vec::new(), ..range.clone() };
+            // The names that were gone through already.
+            let gone_by = search.after.and_then(|after| after.first()).is_some_and(|after| {
+                if search.order == Order::Forward { name < after } else { name > after }
+            });
+            first_column.contains(std::slice::from_ref(name)) && !gone_by
+        })
+        .map(ClusteringRange::prefix)
+        .collect();
+    if search.order == Order::Reverse {
+        ranges.reverse();
+    }
+    ranges
+}
+
+/// The error of a store, in whatever it was wrapped.
+pub(super) fn store_error(error: Error) -> StoreError {
+    match error {
+        Error::Store(error) => error,
+        error => StoreError::Corrupt(error.to_string()),
+    }
+}
+
+/// The bytes of a body, for comparison.
+pub(super) fn plain(body: &BodyRow) -> crate::Result<Option<Bytes>> {
+    body.stored.plain(body.info.size)
+}

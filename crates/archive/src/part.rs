@@ -1,0 +1,177 @@
+//! What a block has of one page, by the keys of the rows that it stands for.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{ClusteringRange, Schema, Value};
+
+use super::{
+    entries::Unit,
+    units::{Hashes, UnitLines, hash_of},
+};
+use rashomon_records::{
+    Page, PropertyName, Revision, Tid, Versions,
+    rows::{content_of, render_key, rev_key},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+};
+
+/// The tables whose rows the archive has.
+pub(super) fn archived_tables() -> [&'static Schema; 6] {
+    [&REVISIONS, &RENDERS, &REVISIONS_BY_TIME, &REVISIONS_BY_TID, &RENDER_CONTENT, &REVISION_CONTENT]
+}
+
+pub(super) fn is_archived(table: &Schema) -> bool {
+    archived_tables().into_iter().any(|archived| archived.name() == table.name())
+}
+
+/// A revision as an unpacked block has it. What follows from its contents is computed when it is asked for first: there
+/// may be megabytes of them in the block.
+#[derive(Debug)]
+pub(super) struct Packed {
+    page: Page,
+    lines: UnitLines,
+    /// `None`: it cannot be understood.
+    unit: OnceLock<Option<Arc<Unit>>>,
+}
+
+impl Packed {
+    /// The revision. Contents are read with `text`. `None`: it cannot be understood.
+    pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
+        let unit = self.unit.get_or_init(|| {
+            let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
+            let hashes: Hashes = self.lines.hashed().filter_map(hash).collect();
+            self.lines.read(&self.page, &hashes).map(Arc::new)
+        });
+        unit.clone()
+    }
+
+    /// Whether it was asked for.
+    pub(super) fn is_read(&self) -> bool {
+        self.unit.get().is_some()
+    }
+}
+
+/// The revisions that a block has of a page.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Each with the times of the edit and of the write.
+    revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<Packed>)>,
+    /// When each was written.
+    renders: BTreeMap<(Revision, Tid), Timestamp>,
+    bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
+    memory: usize,
+}
+
+/// A row that the archive has.
+#[derive(Debug, Clone)]
+pub(super) struct ArchivedRow {
+    pub(super) clustering: Vec<Value>,
+    pub(super) written_at: Timestamp,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    ByTime,
+    ByTid(Revision),
+    /// Something of a revision that is in the block.
+    Of(Arc<Packed>, Field),
+}
+
+/// Something of a revision.
+#[derive(Debug, Clone)]
+pub(super) enum Field {
+    Record,
+    Render(Tid),
+    Body(PropertyName, Option<Tid>),
+}
+
+impl Part {
+    /// `None`: they cannot be understood.
+    pub(super) fn new(page: &Page, units: Vec<UnitLines>) -> Option<Self> {
+        let mut part =
+            Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new(), memory: 0 };
+        for lines in units {
+            let keys = lines.keys(page)?;
+            part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
+            part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
+            part.memory += lines.memory();
+            let packed = Arc::new(Packed { page: page.clone(), lines, unit: OnceLock::new() });
+            part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
+        }
+        Some(part)
+    }
+
+    /// Its revisions, the lowest first.
+    pub(super) fn revisions(&self) -> impl Iterator<Item = &Packed> {
+        self.revisions.values().map(|(.., packed)| &**packed)
+    }
+
+    pub(super) fn revision(&self, rev: Revision) -> Option<&Packed> {
+        self.revisions.get(&rev).map(|(.., packed)| &**packed)
+    }
+
+    /// About how much memory it takes, when all of it was asked for.
+    pub(super) fn memory(&self) -> usize {
+        const REVISION: usize = 1024;
+        const RENDER: usize = 512;
+        const BODY: usize = 512;
+        let units = self.revisions.len() * REVISION + self.renders.len() * RENDER + self.bodies.len() * BODY;
+        self.memory + units
+    }
+
+    /// Its rows of a table within a range, in no order.
+    pub(super) fn rows(&self, table: &Schema, range: &ClusteringRange) -> Vec<ArchivedRow> {
+        let mut rows = Vec::new();
+        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> Option<What>| {
+            if range.contains(&clustering)
+                && let Some(what) = what()
+            {
+                rows.push(ArchivedRow { clustering, written_at, what });
+            }
+        };
+        let of = |rev: &Revision, field| {
+            self.revisions.get(rev).map(|(.., packed)| What::Of(Arc::clone(packed), field))
+        };
+        let name = table.name();
+        if name == REVISIONS.name() {
+            for (rev, (_, written_at, _)) in &self.revisions {
+                add(rev_key(*rev), *written_at, &|| of(rev, Field::Record));
+            }
+        } else if name == REVISIONS_BY_TIME.name() {
+            for (rev, (timestamp, written_at, _)) in &self.revisions {
+                let key = vec![(*timestamp).into(), Value::Int(rev.get())];
+                add(key, *written_at, &|| Some(What::ByTime));
+            }
+        } else if name == RENDERS.name() {
+            for ((rev, tid), written_at) in &self.renders {
+                add(render_key(*rev, *tid), *written_at, &|| of(rev, Field::Render(*tid)));
+            }
+        } else if name == REVISIONS_BY_TID.name() {
+            for ((rev, tid), written_at) in &self.renders {
+                let key = vec![tid.as_time_uuid().into()];
+                add(key, *written_at, &|| Some(What::ByTid(*rev)));
+            }
+        } else {
+            let of_renders = name == RENDER_CONTENT.name();
+            for ((name, rev, tid), written_at) in &self.bodies {
+                if tid.is_some() == of_renders {
+                    let body = || of(rev, Field::Body(name.clone(), *tid));
+                    add(body_key(name, *rev, *tid), *written_at, &body);
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// The key of the row that has a body.
+pub(super) fn body_key(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> Vec<Value> {
+    match tid {
+        Some(tid) => content_of(Versions::Render, name, rev, tid).1,
+        None => content_of(Versions::Revision, name, rev, Tid::new(Timestamp::EPOCH, 0)).1,
+    }
+}

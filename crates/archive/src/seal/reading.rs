@@ -1,0 +1,126 @@
+//! Reading what a page has in its tables, beside damaged rows and with bounded memory.
+
+use std::collections::BTreeSet;
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{
+    ClusteringRange, DamagedRow, Error as StoreError, Order, Row, Scan, Schema, TableStore as _,
+};
+
+use super::{
+    Sealer,
+    renders::{RenderReader, RendersOf},
+};
+use crate::order::compare;
+use rashomon_records::{
+    Error, INDEX_PAGE_ROWS, Page, Result, Revision,
+    rows::{RenderKey, RevisionKey, RevisionRow, RowKey, partition_of},
+    schemas::{RENDERS, REVISIONS},
+};
+
+impl Sealer<'_> {
+    /// The next row or rows of a table, as they stand in it.
+    pub(super) async fn standing(
+        &self,
+        table: &'static Schema,
+        scan: Scan,
+    ) -> Result<rashomon_tables::Page<Row>> {
+        Ok(self.archive.blocks.store.scan(table, scan).await?)
+    }
+
+    /// All rows of a range, in rising order, without their values if `keys_alone`: of revisions that are too large there
+    /// may be many. Damaged rows are among them, without values, as if they had been written before all others: nothing
+    /// that is in a block is equal to them.
+    pub(super) async fn all(
+        &self,
+        table: &'static Schema,
+        page: &Page,
+        range: ClusteringRange,
+        keys_alone: bool,
+    ) -> Result<Vec<Row>> {
+        let (mut rows, mut after, mut is_damaged) = (Vec::new(), None, false);
+        loop {
+            let scan =
+                Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).reverse().after(after);
+            let mut found = self.standing(table, scan.reporting_damage()).await?;
+            if keys_alone {
+                found.items.iter_mut().for_each(|row| row.values = Vec::new());
+            }
+            rows.append(&mut found.items);
+            is_damaged |= !found.damaged.is_empty();
+            rows.extend(found.damaged.into_iter().map(|DamagedRow { key, .. }| Row {
+                key,
+                values: Vec::new(),
+                written_at: Timestamp::MIN,
+                expires_at: None,
+            }));
+            after = found.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if is_damaged {
+            rows.sort_by(|one, other| {
+                compare(table, Order::Reverse, &one.key.clustering, &other.key.clustering)
+            });
+        }
+        Ok(rows)
+    }
+
+    /// The revisions of a page that have not had their turn, as far as they can be counted.
+    pub(super) async fn count_rest(&self, page: &Page) -> Result<u64> {
+        let (mut count, mut after) = (0, None);
+        loop {
+            let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(self.rest.clone()).after(after);
+            match self.standing(&REVISIONS, scan.reporting_damage()).await {
+                Ok(rows) => {
+                    count += (rows.items.len() + rows.damaged.len()) as u64;
+                    after = rows.next;
+                }
+                Err(Error::Store(StoreError::Corrupt(_))) => return Ok(count),
+                Err(error) => return Err(error),
+            }
+            if after.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
+    pub(super) async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
+        let (mut alone, mut after) = (BTreeSet::new(), None);
+        loop {
+            let range = ClusteringRange::all().below(below.get());
+            let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).after(after);
+            let renders = self.standing(&RENDERS, scan.reporting_damage()).await?;
+            let revs: BTreeSet<_> =
+                renders.items.iter().filter_map(|row| RenderKey::read(&row.key)).map(|key| key.rev).collect();
+            if let (Some(first), Some(last)) = (revs.first(), revs.last()) {
+                let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
+                let revisions = self.all(&REVISIONS, page, range, true).await?;
+                let with_all: BTreeSet<_> = revisions
+                    .iter()
+                    .filter_map(|row| RevisionKey::read(&row.key))
+                    .map(|key| key.rev)
+                    .collect();
+                alone.extend(revs.difference(&with_all));
+            }
+            after = renders.next;
+            if after.is_none() {
+                return Ok(alone);
+            }
+        }
+    }
+
+    /// A revision and its renders as readers see them.
+    pub(super) async fn as_read(
+        &self,
+        page: &Page,
+        rev: Revision,
+    ) -> Result<Option<(RevisionRow, RendersOf)>> {
+        let Some(revision) = self.archive.records.revision(page, rev).await? else { return Ok(None) };
+        let of_rev = ClusteringRange::all().at_least(rev.get()).at_most(rev.get());
+        let renders = RenderReader::new(&*self.archive.records.store, page, of_rev).of(rev).await?;
+        Ok(Some((revision, renders)))
+    }
+}

@@ -1,0 +1,116 @@
+//! Reading the renders of one revision after the other, with bounded memory.
+
+use std::collections::VecDeque;
+
+use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, TableStore};
+
+use crate::size::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUES};
+use rashomon_records::{
+    Error, INDEX_PAGE_ROWS, Page, Result, Revision,
+    rows::{RenderKey, RenderRow, RowKey, partition_of},
+    schemas::RENDERS,
+};
+
+/// What a page has of one revision's renders.
+#[derive(Debug)]
+pub(super) enum RendersOf {
+    /// The oldest first.
+    All(Vec<RenderRow>),
+    /// More than a block takes of one revision: they were not all read.
+    TooMany,
+    /// The row of one is damaged: what is known of that.
+    Damaged(String),
+}
+
+/// Why [`RendersOf::TooMany`] are too many.
+pub(super) const TOO_MANY: &str =
+    "its renders are more, or have more metadata, than a block takes of one revision";
+
+/// Reads the renders of revisions, the lowest first. Each revision is asked for once, in rising order.
+pub(super) struct RenderReader<'a> {
+    store: &'a dyn TableStore,
+    page: &'a Page,
+    /// What has not been read.
+    range: ClusteringRange,
+    after: Option<Cursor>,
+    is_done: bool,
+    rows: VecDeque<Row>,
+    /// Revisions of which a row is damaged, and what is known of that.
+    damaged: VecDeque<(Revision, String)>,
+}
+
+impl<'a> RenderReader<'a> {
+    /// Of revisions in a range.
+    pub(super) fn new(store: &'a dyn TableStore, page: &'a Page, range: ClusteringRange) -> Self {
+        let (rows, damaged) = (VecDeque::new(), VecDeque::new());
+        Self { store, page, range, after: None, is_done: false, rows, damaged }
+    }
+
+    /// The renders of a revision. Those of lower ones are passed over.
+    pub(super) async fn of(&mut self, rev: Revision) -> Result<RendersOf> {
+        let (mut renders, mut bytes) = (Vec::new(), 0);
+        loop {
+            while let Some(row) = self.rows.front() {
+                let of = rev_of(&row.key);
+                if of.is_some_and(|of| of > rev) {
+                    return Ok(self.all(rev, renders));
+                }
+                let Some(row) = self.rows.pop_front() else { break };
+                if of != Some(rev) {
+                    continue;
+                }
+                bytes += row.size();
+                if renders.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUES {
+                    self.skip(rev);
+                    return Ok(RendersOf::TooMany);
+                }
+                match RenderRow::from_row(&row) {
+                    Ok(render) => renders.push(render),
+                    Err(Error::Store(StoreError::Corrupt(what))) => self.damaged.push_front((rev, what)),
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.is_done {
+                return Ok(self.all(rev, renders));
+            }
+            self.fetch().await?;
+        }
+    }
+
+    /// Reads nothing more of this revision, nor of lower ones.
+    pub(super) fn skip(&mut self, rev: Revision) {
+        if self.rows.back().and_then(|row| rev_of(&row.key)).is_some_and(|last| last > rev) {
+            self.rows.retain(|row| rev_of(&row.key).is_some_and(|of| of > rev));
+        } else {
+            self.rows.clear();
+            self.range = self.range.clone().above(rev.get());
+            self.after = None;
+        }
+        self.damaged.retain(|(of, _)| *of > rev);
+    }
+
+    fn all(&mut self, rev: Revision, renders: Vec<RenderRow>) -> RendersOf {
+        let found = self.damaged.iter().position(|(of, _)| *of == rev);
+        let what = found.and_then(|at| self.damaged.remove(at));
+        self.damaged.retain(|(of, _)| *of > rev);
+        what.map_or(RendersOf::All(renders), |(_, what)| RendersOf::Damaged(what))
+    }
+
+    async fn fetch(&mut self) -> Result<()> {
+        let scan = Scan::new(partition_of(self.page), INDEX_PAGE_ROWS).range(self.range.clone()).reverse();
+        let rows = self.store.scan(&RENDERS, scan.after(self.after.take()).reporting_damage()).await?;
+        for row in rows.damaged {
+            if let Some(rev) = rev_of(&row.key) {
+                self.damaged.push_back((rev, row.reason));
+            }
+        }
+        self.rows.extend(rows.items);
+        (self.is_done, self.after) = (rows.next.is_none(), rows.next);
+        Ok(())
+    }
+}
+
+/// The revision of a render.
+fn rev_of(key: &Key) -> Option<Revision> {
+    RenderKey::read(key).map(|key| key.rev)
+}

@@ -1,0 +1,108 @@
+//! What several blocks have of one page, together.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use rashomon_tables::Error as StoreError;
+
+use super::{
+    blocks::{OpenBlock, in_hex},
+    decide::Texts,
+    entries::{ArchivedBody, Bodies, Place, Unit},
+};
+use rashomon_records::{
+    Page, PropertyName, Result, Revision, Sha1, Tid,
+    rows::{RenderRow, RevisionRow},
+};
+
+/// A body, and the block that has it.
+#[derive(Debug)]
+struct Held {
+    body: ArchivedBody,
+    block: Arc<OpenBlock>,
+}
+
+/// The revisions of a page in some blocks: of each row the one that was written last.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    revisions: BTreeMap<Revision, RevisionRow>,
+    renders: BTreeMap<Revision, BTreeMap<Tid, RenderRow>>,
+    bodies: BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Held>>,
+}
+
+impl Together {
+    pub(super) fn add(&mut self, page: &Page, block: &Arc<OpenBlock>) -> Result<()> {
+        for unit in block.units(page)? {
+            let (rev, row) = (unit.revision.record.rev, &unit.revision);
+            if self.revisions.get(&rev).is_none_or(|known| known.written_at < row.written_at) {
+                self.revisions.insert(rev, row.clone());
+            }
+            let of = self.renders.entry(rev).or_default();
+            for (row, _) in &unit.renders {
+                if of.get(&row.tid).is_none_or(|known| known.written_at < row.written_at) {
+                    of.insert(row.tid, row.clone());
+                }
+            }
+            for (name, of, body) in unit.all_bodies() {
+                let bodies = self.bodies.entry((rev, of)).or_default();
+                if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
+                    let held = Held { body: body.clone(), block: Arc::clone(block) };
+                    bodies.insert(name.clone(), held);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `Corrupt` where a text cannot be read, or is not what its record says.
+    pub(super) fn check(&self) -> Result<()> {
+        for Held { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
+            if let Place::Entry(ordinal) = body.place {
+                text_of(body, block, ordinal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next revision with its texts, the lowest first. `Corrupt` where a text is not what its record says.
+    pub(super) fn next(&mut self) -> Result<Option<(Unit, Texts)>> {
+        self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
+    }
+
+    /// The same for callers that continue after a text that cannot be read.
+    pub(super) fn next_with(&mut self) -> Option<(Unit, Result<Texts>)> {
+        let (rev, revision) = self.revisions.pop_first()?;
+        let mut texts = Ok(Texts::new());
+        let bodies = self.take_bodies(rev, None, &mut texts);
+        let mut renders = Vec::new();
+        for (tid, render) in self.renders.remove(&rev).unwrap_or_default() {
+            let bodies = self.take_bodies(rev, Some(tid), &mut texts);
+            renders.push((render, bodies));
+        }
+        Some((Unit { revision, bodies, renders }, texts))
+    }
+
+    fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Result<Texts>) -> Bodies {
+        let mut bodies = Bodies::new();
+        for (name, Held { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
+            if let (Place::Entry(ordinal), Ok(read)) = (&body.place, &mut *texts) {
+                match text_of(&body, &block, *ordinal) {
+                    Ok(text) => drop(read.insert((name.clone(), of), text)),
+                    Err(error) => *texts = Err(error),
+                }
+            }
+            bodies.insert(name, body);
+        }
+        bodies
+    }
+}
+
+/// The text of a body. `Corrupt` where it is not what its record says.
+fn text_of(body: &ArchivedBody, block: &OpenBlock, ordinal: u64) -> Result<Bytes> {
+    let text = block.text(ordinal)?;
+    if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 {
+        return Ok(text);
+    }
+    let what = format!("block {} of the archive: a body is not what its record says", in_hex(block.id()));
+    Err(StoreError::Corrupt(what).into())
+}

@@ -1,0 +1,263 @@
+//! What goes into a block comes out, and what follows is not in it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rashomon_blocks::{BlockBuilder, Limits, Settings, Value};
+
+use super::*;
+use crate::{columns::columns, entries::UnitWriter};
+use rashomon_records::{
+    ExportRecord, Headers, Parent, SlotRecord,
+    rows::{Properties, RenderRow, RevisionRow},
+};
+
+/// A page's revisions on their way into a block.
+struct Writer {
+    builder: BlockBuilder,
+    pages: Pages,
+}
+
+type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
+
+impl Writer {
+    fn new() -> Self {
+        let settings = Settings { level: 1, ..Settings::default() };
+        Self {
+            builder: BlockBuilder::new(settings, columns(), 0).expect("good settings"),
+            pages: Pages::new(),
+        }
+    }
+
+    fn push(&mut self, page: &Page, mut unit: Unit, texts: &Texts) {
+        if self.pages.last().is_none_or(|(last, _)| last != page) {
+            self.pages.push((page.clone(), Vec::new()));
+        }
+        let (_, units) = self.pages.last_mut().expect("it was just pushed");
+        let above = units.last().map(|unit| unit.revision.record.rev);
+        let writer = UnitWriter { builder: &mut self.builder, page, above };
+        writer.push(&mut unit, texts).expect("it is not too large");
+        units.push(unit);
+    }
+
+    /// The block, after it was looked at that everything comes out of it.
+    fn finish(mut self) -> Vec<u8> {
+        let bytes = self.builder.finish().expect("there is memory");
+        let block = Block::open(&bytes, Limits::default()).expect("it was just written");
+        let read = read_units(&page("any"), &block).expect("it is whole");
+        assert_eq!(read.map(|(pages, _)| pages).as_ref(), Some(&self.pages));
+        let lines = read_lines(&page("any"), &block).expect("it is whole").expect("they are understood");
+        for ((page, lines), (_, units)) in lines.iter().zip(&self.pages) {
+            for (lines, unit) in lines.iter().zip(units) {
+                assert_eq!(lines.keys(page), Some(keys_of(unit)));
+            }
+        }
+        bytes
+    }
+}
+
+/// By what a unit is found.
+fn keys_of(unit: &Unit) -> UnitKeys {
+    let bodies = unit.all_bodies().map(|(name, of, body)| (name.clone(), of, body.written_at));
+    UnitKeys {
+        rev: unit.revision.record.rev,
+        timestamp: unit.revision.record.timestamp,
+        written_at: unit.revision.written_at,
+        renders: unit.renders.iter().map(|(render, _)| (render.tid, render.written_at)).collect(),
+        bodies: bodies.collect(),
+    }
+}
+
+fn page(title: &str) -> Page {
+    Page::parse("wiki.example", "page", title).expect("a page")
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_micros(second * 1_000_000)
+}
+
+fn body(text: &str) -> ArchivedBody {
+    let info = PropertyInfo {
+        headers: Headers { content_type: "text/x-wiki".to_owned(), other: BTreeMap::new() },
+        size: text.len() as u64,
+        sha1: Sha1::of(text.as_bytes()),
+        rewritten_at: None,
+    };
+    ArchivedBody { info, written_at: at(1_000), place: Place::Entry(0) }
+}
+
+/// A revision as it is imported, with all that an export says of it.
+fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) {
+    let wikitext = PropertyName::wikitext();
+    let bodies = Bodies::from([(wikitext.clone(), body(text))]);
+    let sha1 = Some(Sha1::of(text.as_bytes()).to_base36());
+    let main = SlotRecord {
+        model: Some("wikitext".to_owned()),
+        origin: Some(number),
+        bytes: Some(text.len() as i64),
+        sha1: sha1.clone(),
+        ..SlotRecord::default()
+    };
+    let record = RevisionRecord {
+        rev: Revision::new(number).expect("a number"),
+        parent: Parent::from_number(parent),
+        timestamp: at(number),
+        user: Some("Ann".to_owned()),
+        comment: Some(format!("edit {number}")),
+        minor: number % 2 == 0,
+        export: ExportRecord { user_id: Some(7), sha1, main: Some(main), ..ExportRecord::default() },
+        erased: None,
+    };
+    let infos = infos(&bodies);
+    let revision = RevisionRow {
+        first_tid: Tid::imported(page, record.rev, record.timestamp),
+        digest: digest_of(&infos, &Properties::new()),
+        properties: infos,
+        record,
+        stored_at: at(1_000),
+        written_at: at(1_000),
+    };
+    let renders = vec![(render_of_import(page, &revision), Bodies::new())];
+    let texts = Texts::from([((wikitext, None), Bytes::from(text.to_owned()))]);
+    (Unit { revision, bodies, renders }, texts)
+}
+
+fn push_imported(writer: &mut Writer, page: &Page, number: i64, parent: i64, text: &str) {
+    let (unit, texts) = imported(page, number, parent, text);
+    writer.push(page, unit, &texts);
+}
+
+/// How many entries of a block have a value in a column.
+fn values(block: &Block<'_>, column: &str) -> usize {
+    let values = block.column(column).expect("there is such a column");
+    values.iter().filter(|value| **value != Value::Absent).count()
+}
+
+#[test]
+fn what_follows_of_an_imported_revision_is_not_in_a_block() {
+    let mut writer = Writer::new();
+    for (title, numbers) in [("A/b", 1..=5), ("B", 6..=7)] {
+        for number in numbers {
+            let parent = if number == 1 || number == 6 { 0 } else { number - 1 };
+            push_imported(&mut writer, &page(title), number, parent, &format!("text {number}"));
+        }
+    }
+    let bytes = writer.finish();
+    let block = Block::open(&bytes, Limits::default()).expect("it is whole");
+    assert_eq!(block.len(), 7, "one entry a revision");
+    let left_out = ["size", "sha1", "digest", "first_tid", "properties", "tid", "tid_ticks", "written_at"];
+    for column in left_out {
+        assert_eq!(values(&block, column), 0, "{column}");
+    }
+    let export = Value::Bytes(br#"{"user_id":7,"main":{"model":"wikitext"}}"#.to_vec());
+    assert_eq!(block.column("export"), Ok(vec![export; 7]));
+    let parents: Vec<_> = [0, 1, 1, 1, 1, 0, 1].map(Value::Integer).into();
+    assert_eq!(block.column("parent"), Ok(parents));
+}
+
+#[test]
+fn what_does_not_follow_is_in_a_block() {
+    let (one, mut writer) = (page("One"), Writer::new());
+    push_imported(&mut writer, &one, 1, 0, "one");
+    // The parent is another one, and what the export says is not what is there.
+    let (mut unit, texts) = imported(&one, 9, 4, "nine");
+    let export = &mut unit.revision.record.export;
+    export.sha1 = Some("0000".to_owned());
+    let main = export.main.as_mut().expect("it has one");
+    (main.bytes, main.origin) = (Some(3), Some(8));
+    unit.revision.written_at = at(1_001);
+    writer.push(&one, unit, &texts);
+    // Nothing was said of it.
+    let (mut unit, texts) = imported(&one, 10, 9, "");
+    unit.revision.record.export = ExportRecord::default();
+    (unit.revision.record.parent, unit.revision.record.user, unit.revision.record.comment) =
+        (None, None, None);
+    unit.revision.stored_at = at(999);
+    writer.push(&one, unit, &texts);
+    // Its text is that of an export that had no text.
+    let (mut unit, _) = imported(&one, 11, 10, "gone");
+    unit.bodies.clear();
+    writer.push(&one, unit, &Texts::new());
+    writer.finish();
+}
+
+#[test]
+fn bodies_of_renders_come_back() {
+    let (one, html) = (page("One"), PropertyName::new("html").expect("a name"));
+    let mut writer = Writer::new();
+    for number in 1..=3 {
+        let (mut unit, mut texts) = imported(&one, number, number - 1, "text");
+        if number != 2 {
+            unit.renders.clear();
+        }
+        for render in 0..number {
+            let tid = Tid::new(at(100 + render), 5);
+            let html_of = format!("<p>{number} {render}</p>");
+            let bodies =
+                Bodies::from([(html.clone(), body(&html_of)), (PropertyName::wikitext(), body("of it"))]);
+            let row = RenderRow {
+                rev: unit.revision.record.rev,
+                tid,
+                properties: infos(&bodies),
+                stored_at: at(1_000 + render),
+                digest: [number as u8; 16],
+                left_out: false,
+                written_at: at(1_000),
+            };
+            texts.insert((html.clone(), Some(tid)), html_of.into());
+            texts.insert((PropertyName::wikitext(), Some(tid)), "of it".into());
+            unit.renders.push((row, bodies));
+        }
+        if number == 3 {
+            // A body in chunks, and one that was rewritten.
+            let (_, bodies) = unit.renders.last_mut().expect("it has renders");
+            let body = bodies.get_mut(&html).expect("it has html");
+            body.place = Place::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
+            body.info.rewritten_at = Some(at(2_000));
+            texts.remove(&(html.clone(), Some(Tid::new(at(102), 5))));
+        }
+        writer.push(&one, unit, &texts);
+    }
+    writer.finish();
+}
+
+#[test]
+fn a_block_says_the_sha1_of_what_would_take_long_to_hash() {
+    let (one, mut writer) = (page("One"), Writer::new());
+    for number in 1..=20 {
+        let text = format!("{number}{}", "a".repeat(1_000_000));
+        push_imported(&mut writer, &one, number, number - 1, &text);
+    }
+    let bytes = writer.finish();
+    let block = Block::open(&bytes, Limits::default()).expect("it is whole");
+    assert_eq!((values(&block, "sha1"), values(&block, "size")), (4, 4));
+}
+
+#[test]
+fn a_body_that_is_damaged_leaves_the_others_as_they_are() {
+    let (one, mut writer) = (page("One"), Writer::new());
+    let mut state = 1_u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + (state >> 60) as u8)
+    };
+    for number in 1..=4 {
+        let text: String = (0..100_000).map(|_| letter()).collect();
+        push_imported(&mut writer, &one, number, number - 1, &text);
+    }
+    let went_in = writer.pages.clone();
+    let mut bytes = writer.finish();
+    let damaged_at = bytes.len() * 9 / 10;
+    bytes[damaged_at] ^= 1;
+    let block = Block::salvage(&bytes, Limits::default()).expect("its directory is whole");
+    let (read, _) = read_units(&one, &block).expect("its records are whole").expect("they are understood");
+    let (before, after) = (&went_in[0].1, &read[0].1);
+    assert_eq!(before[0], after[0]);
+    assert_eq!(
+        (before.len(), before[3].revision.record.comment.clone()),
+        (after.len(), Some("edit 4".to_owned()))
+    );
+    let lost = &after[3].bodies[&PropertyName::wikitext()];
+    assert!(lost.info.size == 0 && lost.info.is_damaged());
+    assert!(!after[0].bodies[&PropertyName::wikitext()].info.is_damaged());
+}

@@ -1,0 +1,142 @@
+//! The operations of the archive that the service offers.
+
+use std::sync::Arc;
+
+use async_recursion::async_recursion as boxed;
+use async_trait::async_trait;
+use rashomon_clock::Timestamp;
+use rashomon_records::{ImportUnit, VerifyReport};
+
+use super::{Revisioned, Shared};
+use crate::{
+    BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
+    archive::{HistoryArchiver, Merged, Merging, PageLeases, PassedOver, RowImporter, Sealed, Sealing},
+};
+
+impl Revisioned {
+    /// Seals the eligible revisions of a bucket: those that were superseded long enough, with their renders
+    /// and bodies.
+    ///
+    /// Seals nothing if the archive is off. A seal may be interrupted at any point, and may run beside
+    /// writers and other seals. `progress` is called after every page. Damage of one page does not keep other
+    /// pages from being sealed.
+    #[boxed]
+    pub async fn seal(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        how: Sealing,
+        progress: &mut (dyn FnMut(&Sealed) + Send),
+    ) -> Result<Sealed> {
+        match &self.0.archive {
+            Some(archive) => archive.seal(domain, bucket, how, &*self.0, progress).await,
+            None => Ok(Sealed::default()),
+        }
+    }
+
+    /// Compacts the archive of a bucket: rewrites pages that are spread over many small blocks into fewer,
+    /// larger ones.
+    ///
+    /// Garbage collection deletes the unreferenced blocks once no reader can be reading them. A compaction
+    /// may be interrupted at any point, and may run beside writers, seals and other compactions. `progress`
+    /// is called after every page.
+    #[boxed]
+    pub async fn merge_archive(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        how: Merging,
+        progress: &mut (dyn FnMut(&Merged) + Send),
+    ) -> Result<Merged> {
+        match &self.0.archive {
+            Some(archive) => archive.compact(domain, bucket, how, progress).await,
+            None => Ok(Merged::default()),
+        }
+    }
+
+    /// Returns an archiver that writes imported histories directly into blocks; `None` if the archive is off.
+    /// In this process, no other archiver and no other writer may work on the same pages at the same time.
+    #[must_use]
+    pub fn archive_histories(&self) -> Option<HistoryArchiver> {
+        let rows = Arc::clone(&self.0) as Arc<dyn RowImporter>;
+        HistoryArchiver::new(Arc::clone(self.0.archive.as_ref()?), rows)
+    }
+
+    /// Verifies the archive alone: every block can be decoded completely, the indexes of its pages reference
+    /// the revisions in it, and the blocks have the revisions that the indexes name. `progress` is called
+    /// from time to time with the number of blocks read.
+    #[boxed]
+    pub async fn verify_archive(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        if let Some(archive) = &self.0.archive {
+            archive.verify(&mut report, progress).await?;
+        }
+        Ok(report)
+    }
+
+    /// Makes all later reads pass over the unreadable parts of damaged blocks, as if these parts did not
+    /// exist.
+    ///
+    /// For a command that opened these buckets for itself, reads as much as possible, and reports the missing
+    /// parts. A value that was written again after it was sealed may then be read with the content of an
+    /// earlier block.
+    pub fn pass_over_damage(&self) {
+        if let Some(archive) = &self.0.archive {
+            archive.pass_over_damage();
+        }
+    }
+
+    /// Returns the damage that was passed over since the last call.
+    #[must_use]
+    pub fn passed_over(&self) -> Vec<PassedOver> {
+        self.0.archive.as_ref().map(|archive| archive.passed_over()).unwrap_or_default()
+    }
+
+    /// Returns `Unsupported` if a block that may have the revision was written by a later version of the
+    /// program. That version can read the block; this version neither gives it up nor rewrites it.
+    pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
+        match &self.0.archive {
+            Some(archive) => archive.check_versions(page, rev).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up blocks that may have the revision, and of which nothing can be read: removes them from the
+    /// indexes of their pages, and deletes them. Returns what was lost, by page. May be interrupted at any
+    /// point; a repeat completes it.
+    #[boxed]
+    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
+        match &self.0.archive {
+            Some(archive) => archive.give_up_unreadable(page, rev).await,
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+#[async_trait]
+impl PageLeases for Shared {
+    async fn is_held(&self, page: &Page) -> Result<bool> {
+        Self::is_held(self, page).await
+    }
+}
+
+#[async_trait]
+impl RowImporter for Shared {
+    fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
+        Self::new_units(self, revision)
+    }
+
+    async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
+        Self::import(self, page, revisions).await
+    }
+
+    async fn write_units(
+        &self,
+        page: &Page,
+        units: Vec<ImportUnit>,
+        is_new: bool,
+        at: Timestamp,
+    ) -> Result<()> {
+        Self::write_units(self, page, units, is_new, at).await
+    }
+}

@@ -1,0 +1,25 @@
+//! The clock of the garbage collector.
+
+use std::time::Duration;
+
+use rashomon_clock::{Clock, Timestamp};
+
+/// The time of day for garbage collection. It is never later than the start time of the process plus the time
+/// that has passed since, by the monotonic clock. So a clock that jumps ahead does not make the uploads older
+/// that are being received, in this process or in another.
+#[derive(Debug)]
+pub(crate) struct CollectorClock {
+    begun_at: Timestamp,
+    monotonic: Duration,
+}
+
+impl CollectorClock {
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        Self { begun_at: clock.now(), monotonic: clock.monotonic() }
+    }
+
+    pub(crate) fn now(&self, clock: &dyn Clock) -> Timestamp {
+        let passed = clock.monotonic().saturating_sub(self.monotonic);
+        clock.now().min(self.begun_at.saturating_add(passed))
+    }
+}

@@ -1,0 +1,20 @@
+//! A render of an import, as rows to be written.
+
+use crate::{
+    content::Bodies,
+    rows::{RenderRow, RevisionRow},
+};
+
+/// The smallest part of an import that is written in one batch: a render, with its revision if the revision
+/// is new.
+#[derive(Debug, Clone)]
+pub struct ImportUnit {
+    /// The revision, if it is new.
+    pub revision: Option<RevisionRow>,
+    /// The render.
+    pub render: RenderRow,
+    /// The bodies of the revision's properties that are new.
+    pub of_revision: Bodies,
+    /// The bodies of the render's properties.
+    pub of_render: Bodies,
+}

@@ -1,0 +1,33 @@
+//! Digests of requests.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{PropertyInfo, PropertyName};
+
+/// A digest of a request, which identifies a repeat of it.
+pub type Digest = [u8; 16];
+
+/// The digest of erased content. Nothing can be guessed from it.
+pub const BLANK_DIGEST: Digest = [0; 16];
+
+/// A digest of names, headers and bytes.
+#[must_use]
+pub fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
+    let mut hash = Xxh3::new();
+    for (name, info) in properties {
+        for text in [name.as_str(), info.headers.content_type.as_str()] {
+            hash.update(text.as_bytes());
+            hash.update(&[0xff]);
+        }
+        for (name, value) in &info.headers.other {
+            for text in [name, value] {
+                hash.update(text.as_bytes());
+                hash.update(&[0xff]);
+            }
+        }
+        hash.update(&[0xfe]);
+        hash.update(&info.sha1.0);
+        hash.update(&info.size.to_be_bytes());
+    }
+    hash.digest128().to_be_bytes()
+}
