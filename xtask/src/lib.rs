@@ -54,6 +54,16 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
     Ok(status.success())
 }
 
+/// Builds the program that counts the functions of requests, and runs it with these arguments.
+pub fn calls(arguments: &[String]) -> Result<bool> {
+    let status = Command::new(process::cargo())
+        .args(["run", "--quiet", "--package", "xtask", "--bin", "xtask-calls", "--"])
+        .args(arguments)
+        .status()
+        .context("cannot start cargo")?;
+    Ok(status.success())
+}
+
 /// Builds the service and the program that damages stores, and runs the latter with these arguments.
 pub fn damage(arguments: &[String]) -> Result<bool> {
     let build = ["build", "--quiet", "--release", "--package", "rashomon", "--package", "rashomon-damage"];

@@ -26,6 +26,13 @@ enum Command {
     Fuzz(xtask::fuzz::Options),
     /// Compares two versions of the program: the same requests and commands, the same answers and rows.
     Same(xtask::same::Options),
+    /// Print how many of our functions a request calls. Needs valgrind.
+    #[command(disable_help_flag = true)]
+    Calls {
+        /// Passed on; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),
+        Command::Calls { arguments } => xtask::calls(&arguments),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
         Command::Damage { arguments } => xtask::damage(&arguments),

@@ -12,7 +12,7 @@ mod markdown;
 mod methods;
 mod modules;
 mod rust;
-mod source;
+pub mod source;
 mod text;
 mod tree;
 mod words;

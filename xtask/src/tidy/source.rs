@@ -125,7 +125,7 @@ pub(super) fn is_word(letter: char) -> bool {
 }
 
 /// The source with blanks in place of comments and literals.
-pub(super) fn code(source: &str) -> String {
+pub fn code(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     for piece in pieces(source) {
         let text = &source[piece.range];
@@ -180,17 +180,19 @@ fn item_length(code: &str) -> usize {
     code.len()
 }
 
-/// A word, a sign, or one of the pairs of signs in [`PAIRS`].
+/// A word, a sign, or a pair of signs such as `::`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token<'a> {
-    pub(super) text: &'a str,
-    pub(super) offset: usize,
+pub struct Token<'a> {
+    /// Its letters.
+    pub text: &'a str,
+    /// Where it begins in the code.
+    pub offset: usize,
 }
 
 const PAIRS: &[&str] = &["::", "->", "=>"];
 
 /// The tokens of a code without comments and literals.
-pub(super) fn tokens(code: &str) -> Vec<Token<'_>> {
+pub fn tokens(code: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut offset = 0;
     while let Some(letter) = code[offset..].chars().next() {

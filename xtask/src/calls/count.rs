@@ -1,0 +1,381 @@
+//! The project's functions in a profile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    callgrind::{Function, Profile},
+    functions::{SourceFunction, find, functions},
+    symbol::{crate_of, is_closure, last, simplify, type_and_trait},
+};
+
+/// The beginning of the names of our crates.
+const OURS: &str = "rashomon";
+
+/// What identifies a function: its place in the sources, or else its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    Source { file: String, line: usize },
+    Symbol(String),
+}
+
+/// What a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A function that counts.
+    Function,
+    /// A function that takes `self`, has one expression as its body, and calls no functions of ours except getters.
+    Getter,
+    /// Code of a derive or of another macro, which the sources do not show as a function.
+    Generated,
+}
+
+/// A function of ours that ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Called {
+    pub(super) name: String,
+    /// The folder of its crate in `crates`.
+    pub(super) krate: String,
+    pub(super) class: Class,
+    /// Calls of the function itself. Runs of its closures, and of its body if it is `async`, are not calls.
+    pub(super) calls: u64,
+}
+
+/// The functions of ours that ran while something was recorded.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) functions: BTreeMap<Key, Called>,
+    /// The names of callers, and the functions of ours that they called.
+    edges: BTreeSet<(String, Key)>,
+    /// Calls of the functions of `TableStore`, by the type of the store and the name of the function. One function is
+    /// that of all decorators, and a call may pass several of them.
+    pub(super) store_calls: BTreeMap<(String, String), u64>,
+}
+
+/// The functions in the source files, which are read on demand.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// The folder of the sources. `None`: the files are where the program was built.
+    root: Option<PathBuf>,
+    files: HashMap<String, Option<Vec<SourceFunction>>>,
+    /// Functions that were found, by name. A recording may have too few lines of a function to find it.
+    found: HashMap<String, Ours>,
+}
+
+impl Sources {
+    pub(super) fn new(root: Option<&Path>) -> Self {
+        Self { root: root.map(Path::to_owned), ..Self::default() }
+    }
+
+    /// The functions of a file, whose path is that in the program, and from the root. `None`: there is no such file.
+    fn functions(&mut self, file: &str, from_root: &str) -> Option<&[SourceFunction]> {
+        if !self.files.contains_key(file) {
+            let path = self.root.as_ref().map_or_else(|| file.into(), |root| root.join(from_root));
+            let found = fs::read_to_string(path).ok().map(|source| functions(&source));
+            self.files.insert(file.to_owned(), found);
+        }
+        self.files[file].as_deref()
+    }
+
+    /// The function of the same name in another recording, if the place of this one is not known.
+    fn known<'f>(&'f self, function: &'f Ours) -> &'f Ours {
+        match &function.key {
+            Key::Source { .. } => function,
+            Key::Symbol(name) => self.found.get(name).unwrap_or(function),
+        }
+    }
+
+    /// The files of the program that were not found.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().filter(|(_, found)| found.is_none()).map(|(file, _)| file.as_str())
+    }
+}
+
+/// The path from the root of the sources, if this is a file of ours.
+fn from_root(file: &str) -> Option<&str> {
+    // The standard library has a folder of that name too.
+    if file.starts_with("/rustc/") || file.contains("/lib/rustlib/") {
+        return None;
+    }
+    let at = if file.starts_with("crates/") { 0 } else { file.rfind("/crates/")? + 1 };
+    let path = &file[at..];
+    (path.split('/').nth(2) == Some("src")).then_some(path)
+}
+
+/// A function of ours in a profile.
+#[derive(Debug, Clone)]
+struct Ours {
+    key: Key,
+    name: String,
+    krate: String,
+    class: Class,
+}
+
+/// Finds the functions of ours in a profile.
+pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
+    let ours: Vec<Option<Ours>> =
+        profile.functions.iter().map(|function| identify(function, sources)).collect();
+    let ours: Vec<Option<&Ours>> =
+        ours.iter().map(|found| found.as_ref().map(|found| sources.known(found))).collect();
+
+    let mut counted = Counted::default();
+    for found in ours.iter().flatten() {
+        let Ours { name, krate, class, .. } = found;
+        let called = Called { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
+        let known = counted.functions.entry(found.key.clone()).or_insert_with(|| called.clone());
+        // A function of a trait runs for several types: the first name in order is as good as any.
+        if called.name < known.name {
+            known.name = called.name;
+        }
+    }
+
+    let mut callees: BTreeMap<&Key, BTreeSet<&Key>> = BTreeMap::new();
+    for call in &profile.calls {
+        let (caller, Some(callee)) = (ours[call.caller], ours[call.callee]) else { continue };
+        let symbol = &profile.functions[call.callee].symbol;
+        if !is_closure(symbol) {
+            counted.functions.entry(callee.key.clone()).and_modify(|called| called.calls += call.count);
+            if let Some(store) = store_of(&callee.name) {
+                *counted.store_calls.entry(store).or_default() += call.count;
+            }
+        }
+        if caller.is_some_and(|caller| caller.key == callee.key) {
+            continue;
+        }
+        counted.edges.insert((simplify(&profile.functions[call.caller].symbol), callee.key.clone()));
+        if let Some(caller) = caller {
+            callees.entry(&caller.key).or_default().insert(&callee.key);
+        }
+    }
+    keep_getters(&mut counted.functions, &callees);
+    counted
+}
+
+fn identify(function: &Function, sources: &mut Sources) -> Option<Ours> {
+    let name = simplify(&function.symbol);
+    let own_file = from_root(&function.file);
+    // The first instruction may be inlined code of another crate. A function of a foreign trait may be foreign.
+    let by_name = crate_of(&name).filter(|krate| krate.starts_with(OURS) && !name.starts_with('<'));
+    let krate = match (own_file, by_name) {
+        (Some(path), _) => folder_of(path).to_owned(),
+        (None, Some(krate)) => folder_named(krate),
+        (None, None) => return None,
+    };
+
+    let mut is_missing = false;
+    let files: BTreeSet<&str> = function.lines.iter().map(|(file, _)| &**file).collect();
+    // A derive puts its code into a constant without a name.
+    for file in files.into_iter().filter(|_| !name.contains("::_::")) {
+        let Some(path) = from_root(file) else { continue };
+        let Some(functions) = sources.functions(file, path) else {
+            is_missing = true;
+            continue;
+        };
+        let lines = function.lines.iter().filter(|(of, _)| **of == *file).map(|(_, line)| *line);
+        if let Some(source) = find(functions, lines, last(&name)) {
+            let key = Key::Source { file: path.to_owned(), line: source.first };
+            let class = if source.is_short { Class::Getter } else { Class::Function };
+            let ours = Ours { key, name, krate: folder_of(path).to_owned(), class };
+            sources.found.insert(ours.name.clone(), ours.clone());
+            return Some(ours);
+        }
+    }
+    let class = if is_missing { Class::Function } else { Class::Generated };
+    Some(Ours { key: Key::Symbol(name.clone()), name, krate, class })
+}
+
+/// The folder of the crate of a file.
+fn folder_of(path: &str) -> &str {
+    path.split('/').nth(1).unwrap_or_default()
+}
+
+/// The folder of the crate with this name.
+fn folder_named(krate: &str) -> String {
+    match krate.strip_prefix(OURS).unwrap_or(krate) {
+        "" => "cli".to_owned(),
+        rest => rest.trim_start_matches('_').replace('_', "-"),
+    }
+}
+
+/// Leaves [`Class::Getter`] to functions that call no functions of ours but getters.
+fn keep_getters(functions: &mut BTreeMap<Key, Called>, callees: &BTreeMap<&Key, BTreeSet<&Key>>) {
+    loop {
+        let counts = |key: &&Key| functions.get(*key).is_some_and(|called| called.class == Class::Function);
+        let calls_more = |key: &Key| callees.get(key).is_some_and(|callees| callees.iter().any(counts));
+        let longer: Vec<Key> = (functions.iter())
+            .filter(|(key, called)| called.class == Class::Getter && calls_more(key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        if longer.is_empty() {
+            return;
+        }
+        for key in longer {
+            functions.entry(key).and_modify(|called| called.class = Class::Function);
+        }
+    }
+}
+
+/// The functions of `TableStore` that reach the tables.
+const STORE_FUNCTIONS: &[&str] = &["get", "scan", "partitions", "write", "swap"];
+
+/// The type of a store and the function, if this is a function of `TableStore`.
+fn store_of(name: &str) -> Option<(String, String)> {
+    let (store, its_trait) = type_and_trait(name)?;
+    let is_call = last(its_trait) == "TableStore" && STORE_FUNCTIONS.contains(&last(name));
+    let store = if store.contains("::") { last(store) } else { "decorators" };
+    is_call.then(|| (store.to_owned(), last(name).to_owned()))
+}
+
+impl Counted {
+    /// Leaves out functions that ran in `idle` too and had no other callers.
+    pub(super) fn without(mut self, idle: &Self) -> Self {
+        let new: BTreeSet<&Key> = self.edges.difference(&idle.edges).map(|(_, callee)| callee).collect();
+        self.functions.retain(|key, _| !idle.functions.contains_key(key) || new.contains(key));
+        self
+    }
+
+    /// How many functions there are of a class.
+    pub(super) fn number(&self, class: Class) -> usize {
+        self.functions.values().filter(|called| called.class == class).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "\
+#[derive(Clone)]
+pub struct A(u8);
+impl A {
+    fn get(&self) -> u8 { self.0 }
+    fn through(&self) -> u8 { self.get() }
+    fn longer(&self) -> u8 { self.work() }
+    fn work(&self) -> u8 {
+        let b = || self.get();
+        b()
+    }
+}
+impl TableStore for A {
+    fn scan(&self) {
+        self.work();
+    }
+}
+";
+
+    /// `work` is called by two functions, and calls a closure that runs twice.
+    const PROFILE: &str = "\
+positions: line
+events: Ir
+fl=(1) /build/crates/x/src/a.rs
+fn=(1) rashomon_x::a::A::get
+4 1
+fn=(2) rashomon_x::a::A::through
+5 1
+cfn=(1)
+calls=1 4
+5 1
+fn=(3) rashomon_x::a::A::longer
+6 1
+cfn=(4) rashomon_x::a::A::work
+calls=1 7
+6 1
+fn=(4)
+7 1
+cfn=(5) rashomon_x::a::A::work::{{closure}}
+calls=2 8
+9 1
+fn=(5)
+8 1
+cfn=(1)
+calls=1 4
+8 1
+cfn=(6) rashomon_x::a::A::work'2
+calls=1 7
+8 1
+fn=(6)
+7 1
+fn=(7) <rashomon_x::a::A as rashomon_tables::store::TableStore>::scan
+13 1
+cfn=(4)
+calls=4 7
+14 1
+fn=(8) <rashomon_x::a::A as core::clone::Clone>::clone
+1 1
+fl=(2) /rustc/library/stdarch/crates/core_arch/src/x.rs
+fn=(9) core::run
+1 1
+cfi=(1)
+cfn=(7)
+calls=3 13
+1 1
+fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
+1 1
+";
+
+    /// Counts the functions of each profile, one after the other.
+    fn counted<const N: usize>(profiles: [&str; N]) -> [Counted; N] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("crates/x/src/a.rs");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, SOURCE).unwrap();
+        let mut sources = Sources::new(Some(folder.path()));
+        profiles.map(|profile| count(&Profile::parse(profile).unwrap(), &mut sources))
+    }
+
+    fn found(counted: &Counted) -> Vec<(&str, Class, u64)> {
+        let functions = counted.functions.values();
+        functions.map(|called| (called.name.as_str(), called.class, called.calls)).collect()
+    }
+
+    #[test]
+    fn functions_of_ours_are_counted_by_class() {
+        let [counted] = counted([PROFILE]);
+        assert_eq!(
+            found(&counted),
+            [
+                ("rashomon_x::a::A::get", Class::Getter, 2),
+                ("rashomon_x::a::A::through", Class::Getter, 0),
+                ("rashomon_x::a::A::longer", Class::Function, 0),
+                ("rashomon_x::a::A::work", Class::Function, 6),
+                ("<rashomon_x::a::A as rashomon_tables::store::TableStore>::scan", Class::Function, 3),
+                ("<rashomon_x::a::A as core::clone::Clone>::clone", Class::Generated, 0),
+            ]
+        );
+        assert_eq!(counted.number(Class::Function), 3);
+        assert!(counted.functions.values().all(|called| called.krate == "x"));
+        assert_eq!(counted.store_calls, [(("A".to_owned(), "scan".to_owned()), 3)].into());
+    }
+
+    #[test]
+    fn functions_that_also_run_without_a_request_are_left_out_unless_others_call_them() {
+        let (idle, request) = PROFILE.split_once("fn=(7)").unwrap();
+        let head = idle.split_once("fn=(1)").unwrap().0;
+        let request = format!("{head}fn=(4) rashomon_x::a::A::work\n7 1\nfn=(7){request}");
+        let left = |request: &str| {
+            let [idle, request] = counted([idle, request]);
+            let left = request.without(&idle);
+            found(&left).into_iter().map(|(name, ..)| last(name).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&request), ["work", "scan", "clone"]);
+        assert_eq!(left(idle), [""; 0]);
+    }
+
+    #[test]
+    fn functions_without_lines_are_known_from_earlier_recordings() {
+        let closure = "events: Ir\nfl=(1) ???\nfn=(1) core::run\n1 1\n\
+                       cfn=(2) rashomon_x::a::A::work::{{closure}}\ncalls=1 8\n1 1\n";
+        let [first, second] = counted([PROFILE, closure]);
+        let key = second.functions.keys().next().unwrap();
+        assert_eq!(first.functions[key].name, "rashomon_x::a::A::work");
+    }
+
+    #[test]
+    fn functions_without_sources_count() {
+        let counted = count(&Profile::parse(PROFILE).unwrap(), &mut Sources::new(None));
+        assert_eq!(counted.number(Class::Function), 6);
+    }
+}
