@@ -1,4 +1,4 @@
-//! Blocks in the store, and those that are unpacked in memory.
+//! Blocks in the store, and a cache of unpacked blocks.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,28 +29,30 @@ use rashomon_records::{
     schemas::ARCHIVE_BLOCKS,
 };
 
-/// The bytes of a piece of a block: the largest value that the table layer takes.
-const PIECE: usize = 1 << 20;
+/// Maximum number of bytes in a piece of a block: the largest value that the table layer takes.
+const PIECE_BYTES: usize = 1 << 20;
 
-/// Pieces that are read together: each may have a megabyte.
-const PIECES: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
+/// Number of pieces in one read. A piece may have a megabyte.
+const PIECES_PER_READ: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 /// Reads and writes blocks.
 #[derive(Debug)]
 pub struct BlockStore {
     /// The tables themselves.
     pub(super) store: Arc<dyn TableStore>,
-    /// Of one process one seals at a time.
+    /// Held by a seal, a compaction, an erasure, or while unreadable blocks are given up. A process runs one
+    /// of these at a time.
     pub(super) sealing: tokio::sync::Mutex<()>,
     pub(super) damage: Damage,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
-    /// The one that was asked for last, even where the cache has no room for it: one read looks at it several times.
+    /// The block that was requested last, even if the cache has no room for it: one read opens the same block
+    /// several times.
     last: Mutex<Option<Arc<OpenBlock>>>,
-    /// Revisions that stay in the tables, since no block takes them.
+    /// Revisions that stay in the tables, since they are too large for a block.
     pub(super) too_large: TooLarge,
 }
 
-/// A block that is unpacked as far as its records go; its texts are unpacked, too, unless it is damaged.
+/// An unpacked block. The texts of a damaged block are not unpacked.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     id: BlockId,
@@ -59,18 +61,18 @@ pub(super) struct OpenBlock {
     memory: usize,
 }
 
-/// What a page has of a block.
+/// How much of a block belongs to a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
     /// Bytes of new text.
     pub(super) literals: u64,
-    /// The block is as large as blocks get, and a good part of it is the page's.
-    pub(super) is_much: bool,
+    /// Whether the block is full and a large share of its new text belongs to the page.
+    pub(super) is_large: bool,
 }
 
 impl Share {
-    /// A page that has a smaller part of a full block has little there.
-    const PART: u64 = 4;
+    /// The share of a page in a full block is large if it is at least one part in this number.
+    const MIN_SHARE_DIVISOR: u64 = 4;
 
     fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {
         let (mut literals, mut of_all) = (0, 0);
@@ -80,14 +82,18 @@ impl Share {
                 literals += bytes;
             }
         }
-        Ok(Self { literals, is_much: literals * Self::PART >= of_all && block.is_full(&settings())? })
+        Ok(Self {
+            literals,
+            is_large: literals * Self::MIN_SHARE_DIVISOR >= of_all && block.is_full(&settings())?,
+        })
     }
 }
 
 #[derive(Debug)]
 enum Texts {
     Unpacked(Box<Unpacked>),
-    /// Not all of it can be read. What can be is looked for each time, what cannot be is kept in mind.
+    /// Some contents cannot be read. Readable contents are decoded at each request; the errors of the others
+    /// are kept.
     Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
 
@@ -96,24 +102,25 @@ impl BlockStore {
         let unpacked = Cache::builder()
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
-            // Who reads one block after another reads each of them many times, and comes back to none: the last has to get
-            // in where those before it were asked for as often.
+            // A sequential reader reads each block many times and never returns to it. A new block must enter
+            // the cache even if earlier blocks were requested as often.
             .eviction_policy(EvictionPolicy::lru())
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
         Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
     }
 
-    /// Alone, in this process, with whatever makes blocks or deletes them.
+    /// Excludes seals, compactions, erasures and the giving up of blocks in this process, until the guard is
+    /// dropped.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.sealing.lock().await
     }
 
-    /// Writes the pieces of a block that was noted.
+    /// Writes the pieces of a block. The block must be enqueued for garbage collection before.
     pub(super) async fn write(&self, of: &Page, id: BlockId, bytes: &Bytes, now: Timestamp) -> Result<()> {
-        let parts = bytes.len().div_ceil(PIECE);
+        let parts = bytes.len().div_ceil(PIECE_BYTES);
         for part in 0..parts {
-            let piece = bytes.slice(part * PIECE..bytes.len().min((part + 1) * PIECE));
+            let piece = bytes.slice(part * PIECE_BYTES..bytes.len().min((part + 1) * PIECE_BYTES));
             let mut batch = Batch::new(partition(of, id));
             BlockPiece { part: part as i64, parts: parts as i64, value: piece }.put(&mut batch, now);
             self.store.write(Vec::new(), batch).await?;
@@ -121,7 +128,7 @@ impl BlockStore {
         Ok(())
     }
 
-    /// The bytes of a block, as they are in the store.
+    /// Reads the bytes of a block.
     pub(super) async fn read(&self, of: &Page, id: BlockId) -> Result<Bytes> {
         let missing = || {
             let what = format!("block {} of the archive of {} is not whole", in_hex(id), of.domain);
@@ -130,9 +137,10 @@ impl BlockStore {
         let mut bytes = BytesMut::new();
         let (mut after, mut parts) = (None, 0);
         loop {
-            let scan = Scan::new(partition(of, id), PIECES).after(after);
+            let scan = Scan::new(partition(of, id), PIECES_PER_READ).after(after);
             let rows = self.store.scan(&ARCHIVE_BLOCKS, scan).await.map_err(|error| match error {
-                // The store knows the row, and not which block it is of, nor that there may be another copy of it.
+                // The error of the store names the row, but neither the block nor the fact that another copy
+                // may exist.
                 StoreError::Corrupt(why) => StoreError::Corrupt(format!(
                     "block {} of the archive of {} cannot be read: {why}; restore it from a replica or a backup",
                     in_hex(id),
@@ -159,7 +167,8 @@ impl BlockStore {
         }
     }
 
-    /// A block, unpacked: from memory if it is there. Of those who ask at once one unpacks it.
+    /// Returns an unpacked block, from the cache if it is there. Of several concurrent callers, one unpacks
+    /// the block for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(last) = self.last(|last| last.clone()).filter(|last| last.id == id) {
             return Ok(last);
@@ -174,7 +183,7 @@ impl BlockStore {
         Ok(block)
     }
 
-    /// What a page has of a block. One that cannot be read is as good as empty.
+    /// Computes the share of a page in a block. An unreadable block counts as empty.
     pub(super) async fn share(&self, page: &Page, id: BlockId) -> Result<Share> {
         let bytes = match self.read(page, id).await {
             Err(StoreError::Corrupt(_)) => return Ok(Share::default()),
@@ -188,7 +197,7 @@ impl BlockStore {
         .await
     }
 
-    /// Forgets a block that is deleted.
+    /// Removes a deleted block from the cache.
     pub(super) async fn forget(&self, id: BlockId) {
         self.last(|last| drop(last.take_if(|last| last.id == id)));
         self.unpacked.invalidate(&id).await;
@@ -199,7 +208,7 @@ impl BlockStore {
     }
 }
 
-/// The partition of a block of the page's bucket.
+/// The partition of a block in the bucket of the page.
 pub(super) fn partition(of: &Page, id: BlockId) -> Vec<Value> {
     vec![of.domain.as_str().into(), of.bucket.as_str().into(), id.to_value()]
 }
@@ -208,14 +217,14 @@ pub(super) fn in_hex(id: BlockId) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The error of a block that cannot be read, for operators.
+/// Creates the error of an unreadable block, for operators.
 pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }
 
-/// An error unless it has the columns of a block of the archive.
+/// Returns an error unless the block has the columns of the archive.
 fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
-    // Blocks of earlier versions lack the last ones.
+    // Blocks of earlier versions lack the last columns.
     if columns().starts_with(block.columns()) {
         return Ok(());
     }
@@ -223,7 +232,8 @@ fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
 }
 
-/// What is to be said of a block that a later version wrote: nothing is known to be wrong with it, and none of it may be given up.
+/// Returns a message if a later version wrote the block. No damage of such a block is known, and no part of
+/// it may be given up.
 pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
     let why = match Block::salvage(bytes, Limits::default()) {
         Err(error @ BlockError::NewerVersion { found, known }) if found > known => unreadable(id, &error),
@@ -241,7 +251,7 @@ fn not_understood(id: BlockId) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
 }
 
-/// The pages of a block, with their units, and what was computed of its contents.
+/// Reads the units of a block, by page, and the computed hashes of its contents.
 pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<(Pages, Hashes)> {
     check_columns(id, block)?;
     let units = read_units(of, block).map_err(|error| unreadable(id, &error))?;
@@ -283,17 +293,17 @@ impl OpenBlock {
         self.id
     }
 
-    /// Whether some of it cannot be read.
+    /// Whether a part of the block cannot be read.
     pub(super) fn is_damaged(&self) -> bool {
         matches!(self.texts, Texts::Damaged(..))
     }
 
-    /// What it has of a page.
+    /// The part of a page, if the block has one.
     pub(super) fn part(&self, title: &Title) -> Option<&Part> {
         self.parts.get(title)
     }
 
-    /// What it has of a page whose index names it.
+    /// The part of a page whose index references the block.
     pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
         self.part(&page.title).ok_or_else(|| {
             let what = format!("the archive's index of page {} names a block without it", page.title);
@@ -301,23 +311,22 @@ impl OpenBlock {
         })
     }
 
-    /// The titles of its pages.
     pub(super) fn titles(&self) -> BTreeSet<Title> {
         self.parts.keys().cloned().collect()
     }
 
-    /// A revision that it has.
+    /// Decodes a revision of the block.
     pub(super) fn unit(&self, packed: &Packed) -> Result<Arc<Unit>> {
         let unit = packed.unit(|ordinal| self.content(ordinal).ok());
         unit.ok_or_else(|| not_understood(self.id))
     }
 
-    /// All revisions that it has of a page whose index names it, the lowest first.
+    /// All revisions of a page whose index references the block, the lowest first.
     pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
         self.part_of(page)?.revisions().map(|packed| self.unit(packed)).collect()
     }
 
-    /// A revision of a page, if it has that.
+    /// A revision of a page, if the block has it.
     pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
         let packed = self.part(title).and_then(|part| part.revision(rev));
         packed.map(|packed| self.unit(packed)).transpose()

@@ -1,4 +1,4 @@
-//! What a page has of revisions that may be sealed, as it is read for that.
+//! Reads the revisions of a page that may be sealed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use rashomon_tables::{Error as StoreError, Scan, TableStore};
 
 use super::{
     decide::Texts,
-    entries::{ArchivedBody, Bodies, Place, Unit},
+    entries::{ArchivedBody, Bodies, BodyLocation, Unit},
     merged::plain,
 };
 use rashomon_records::{
@@ -17,16 +17,15 @@ use rashomon_records::{
     rows::{BodyKey, RenderRow, RevisionRow, content_table, of_property, partition_of, unreadable},
 };
 
-/// A revision as it stands in the tables, and the texts of its bodies.
+/// A revision in the tables, and the texts of its bodies.
 pub(super) struct Candidate {
     pub(super) unit: Unit,
     pub(super) texts: Texts,
-    /// The row of a body of it is damaged: what is known of that.
+    /// A description of the damage, if the row of a body is damaged.
     pub(super) damage: Option<String>,
 }
 
-/// What a store has of some revisions, which follow one another. Of renders that will be left out no texts are read
-/// into memory.
+/// Reads consecutive revisions with their bodies. The texts of renders in `left_out` are not kept in memory.
 pub(super) async fn candidates(
     store: &dyn TableStore,
     page: &Page,
@@ -60,19 +59,19 @@ pub(super) async fn candidates(
     Ok(candidates)
 }
 
-/// A body as it stands.
+/// A body in the tables.
 struct Body {
     row: BodyRow,
     written_at: Timestamp,
-    /// Its text is not there.
+    /// Whether its text was left out.
     is_left_out: bool,
 }
 
-/// Bodies by the revision or render that they are of.
+/// Bodies by their revision or render.
 type Found = BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Body>>;
 
-/// The bodies of some properties, of the revisions from the first to the last. Of which of these a row is damaged, is told
-/// in `damage`.
+/// Reads the bodies of some properties, from the first to the last revision. Adds the revisions with damaged
+/// rows to `damage`.
 async fn bodies(
     store: &dyn TableStore,
     page: &Page,
@@ -100,7 +99,7 @@ async fn bodies(
                 let BodyKey { rev, tid: of, .. } =
                     BodyKey::read(&row.key).ok_or_else(|| unreadable(table.name(), &row))?;
                 let written_at = row.written_at;
-                // What expires goes by itself.
+                // The store deletes a row that expires by itself.
                 if row.expires_at.is_some() {
                     continue;
                 }
@@ -128,18 +127,18 @@ async fn bodies(
     Ok(found)
 }
 
-/// The bodies of a revision or render, out of those that were found; their texts are added to the others.
+/// Removes the bodies of a revision or render from `found`, and adds their texts to `texts`.
 fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
     let mut bodies = Bodies::new();
     for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
         let place = match &row.stored {
-            Stored::Chunks(set) => Place::Chunks(set.clone()),
-            _ if is_left_out => Place::Entry(0),
-            // What cannot be unpacked is damaged: no text is that of its SHA-1.
+            Stored::Chunks(set) => BodyLocation::Chunks(set.clone()),
+            _ if is_left_out => BodyLocation::Entry(0),
+            // A text that cannot be decompressed is damaged. It becomes empty, and does not match its SHA-1.
             Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
                 let text = plain(&row).ok().flatten().unwrap_or_default();
                 texts.insert((name.clone(), of), text);
-                Place::Entry(0)
+                BodyLocation::Entry(0)
             }
         };
         bodies.insert(name, ArchivedBody { info: row.info, written_at, place });

@@ -1,4 +1,4 @@
-//! Blocks that no page names: of a sealing that was cut off, or since they were merged.
+//! Garbage collection of blocks that no page references: of interrupted seals, and of compactions.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -11,7 +11,7 @@ use rashomon_tables::{
 use super::{
     blocks::{BlockStore, partition},
     index::IndexRow,
-    rows::{BlockId, NoteRow},
+    rows::{BlockId, GcEntryRow},
 };
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Title,
@@ -21,30 +21,32 @@ use rashomon_records::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Notes, and hours of them, that are looked at together.
-const NOTES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+/// Number of entries, or of hours with entries, in one read.
+const ENTRIES_PER_READ: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
-/// Who needs a block.
+/// Which pages reference a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Regard {
-    /// All its pages name it.
-    Named,
-    /// Some of its pages name it. The note stays: who erases something of another has to find it.
-    NamedBySome,
-    Nobodys,
+pub(super) enum References {
+    /// All pages of the block reference it.
+    AllPages,
+    /// Some pages of the block reference it. The entry stays, so that an erasure of another page's revision
+    /// finds the block.
+    SomePages,
+    /// No page of the block references it.
+    NoPage,
 }
 
-/// A block that was noted.
+/// A garbage collection entry: a block that the collector has to examine, and the pages in the block.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct GcEntry {
     pub(super) id: BlockId,
     pub(super) pages: Vec<Page>,
 }
 
-impl Note {
-    /// The note of a row, and its time. `None` if the row is unreadable.
+impl GcEntry {
+    /// Reads an entry and its time. Returns `None` if the row is unreadable.
     fn from_row(row: &Row) -> Option<(Self, Timestamp)> {
-        let NoteRow { block, domain, bucket, titles, noted_at } = TypedRow::read(row)?;
+        let GcEntryRow { block, domain, bucket, titles, noted_at } = TypedRow::read(row)?;
         let page = |title| Page { domain: domain.clone(), bucket: bucket.clone(), title };
         Some((Self { id: block, pages: titles.0.into_iter().map(page).collect() }, noted_at))
     }
@@ -58,7 +60,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// The result of a read that every replica has to answer; `None` where one does not.
+    /// Returns the result of a read that every replica has to answer, or `None` if one does not.
     pub fn unless_unavailable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(Error::Store(StoreError::Unavailable(outage))) => {
@@ -83,9 +85,10 @@ impl Waiting {
 }
 
 impl BlockStore {
-    /// Has somebody look later whether a page names the block. The note is `written_at` then or later: after the
-    /// block was settled, if it was.
-    pub(super) async fn note(
+    /// Enqueues a block: the garbage collector checks later whether a page references it. `written_at` is the
+    /// write time of the entry, at least `now`. It must be later than the last [`Self::dequeue`] of the
+    /// block.
+    pub(super) async fn enqueue(
         &self,
         of: &Page,
         id: BlockId,
@@ -93,159 +96,165 @@ impl BlockStore {
         now: Timestamp,
         written_at: Timestamp,
     ) -> StoreResult<()> {
-        let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+        let mut entry = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let (domain, bucket) = (of.domain.clone(), of.bucket.clone());
-        let row = NoteRow { block: id, domain, bucket, titles: Json(titles.clone()), noted_at: now };
-        row.put(&mut note, written_at);
-        self.store.write(Vec::new(), note).await
+        let row = GcEntryRow { block: id, domain, bucket, titles: Json(titles.clone()), noted_at: now };
+        row.put(&mut entry, written_at);
+        self.store.write(Vec::new(), entry).await
     }
 
-    /// Nobody has to look: all pages that the block was made for name it.
-    pub(super) async fn settle(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
-        let mut note = Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
-        note.delete(&ARCHIVE_NOTES, vec![id.to_value()], noted_at);
-        self.store.write(Vec::new(), note).await
+    /// Deletes the entry of a block, since all pages in the block reference it.
+    pub(super) async fn dequeue(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
+        let mut entry =
+            Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+        entry.delete(&ARCHIVE_NOTES, vec![id.to_value()], noted_at);
+        self.store.write(Vec::new(), entry).await
     }
 
-    /// When a block was noted last, if somebody will look whether a page names it.
-    pub(super) async fn noted_at(&self, id: BlockId) -> StoreResult<Option<Timestamp>> {
-        let notes = self.notes_of(id).await?;
-        Ok(notes.iter().filter_map(NoteRow::read).map(|note| note.noted_at).max())
+    /// Returns when a block was enqueued last, or `None` if it has no entry.
+    pub(super) async fn enqueued_at(&self, id: BlockId) -> StoreResult<Option<Timestamp>> {
+        let entries = self.entries_of(id).await?;
+        Ok(entries.iter().filter_map(GcEntryRow::read).map(|entry| entry.noted_at).max())
     }
 
-    /// The notes of a block, of whatever hours.
-    async fn notes_of(&self, id: BlockId) -> StoreResult<Vec<Row>> {
-        let (mut notes, mut hours) = (Vec::new(), self.note_hours());
+    /// Returns all entries of a block, whatever their hour.
+    async fn entries_of(&self, id: BlockId) -> StoreResult<Vec<Row>> {
+        let (mut entries, mut hours) = (Vec::new(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
-            notes.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![id.to_value()])).await?);
+            entries.extend(self.store.get(&ARCHIVE_NOTES, &Key::new(hour, vec![id.to_value()])).await?);
         }
-        Ok(notes)
+        Ok(entries)
     }
 
-    /// The hours that have notes of blocks.
-    fn note_hours(&self) -> PartitionStream<'_> {
-        PartitionStream::new(&*self.store, &ARCHIVE_NOTES, NOTES)
+    /// Lists the hours that have entries.
+    fn queue_hours(&self) -> PartitionStream<'_> {
+        PartitionStream::new(&*self.store, &ARCHIVE_NOTES, ENTRIES_PER_READ)
     }
 
-    fn notes_in(&self, hour: Partition) -> RowStream<'_> {
-        RowStream::new(&*self.store, &ARCHIVE_NOTES, Scan::new(hour, NOTES))
+    fn entries_in(&self, hour: Partition) -> RowStream<'_> {
+        RowStream::new(&*self.store, &ARCHIVE_NOTES, Scan::new(hour, ENTRIES_PER_READ))
     }
 
-    async fn delete_note(&self, note: Row) -> StoreResult<()> {
-        let mut done = Batch::new(note.key.partition);
-        done.delete(&ARCHIVE_NOTES, note.key.clustering, note.written_at);
+    async fn delete_entry(&self, entry: Row) -> StoreResult<()> {
+        let mut done = Batch::new(entry.key.partition);
+        done.delete(&ARCHIVE_NOTES, entry.key.clustering, entry.written_at);
         self.store.write(Vec::new(), done).await
     }
 
-    /// Deletes the blocks noted at `due` or before that no page names, and their notes. Returns the number of blocks
-    /// deleted. Every replica has to confirm that no page names a block; while one does not answer, the block stays.
+    /// Deletes the blocks that were enqueued at `due` or before and that no page references, with their
+    /// entries. Returns the number of deleted blocks. Every replica has to confirm that no page references a
+    /// block. While a replica does not answer, the block stays.
     pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
-        let (mut collected, mut waiting, mut hours) = (0, Waiting::default(), self.note_hours());
+        let (mut collected, mut waiting, mut hours) = (0, Waiting::default(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
-            let mut notes = self.notes_in(hour);
-            while let Some(row) = notes.next().await? {
-                let Some((note, noted_at)) = Note::from_row(&row) else { continue };
+            let mut entries = self.entries_in(hour);
+            while let Some(row) = entries.next().await? {
+                let Some((entry, noted_at)) = GcEntry::from_row(&row) else { continue };
                 if noted_at > due {
                     continue;
                 }
-                match waiting.unless_unavailable(self.settled_regard(&note).await)? {
-                    None | Some(Regard::NamedBySome) => continue,
-                    Some(Regard::Named) => {}
-                    Some(Regard::Nobodys) => {
-                        if self.was_left_after(note.id, due).await? {
+                match waiting.unless_unavailable(self.confirmed_references(&entry).await)? {
+                    None | Some(References::SomePages) => continue,
+                    Some(References::AllPages) => {}
+                    Some(References::NoPage) => {
+                        if self.was_left_after(entry.id, due).await? {
                             continue;
                         }
-                        self.delete_block(&note, now).await?;
+                        self.delete_block(&entry, now).await?;
                         collected += 1;
                     }
                 }
-                self.delete_note(row).await?;
+                self.delete_entry(row).await?;
             }
         }
         waiting.log("blocks of the archive");
         Ok(collected)
     }
 
-    /// The blocks that were noted of a page, each with the time.
-    pub(super) async fn noted_of(&self, of: &Page) -> Result<Vec<(Note, Timestamp)>> {
-        let (mut noted, mut hours) = (Vec::new(), self.note_hours());
+    /// Returns the enqueued blocks that contain a page, each with its time.
+    pub(super) async fn enqueued_of(&self, of: &Page) -> Result<Vec<(GcEntry, Timestamp)>> {
+        let (mut enqueued, mut hours) = (Vec::new(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
-            let mut notes = self.notes_in(hour);
-            while let Some(row) = notes.next().await? {
-                noted.extend(Note::from_row(&row).filter(|(note, _)| note.pages.contains(of)));
+            let mut entries = self.entries_in(hour);
+            while let Some(row) = entries.next().await? {
+                enqueued.extend(GcEntry::from_row(&row).filter(|(entry, _)| entry.pages.contains(of)));
             }
         }
-        Ok(noted)
+        Ok(enqueued)
     }
 
-    /// Deletes a block of these pages at once, unless one of them names it.
+    /// Deletes a block of these pages at once, unless one of them references it.
     pub(super) async fn delete_unless_named(
         &self,
         pages: Vec<Page>,
         id: BlockId,
         now: Timestamp,
     ) -> Result<()> {
-        let note = Note { id, pages };
-        match self.regard(&note).await? {
-            Regard::Named | Regard::NamedBySome => Ok(()),
-            Regard::Nobodys => self.delete_noted(&note, now).await,
+        let entry = GcEntry { id, pages };
+        match self.references(&entry).await? {
+            References::AllPages | References::SomePages => Ok(()),
+            References::NoPage => self.delete_block_and_entries(&entry, now).await,
         }
     }
 
-    /// Deletes a block and the notes of it: nobody has to look at it any more.
-    pub(super) async fn delete_noted(&self, note: &Note, now: Timestamp) -> Result<()> {
-        self.delete_block(note, now).await?;
-        for row in self.notes_of(note.id).await? {
-            self.delete_note(row).await?;
+    /// Deletes a block and its entries.
+    pub(super) async fn delete_block_and_entries(&self, entry: &GcEntry, now: Timestamp) -> Result<()> {
+        self.delete_block(entry, now).await?;
+        for row in self.entries_of(entry.id).await? {
+            self.delete_entry(row).await?;
         }
         Ok(())
     }
 
-    /// Who needs a block. Every replica has confirmed it where nobody does: a batch that names the block may have failed
-    /// and have reached one replica only.
-    pub(super) async fn regard(&self, note: &Note) -> Result<Regard> {
-        match self.regard_from(note, ReadFrom::Quorum).await? {
-            Regard::Nobodys => self.regard_from(note, ReadFrom::AllReplicas).await,
+    /// Returns which pages reference a block. `NoPage` is confirmed by every replica: a batch that references
+    /// the block may have failed and still have reached one replica.
+    pub(super) async fn references(&self, entry: &GcEntry) -> Result<References> {
+        match self.references_from(entry, ReadFrom::Quorum).await? {
+            References::NoPage => self.references_from(entry, ReadFrom::AllReplicas).await,
             named => Ok(named),
         }
     }
 
-    /// Who needs a block. Every replica has confirmed it where the note can go: also of a block that all pages name, a
-    /// batch that leaves it may have reached one replica only.
-    async fn settled_regard(&self, note: &Note) -> Result<Regard> {
-        match self.regard_from(note, ReadFrom::Quorum).await? {
-            Regard::NamedBySome => Ok(Regard::NamedBySome),
-            Regard::Named | Regard::Nobodys => self.regard_from(note, ReadFrom::AllReplicas).await,
+    /// As [`Self::references`], for the deletion of the entry: `AllPages` is confirmed by every replica, too. A
+    /// batch by which a page leaves the block may have reached only one replica.
+    async fn confirmed_references(&self, entry: &GcEntry) -> Result<References> {
+        match self.references_from(entry, ReadFrom::Quorum).await? {
+            References::SomePages => Ok(References::SomePages),
+            References::AllPages | References::NoPage => {
+                self.references_from(entry, ReadFrom::AllReplicas).await
+            }
         }
     }
 
-    async fn regard_from(&self, note: &Note, read_from: ReadFrom) -> Result<Regard> {
+    async fn references_from(&self, entry: &GcEntry, read_from: ReadFrom) -> Result<References> {
         let mut named_by = 0;
-        for page in &note.pages {
-            named_by += usize::from(self.names_from(page, note.id, read_from).await?);
+        for page in &entry.pages {
+            named_by += usize::from(self.names_from(page, entry.id, read_from).await?);
         }
-        Ok(if named_by == note.pages.len() {
-            Regard::Named
+        Ok(if named_by == entry.pages.len() {
+            References::AllPages
         } else if named_by > 0 {
-            Regard::NamedBySome
+            References::SomePages
         } else {
-            Regard::Nobodys
+            References::NoPage
         })
     }
 
-    /// Whether a page left a block after that, or may have, so that somebody may be reading it: it is noted again before
-    /// a page leaves it, and other blocks of its pages come and go meanwhile. Asked once no page names it.
+    /// Whether a page left the block after `due`, or may have left it, so that a process may still be reading
+    /// the block. A block is enqueued again before a page leaves it, while other blocks of its pages come and
+    /// go. Call it after the check that no page references the block.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
-        Ok(self.noted_at(id).await?.is_some_and(|noted_at| noted_at > due))
+        Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
     }
 
-    /// Whether a page names a block.
+    /// Whether a page references a block.
     pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<bool> {
         self.names_from(page, id, ReadFrom::Quorum).await
     }
 
-    /// The same by the replicas that have to answer. Where all do and the page does not name it, they agree on the whole
-    /// index afterwards: a page that left the block names another one by the same batch.
+    /// As [`Self::names`], from these replicas. If all replicas answer and the page does not reference the
+    /// block, the replicas agree on the whole index afterwards. The batch by which a page leaves a block also
+    /// makes the page reference another one.
     async fn names_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);
@@ -257,12 +266,12 @@ impl BlockStore {
         Ok(false)
     }
 
-    pub(super) async fn delete_block(&self, note: &Note, now: Timestamp) -> Result<()> {
-        let Some(of) = note.pages.first() else { return Ok(()) };
-        let mut pieces = Batch::new(partition(of, note.id));
+    pub(super) async fn delete_block(&self, entry: &GcEntry, now: Timestamp) -> Result<()> {
+        let Some(of) = entry.pages.first() else { return Ok(()) };
+        let mut pieces = Batch::new(partition(of, entry.id));
         pieces.delete_range(&ARCHIVE_BLOCKS, ClusteringRange::all(), now);
         self.store.write(Vec::new(), pieces).await?;
-        self.forget(note.id).await;
+        self.forget(entry.id).await;
         Ok(())
     }
 }

@@ -1,32 +1,33 @@
-//! The columns of an archive's blocks: one line an entry.
+//! The columns of blocks in the archive. Each entry has one line of values.
 //!
-//! An entry has a body, or is the beginning of a revision or of a render, or is both: the first body of a revision is in
-//! the entry that the revision begins with. What follows from other entries or from the content is left out, and must
-//! be equal when it is computed again. So the values of one entry say little alone. Code that changes blocks reads
-//! [`Unit`](super::entries::Unit)s from the old block, and writes them to a new one.
+//! An entry begins a revision or a render, or has a body, or both: the first body of a revision is in the
+//! entry that begins the revision. Values are omitted if they can be derived from other entries or from the
+//! content. The derived value must be equal to the omitted one, so the values of a single entry are
+//! incomplete. Code that changes blocks reads [`Unit`](super::entries::Unit)s from the old block, and writes
+//! them to a new one.
 
 use rashomon_blocks::{Column, Value};
 
-/// A column, in its place.
+/// A column. Its discriminant is the column's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     /// See [`Kind`].
     Kind,
     Rev,
-    /// The time of a render's tid, in ticks. Absent, as the next, where the tid is that of a history:
-    /// [`crate::Tid::imported`] of its revision.
+    /// The time of a render's tid, in ticks. This column and the next are absent if the tid is that of an
+    /// import: [`rashomon_records::Tid::imported`] of its revision.
     TidTicks,
     /// The eight bytes of a render's tid that are not its time, in the order of tids.
     Tid,
-    /// Of a render, absent where it is that of its revision.
+    /// For a render, absent if equal to that of its revision.
     StoredAt,
-    /// Absent where it is `stored_at`.
+    /// Absent if equal to `stored_at`.
     WrittenAt,
-    /// Absent where it is that of the properties.
+    /// Absent if equal to the digest of the properties.
     Digest,
-    /// All sixteen bytes in the order of tids. Absent where it is that of the revision's first render.
+    /// All sixteen bytes, in the order of tids. Absent if equal to the tid of the revision's first render.
     FirstTid,
-    /// As JSON. Absent where they are those of the bodies that follow.
+    /// JSON. Absent if equal to the properties of the bodies that follow.
     Properties,
     /// See [`super::derived::parent_to_number`].
     Parent,
@@ -34,38 +35,39 @@ pub(super) enum Field {
     User,
     Comment,
     Minor,
-    /// What an export says, as JSON, without what follows.
+    /// The export fields as JSON, without derivable values.
     Export,
-    /// Which parts of it follow: see [`super::derived::ExportParts`].
+    /// Which export fields are derivable: see [`super::derived::ExportParts`].
     ExportFollows,
-    /// When a body was written, absent where it is when its revision or render was.
+    /// When a body was written. Absent if equal to the write time of its revision or render.
     BodyWrittenAt,
-    /// Of a body, as JSON.
+    /// The headers of a body, as JSON.
     Headers,
-    /// Of a body. Absent, as its SHA-1, where the content is in the block and is looked at for both.
+    /// The size of a body. Size and SHA-1 are absent if the content is in the block and a reader computes
+    /// both.
     Size,
     Sha1,
     RewrittenAt,
     /// The chunks of a body that is not in the block.
     Chunks,
-    /// Of a render whose bodies are not kept: 1.
+    /// 1 for a render whose bodies were left out.
     LeftOut,
-    /// Of a revision whose content was erased: when, and by whom, as JSON.
+    /// For a revision whose content was erased: when and by whom, as JSON.
     Erased,
 }
 
-/// What an entry is: some of these, added up.
+/// What an entry contains: a sum of these flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind(i64);
 
 impl Kind {
-    /// A revision begins here; its page is named by the stream.
+    /// A revision begins here. The name of the stream contains the title of its page.
     pub(super) const REVISION: Self = Self(1);
-    /// Its only render has no body, and all that is known of it follows from the revision.
+    /// The only render of the revision has no body, and all its values can be derived from the revision.
     pub(super) const IMPORTED: Self = Self(2);
     /// A render of the last revision begins here.
     pub(super) const RENDER: Self = Self(4);
-    /// There is a body of the revision or render that begins here, or began last.
+    /// The entry has a body. It belongs to the revision or render that begins here, or else to the last one.
     pub(super) const BODY: Self = Self(8);
 
     const ALL: i64 = 15;
@@ -89,7 +91,7 @@ impl Kind {
 
 const FIELDS: usize = 24;
 
-/// The fields in their order, each with its column.
+/// The fields in the order of their columns.
 fn fields() -> [(Field, Column); FIELDS] {
     use Field::*;
     let integer = |field, name: &str| (field, Column::integer(name));
@@ -136,7 +138,7 @@ impl Line {
         Self(vec![Value::Absent; FIELDS])
     }
 
-    /// Adds to what the entry is.
+    /// Adds a flag to the kind of the entry.
     pub(super) fn add(&mut self, kind: Kind) {
         let both = self.kind().map_or(kind, |known| known.and(kind));
         self.int(Field::Kind, both.code());
@@ -172,7 +174,7 @@ impl Line {
         std::str::from_utf8(self.get_bytes(field)?).ok()
     }
 
-    /// Whether the entry is this, too.
+    /// Whether the kind of the entry includes a flag.
     pub(super) fn is(&self, part: Kind) -> bool {
         self.kind().is_some_and(|kind| kind.is(part))
     }
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn field_order_matches_column_order() {
         for (index, (field, _)) in fields().into_iter().enumerate() {
             assert_eq!(field as usize, index);
         }

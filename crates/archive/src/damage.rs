@@ -1,4 +1,4 @@
-//! Reading on beside damage: what of the archive cannot be read is passed over, and said.
+//! Skips what cannot be read in damaged blocks, and reports it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use rashomon_tables::{Batch, Error as StoreError, PartitionStream};
 use super::{
     Archive,
     blocks::{BlockStore, in_hex, newer_version},
-    collect::Note,
+    collect::GcEntry,
     index::{IndexRow, index_of},
     rows::BlockId,
 };
@@ -21,51 +21,51 @@ use rashomon_records::{
     schemas::ARCHIVE_INDEX,
 };
 
-/// Partitions that are listed together.
-const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+/// Number of partitions in one read.
+const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// Revisions of a page that a damaged block of the archive has.
+/// Revisions of a page in a damaged block of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedOver {
     /// The page.
     pub page: Page,
     /// The name of the block.
     pub block: String,
-    /// The lowest and the highest of them.
+    /// The lowest and the highest revision.
     pub revisions: (Revision, Revision),
-    /// How many they are. Some of them may stand elsewhere as well.
+    /// The number of revisions. Some of them may also be stored elsewhere.
     pub count: u64,
     /// What is wrong with the block, as a sentence.
     pub why: String,
 }
 
-/// Of which page, in which block, and from which revision on.
-type Place = (Page, BlockId, Revision);
+/// The page, the block, and the lowest revision of a skipped part.
+type SkipKey = (Page, BlockId, Revision);
 
-/// What was passed over, where that is wanted, once each.
+/// What was skipped, once each. Unset unless damage is to be skipped.
 #[derive(Debug, Default)]
-pub(super) struct Damage(OnceLock<Mutex<BTreeMap<Place, PassedOver>>>);
+pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, PassedOver>>>);
 
 impl Damage {
-    /// Whether what cannot be read is passed over.
-    pub(super) fn is_passed_over(&self) -> bool {
+    /// Whether unreadable parts are skipped.
+    pub(super) fn is_skipped(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Passes over all that a block has of a page.
-    pub(super) fn pass_over(&self, page: &Page, row: &IndexRow, why: &str) {
-        self.note(page, row.block, row.revs, row.revisions, why);
+    /// Records that all revisions of a page in a block were skipped.
+    pub(super) fn skip_part(&self, page: &Page, row: &IndexRow, why: &str) {
+        self.record(page, row.block, row.revs, row.revisions, why);
     }
 
-    /// Passes over a revision.
-    pub(super) fn pass_over_revision(&self, page: &Page, block: BlockId, rev: Revision, why: &str) {
-        self.note(page, block, (rev, rev), 1, why);
+    /// Records that a revision was skipped.
+    pub(super) fn skip_revision(&self, page: &Page, block: BlockId, rev: Revision, why: &str) {
+        self.record(page, block, (rev, rev), 1, why);
     }
 
-    fn note(&self, page: &Page, block: BlockId, revisions: (Revision, Revision), count: u64, why: &str) {
-        let Some(noted) = self.0.get() else { return };
-        let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.entry((page.clone(), block, revisions.0)).or_insert_with(|| PassedOver {
+    fn record(&self, page: &Page, block: BlockId, revisions: (Revision, Revision), count: u64, why: &str) {
+        let Some(skipped) = self.0.get() else { return };
+        let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        skipped.entry((page.clone(), block, revisions.0)).or_insert_with(|| PassedOver {
             page: page.clone(),
             block: in_hex(block),
             revisions,
@@ -76,30 +76,31 @@ impl Damage {
 }
 
 impl Archive {
-    /// From now on what a damaged block of the archive has, and cannot be read, is passed over by all that reads, as if
-    /// it were not there: for a command that alone has these buckets, takes what it can get, and tells what it could
-    /// not. A value that was written again after it was sealed may then be given as an earlier block has it.
+    /// From now on, all readers skip the unreadable parts of damaged blocks, as if these did not exist. This
+    /// is for a command that uses these buckets alone, takes what is readable, and reports the rest. If a
+    /// value was written again after it was sealed, readers may get the value of an earlier block.
     pub fn pass_over_damage(&self) {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }
 
-    /// What was passed over since this was last asked.
+    /// Takes the list of what was skipped since the last call.
     #[must_use]
     pub fn passed_over(&self) -> Vec<PassedOver> {
-        let noted = self.blocks.damage.0.get();
-        let taken =
-            noted.map(|noted| std::mem::take(&mut *noted.lock().unwrap_or_else(PoisonError::into_inner)));
+        let skipped = self.blocks.damage.0.get();
+        let taken = skipped
+            .map(|skipped| std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner)));
         taken.unwrap_or_default().into_values().collect()
     }
 
-    /// `Unsupported` where a block that may have a revision was written by a later version: that version can read it, and
-    /// this one neither gives up nor rewrites any of it.
+    /// Returns `Unsupported` if a later version wrote a block that may contain a revision. Only that version
+    /// can read the block; this version neither gives up nor rewrites any part of it.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         self.blocks.check_versions(page, rev).await
     }
 
-    /// Gives up the blocks of the archive that may have a revision and of which nothing can be read: no page names them any
-    /// more, and they are deleted. Gives what they had, by page. Safe to be cut off at any point: done again, it is finished.
+    /// Gives up the completely unreadable blocks that may contain a revision: deletes them, after no page
+    /// references them any more. Returns what the blocks had of each page. If it is interrupted, another call
+    /// completes it.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
         let blocks = &self.blocks;
         let _alone = blocks.alone().await;
@@ -130,20 +131,20 @@ impl Archive {
         why: &str,
     ) -> Result<Vec<PassedOver>> {
         let mut named_by = named_by(blocks, page, id).await?;
-        // The one by which it is found goes last.
+        // The index row by which the block was found is deleted last.
         named_by.sort_by_key(|(of, _)| of == page);
         let titles: BTreeSet<_> = named_by.iter().map(|(of, _)| of.title.clone()).collect();
         let now = self.records.clock.now();
-        // By clocks that differ it may have been written later than now.
+        // With clocks that differ, the row may have been written at a time later than now.
         let at = now.saturating_add(self.records.skew);
-        blocks.note(page, id, &titles, now, at).await?;
+        blocks.enqueue(page, id, &titles, now, at).await?;
         for (of, row) in &named_by {
             let mut batch = Batch::new(partition_of(of));
             batch.delete(&ARCHIVE_INDEX, row.to_stored().clustering(), at);
             blocks.store.write(Vec::new(), batch).await?;
         }
         let pages = named_by.iter().map(|(of, _)| of.clone()).collect();
-        blocks.delete_noted(&Note { id, pages }, at).await?;
+        blocks.delete_block_and_entries(&GcEntry { id, pages }, at).await?;
         let given_up = named_by.into_iter().map(|(page, row)| PassedOver {
             page,
             block: in_hex(id),
@@ -156,7 +157,7 @@ impl Archive {
 }
 
 impl BlockStore {
-    /// `Unsupported` where a block that may have a revision was written by a later version.
+    /// Returns `Unsupported` if a later version wrote a block that may contain a revision.
     pub(crate) async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         for row in index_of(&*self.store, &partition_of(page)).await? {
             if !(row.revs.0..=row.revs.1).contains(&rev) {
@@ -174,10 +175,10 @@ impl BlockStore {
     }
 }
 
-/// The pages of a bucket whose indexes name a block. It cannot be asked itself.
+/// Finds the pages of a bucket whose indexes reference a block. The block cannot be read, so all indexes are.
 async fn named_by(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
     let mut found = Vec::new();
-    let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+    let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
     while let Some(partition) = partitions.next().await? {
         let Some(page) = page_of(&partition) else { continue };
         if (&page.domain, &page.bucket) != (&of.domain, &of.bucket) {

@@ -1,7 +1,7 @@
-//! What goes from the tables when a block has it: decided without I/O.
+//! Decides which rows are deleted from the tables after a block has them, without I/O.
 //!
-//! Rows that lie beside one another go with one delete of their range, since each delete of a single row would
-//! be in the way of readers on a cluster for days.
+//! Neighbouring rows are deleted by one delete of their range. On a cluster, each delete of a single row
+//! would slow down readers for days.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,18 @@ use rashomon_records::{
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The rows that stand in the indexes of a page, in the region of a part of a block, each in rising order.
+/// The rows that exist in the four indexes of a page, within the region of a part of a block, each in rising
+/// order.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct StoredRows {
     pub(super) revisions: Vec<Row>,
     pub(super) renders: Vec<Row>,
     pub(super) by_time: Vec<Row>,
     pub(super) by_tid: Vec<Row>,
 }
 
-impl Standing {
-    /// What each revision has in the four indexes.
+impl StoredRows {
+    /// Returns which rows each revision has in the four indexes.
     fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
         let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
         for row in &self.revisions {
@@ -38,7 +39,8 @@ impl Standing {
         for row in &self.by_time {
             seen.entry(TimeKey::of(row)?.rev).or_default().has_time = true;
         }
-        // The revision of a damaged row, which has no values, is not known. A row that expires is not of a stored render.
+        // The revision of a damaged row is unknown, since the row has no values. A row that expires does not
+        // belong to a stored render.
         for row in self.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
             let TidRow { tid, rev } = TypedRow::from_row(row)?;
             seen.entry(rev).or_default().tids.insert(tid);
@@ -47,7 +49,7 @@ impl Standing {
     }
 }
 
-/// Which rows of a revision were seen in the indexes.
+/// The rows of a revision that were found in the indexes.
 #[derive(Debug, Default)]
 struct Seen {
     has_row: bool,
@@ -62,24 +64,25 @@ impl Seen {
     }
 }
 
-/// Of revisions that are in blocks already: the renders in the tables, each with its write time. Such a revision is
-/// sealed again, together with these renders.
-pub(super) type Anew = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
+/// Revisions that are in blocks already and are sealed again, each with its renders in the tables and their
+/// write times.
+pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
-/// The units whose rows are unchanged since they were sealed, by their revisions: these rows may be deleted. A unit that
-/// was written again stays in the tables. A revision that is sealed again has rows only of later writes.
-pub(super) fn going<'u>(
+/// Returns the units whose rows have not changed since they were sealed, by revision. These rows may be
+/// deleted. A unit that was written again stays in the tables. A revision that is sealed again has only rows
+/// of later writes in the tables.
+pub(super) fn deletable<'u>(
     units: &'u [Unit],
-    standing: &Standing,
-    anew: &Anew,
+    stored: &StoredRows,
+    resealed: &Resealed,
 ) -> Result<BTreeMap<Revision, &'u Unit>> {
     let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
-    for row in &standing.renders {
+    for row in &stored.renders {
         let RenderKey { rev, tid } = RowKey::of(row)?;
         renders.entry(rev).or_default().push((tid, row.written_at));
     }
     let mut revisions = BTreeMap::new();
-    for row in &standing.revisions {
+    for row in &stored.revisions {
         revisions.insert(RevisionRow::rev_of(row)?, row.written_at);
     }
     let is_as_it_was = |unit: &&Unit| {
@@ -88,8 +91,10 @@ pub(super) fn going<'u>(
         if revision.is_some_and(|written_at| *written_at != unit.revision.written_at) {
             return false;
         }
-        match anew.get(&rev) {
-            Some(stood) => renders == stood && (revision.is_some() || !stood.is_empty()),
+        match resealed.get(&rev) {
+            Some(sealed_renders) => {
+                renders == sealed_renders && (revision.is_some() || !sealed_renders.is_empty())
+            }
             None => {
                 let sealed = unit.renders.iter().map(|(render, _)| (render.tid, render.written_at));
                 revision.is_some() && sealed.eq(renders.iter().copied())
@@ -99,21 +104,21 @@ pub(super) fn going<'u>(
     Ok(units.iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
 }
 
-/// Adds to a batch of the page that these units go from its tables.
+/// Adds the deletes of these units to a batch of the page.
 pub(super) fn delete(
     batch: &mut Batch,
-    going: &BTreeMap<Revision, &Unit>,
-    standing: &Standing,
+    deletable: &BTreeMap<Revision, &Unit>,
+    stored: &StoredRows,
 ) -> Result<()> {
-    let seen = standing.seen()?;
-    let runs_of_revs = runs(seen.keys().map(|rev| (*rev, going.contains_key(rev))));
+    let seen = stored.seen()?;
+    let runs_of_revs = runs(seen.keys().map(|rev| (*rev, deletable.contains_key(rev))));
     for (first, last) in runs_of_revs {
-        let units = || going.range(first..=last).map(|(_, unit)| *unit);
+        let units = || deletable.range(first..=last).map(|(_, unit)| *unit);
         let until = units().map(Unit::last_written).fold(Timestamp::MIN, Ord::max);
         let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
         batch.delete_range(&REVISIONS, within(Vec::new()), until);
         batch.delete_range(&RENDERS, within(Vec::new()), until);
-        // By the names in the indexes: the block may lack bodies that its policy does not keep.
+        // Names come from the index rows: the block may lack bodies that its policy does not keep.
         let of_revision: BTreeSet<&PropertyName> =
             units().flat_map(|unit| unit.revision.properties.keys()).collect();
         for name in of_revision {
@@ -125,28 +130,30 @@ pub(super) fn delete(
             batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into()]), until);
         }
     }
-    // A write that was not acknowledged may be on one replica, and on others in some tables alone, after a read has
-    // repaired these. Its other rows have an unknown place in the indexes, where no range may take them. Of revisions with
-    // numbers outside the region, only the rows that lie inside it were read.
-    let (Some((first, _)), Some((last, _))) = (going.first_key_value(), going.last_key_value()) else {
+    // A write that was not acknowledged may be on one replica only. A read repair may then have brought its
+    // rows of some tables to other replicas. The place of its other rows in the indexes is unknown, and a
+    // range must not delete these rows. For revisions with numbers outside the region, only the rows inside
+    // the region were read.
+    let (Some((first, _)), Some((last, _))) = (deletable.first_key_value(), deletable.last_key_value())
+    else {
         return Ok(());
     };
-    let by_range = seen.range(first..=last).all(|(rev, seen)| going.contains_key(rev) || seen.is_whole());
-    delete_by_time(batch, going, standing, by_range)?;
-    delete_by_tid(batch, going, standing, by_range)
+    let by_range = seen.range(first..=last).all(|(rev, seen)| deletable.contains_key(rev) || seen.is_whole());
+    delete_by_time(batch, deletable, stored, by_range)?;
+    delete_by_tid(batch, deletable, stored, by_range)
 }
 
 fn delete_by_time(
     batch: &mut Batch,
-    going: &BTreeMap<Revision, &Unit>,
-    standing: &Standing,
+    deletable: &BTreeMap<Revision, &Unit>,
+    stored: &StoredRows,
     by_range: bool,
 ) -> Result<()> {
-    // Of one time there may be several; a range has all of them or none.
+    // Several rows may have the same time. A range contains all of them or none.
     let mut times: BTreeMap<Timestamp, Vec<(&Row, bool)>> = BTreeMap::new();
-    for row in &standing.by_time {
+    for row in &stored.by_time {
         let TimeKey { timestamp, rev } = RowKey::of(row)?;
-        let goes = going.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
+        let goes = deletable.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
         times.entry(timestamp).or_default().push((row, goes));
     }
     let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, goes)| *goes);
@@ -163,16 +170,16 @@ fn delete_by_time(
 
 fn delete_by_tid(
     batch: &mut Batch,
-    going: &BTreeMap<Revision, &Unit>,
-    standing: &Standing,
+    deletable: &BTreeMap<Revision, &Unit>,
+    stored: &StoredRows,
     by_range: bool,
 ) -> Result<()> {
-    let mut rows = Vec::with_capacity(standing.by_tid.len());
-    for row in &standing.by_tid {
-        // A row without values is damaged, and stays for `verify` to name.
+    let mut rows = Vec::with_capacity(stored.by_tid.len());
+    for row in &stored.by_tid {
+        // A row without values is damaged. It stays, so that `verify` reports it.
         let goes = row.expires_at.is_none() && !row.values.is_empty() && {
             let TidRow { tid, rev } = TypedRow::from_row(row)?;
-            let unit = going.get(&rev);
+            let unit = deletable.get(&rev);
             unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid))
         };
         rows.push((row, goes));
@@ -197,7 +204,7 @@ fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
     rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
 }
 
-/// The first and the last of each run of neighbours that go.
+/// Returns the first and the last of each run of neighbours that are deletable.
 fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
     let (mut runs, mut open): (Vec<(T, T)>, bool) = (Vec::new(), false);
     for (row, goes) in rows {
@@ -235,8 +242,8 @@ mod tests {
         Timestamp::from_micros(TIMES[number - 1])
     }
 
-    /// The rows of revision `number` in the four indexes.
-    fn index_rows(number: usize) -> Standing {
+    /// Returns the rows of revision `number` in the four indexes.
+    fn index_rows(number: usize) -> StoredRows {
         let unit = unit(number);
         let row = |clustering, values| Row {
             key: Key::new(Vec::new(), clustering),
@@ -247,7 +254,7 @@ mod tests {
         let (render, _) = &unit.renders[0];
         let by_time = TimeKey { timestamp: time(number), rev: rev(number) };
         let by_tid = TidRow { tid: tid(number), rev: rev(number) };
-        Standing {
+        StoredRows {
             revisions: vec![row(rev_key(rev(number)), unit.revision.to_values())],
             renders: vec![row(render_key(rev(number), tid(number)), render.to_values())],
             by_time: vec![row(by_time.clustering(), Vec::new())],
@@ -282,7 +289,7 @@ mod tests {
         Unit { revision, bodies: BTreeMap::new(), renders: vec![(render, BTreeMap::new())] }
     }
 
-    /// Whether a batch deletes the row of this key, written at this time.
+    /// Whether a batch deletes this row, with its write time.
     fn deletes(batch: &Batch, table: &'static rashomon_tables::Schema, row: &Row) -> bool {
         batch.mutations.iter().any(|mutation| match mutation {
             Mutation::DeleteRange { table: of, range, written_before } => {
@@ -299,19 +306,20 @@ mod tests {
         })
     }
 
-    /// A write that reached one replica of three, and of which a repair brought the rows of one table to a second.
+    /// A write reached one replica of three, and a read repair brought its rows of one table to a second
+    /// replica.
     #[test]
-    fn a_revision_seen_in_one_table_loses_no_row_of_another() {
+    fn rows_of_a_partly_visible_revision_are_kept() {
         let [first, second, third] = [1, 2, 3].map(index_rows);
         let units = [unit(1), unit(3)];
         for seen in 0..4 {
-            let mut standing = Standing::default();
+            let mut stored = StoredRows::default();
             for (part, all) in [(&first, true), (&second, false), (&third, true)] {
                 let tables = [
-                    (&mut standing.revisions, &part.revisions),
-                    (&mut standing.renders, &part.renders),
-                    (&mut standing.by_time, &part.by_time),
-                    (&mut standing.by_tid, &part.by_tid),
+                    (&mut stored.revisions, &part.revisions),
+                    (&mut stored.renders, &part.renders),
+                    (&mut stored.by_time, &part.by_time),
+                    (&mut stored.by_tid, &part.by_tid),
                 ];
                 for (table, (rows, of_part)) in tables.into_iter().enumerate() {
                     if all || table == seen {
@@ -319,11 +327,11 @@ mod tests {
                     }
                 }
             }
-            let going = going(&units, &standing, &Anew::new()).unwrap();
-            assert_eq!(going.len(), 2);
+            let deletable = deletable(&units, &stored, &Resealed::new()).unwrap();
+            assert_eq!(deletable.len(), 2);
             let mut batch = Batch::new(Vec::new());
-            delete(&mut batch, &going, &standing).unwrap();
-            let gone = |rows: &Standing| {
+            delete(&mut batch, &deletable, &stored).unwrap();
+            let gone = |rows: &StoredRows| {
                 [
                     deletes(&batch, &REVISIONS, &rows.revisions[0]),
                     deletes(&batch, &RENDERS, &rows.renders[0]),
@@ -332,12 +340,12 @@ mod tests {
                 ]
             };
             assert_eq!([gone(&first), gone(&third)], [[true; 4]; 2]);
-            assert_eq!(gone(&second), [false; 4], "only table {seen} showed revision 2");
+            assert_eq!(gone(&second), [false; 4], "revision 2 was visible in table {seen} only");
         }
     }
 
     #[test]
-    fn neighbours_that_go_are_one_run() {
+    fn adjacent_deletable_rows_form_one_run() {
         let of = |rows: &[(i64, bool)]| runs(rows.iter().copied());
         assert_eq!(of(&[]), []);
         assert_eq!(of(&[(1, true), (2, true), (5, true)]), [(1, 5)]);

@@ -1,15 +1,15 @@
-//! What a block leaves out of a record, since it follows from what else is in the block.
+//! Values of a record that a block omits, since they can be derived from other values in the block.
 
 use rashomon_records::{ExportRecord, Parent, PropertyInfo, PropertyName, Revision, rows::Properties};
 
-/// Which parts of what an export said of a revision follow from the revision: some of these, added up.
+/// Which export fields of a revision can be derived from the revision: a sum of these flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ExportParts(i64);
 
 impl ExportParts {
-    /// The revision's SHA-1 is that of its text, as MediaWiki writes it.
+    /// The SHA-1 of the revision is that of its text, in MediaWiki's notation.
     const SHA1: i64 = 1;
-    /// So is that of its main slot.
+    /// The SHA-1 of the main slot is that of the text.
     const MAIN_SHA1: i64 = 2;
     /// The main slot has as many bytes as the text.
     const MAIN_BYTES: i64 = 4;
@@ -25,7 +25,7 @@ impl ExportParts {
     }
 }
 
-/// What an export could say of a revision that has these bodies.
+/// The export fields that are derived from a revision and its bodies.
 struct Expected {
     sha1: Option<String>,
     bytes: Option<i64>,
@@ -43,7 +43,7 @@ impl Expected {
     }
 }
 
-/// Takes what follows out of what an export said of a revision.
+/// Removes the derivable values from the export fields of a revision. Returns which values were removed.
 pub(super) fn take_out(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
     let expected = Expected::of(rev, bodies);
     let mut parts = ExportParts::default();
@@ -63,7 +63,7 @@ fn take<T: PartialEq>(value: &mut Option<T>, expected: &Option<T>, part: i64, pa
     }
 }
 
-/// Puts back what was taken out. `None`: it was not.
+/// Restores the values that [`take_out`] removed. Returns `None` if a value cannot be derived.
 pub(super) fn put_back(
     export: &mut ExportRecord,
     parts: ExportParts,
@@ -93,8 +93,8 @@ pub(super) fn put_back(
     Some(())
 }
 
-/// The number for the parent of a revision that comes after another one of its page, or is the first of it: 0 for none,
-/// 1 for the revision above, else its own number, negative.
+/// Encodes the parent of a revision. `above` is the page's previous revision in the block. The code is 0 for
+/// no parent, 1 for the revision `above`, and else the negative number of the parent.
 pub(super) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
     match parent {
         Parent::Revision(rev) if Some(rev) == above => 1,
@@ -103,7 +103,7 @@ pub(super) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
     }
 }
 
-/// The opposite of [`parent_to_number`].
+/// Decodes the result of [`parent_to_number`].
 pub(super) fn parent_from_number(number: i64, above: Option<Revision>) -> Option<Parent> {
     match number {
         0 => Some(Parent::None),
@@ -117,11 +117,11 @@ mod tests {
     use super::*;
 
     fn rev(number: i64) -> Revision {
-        Revision::new(number).expect("it is one")
+        Revision::new(number).expect("a valid revision")
     }
 
     #[test]
-    fn parents_come_back() {
+    fn parent_numbers_round_trip() {
         let parents = [
             Parent::None,
             Parent::Revision(rev(1)),

@@ -1,4 +1,5 @@
-//! A revision with all that it has, as entries of a block. [`units`](super::units) has the way back.
+//! Writes a revision with its renders and bodies as entries of a block. [`units`](super::units) reads them
+//! back.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +18,17 @@ use rashomon_records::{
     rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow, digest, to_json},
 };
 
-/// The size and the SHA-1 of a body are left out of a block until its bodies have so many bytes: a reader of a revision
-/// computes them. For later bodies they are in the block, which bounds the work of reading all.
-const MAX_HASHED: u64 = 16 << 20;
+/// Up to this number of bytes of bodies in a block, the size and SHA-1 of a body are omitted: a reader of the
+/// revision computes them. For later bodies the block has both, which bounds the work of reading all of them.
+const MAX_HASHED_BYTES: u64 = 16 << 20;
 
-/// A revision with its renders and their bodies: what is sealed as a whole.
+/// A revision with its renders and their bodies. A unit is sealed as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Unit {
     pub(super) revision: RevisionRow,
-    /// Its own bodies.
+    /// The bodies of the revision itself.
     pub(super) bodies: Bodies,
-    /// Oldest first; at least one.
+    /// The renders, the oldest first; at least one.
     pub(super) renders: Vec<(RenderRow, Bodies)>,
 }
 
@@ -39,27 +40,27 @@ pub(super) type Bodies = BTreeMap<PropertyName, ArchivedBody>;
 pub(super) struct ArchivedBody {
     pub(super) info: PropertyInfo,
     pub(super) written_at: Timestamp,
-    pub(super) place: Place,
+    pub(super) place: BodyLocation,
 }
 
 impl ArchivedBody {
-    /// The bytes of it that the block has, as they came.
+    /// The uncompressed bytes of the body that are in the block.
     pub(super) fn size_in_block(&self) -> u64 {
-        if matches!(self.place, Place::Entry(_)) { self.info.size } else { 0 }
+        if matches!(self.place, BodyLocation::Entry(_)) { self.info.size } else { 0 }
     }
 }
 
 /// Where the bytes of a body are.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Place {
-    /// In the block, under this ordinal.
+pub(super) enum BodyLocation {
+    /// In the block, in the entry with this ordinal.
     Entry(u64),
-    /// In chunks, as they were: it is too large for a row.
+    /// In chunks, as before the seal.
     Chunks(ChunkSet),
 }
 
 impl Unit {
-    /// The latest time at which any of it was written.
+    /// Returns the latest write time of all parts of the unit.
     pub(super) fn last_written(&self) -> Timestamp {
         let of_renders = self.renders.iter().flat_map(|(render, bodies)| {
             bodies.values().map(|body| body.written_at).chain([render.written_at])
@@ -68,7 +69,7 @@ impl Unit {
         of_revision.chain(of_renders).fold(self.revision.written_at, Ord::max)
     }
 
-    /// Whether its only render is the one that an import makes of it.
+    /// Whether the only render of the unit is the one that an import creates.
     fn has_the_render_of_an_import(&self, page: &Page) -> bool {
         match &self.renders[..] {
             [(render, bodies)] => bodies.is_empty() && *render == render_of_import(page, &self.revision),
@@ -76,7 +77,7 @@ impl Unit {
         }
     }
 
-    /// All bodies, each with its name and the render that it is of.
+    /// All bodies, each with its name and its render. The render is `None` for a body of the revision.
     pub(super) fn all_bodies(&self) -> impl Iterator<Item = (&PropertyName, Option<Tid>, &ArchivedBody)> {
         let of_revision = self.bodies.iter().map(|(name, body)| (name, None, body));
         let of_renders = self
@@ -87,19 +88,19 @@ impl Unit {
     }
 }
 
-/// Writes units of pages, one after the other.
+/// Writes the units of pages one after the other.
 pub(super) struct UnitWriter<'a> {
     pub(super) builder: &'a mut BlockBuilder,
     pub(super) page: &'a Page,
-    /// The revision of the page that was written before.
+    /// The revision of the page that was written before this one.
     pub(super) above: Option<Revision>,
 }
 
-/// The texts of bodies by name and render.
+/// The texts of bodies, by name and render.
 type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
 impl UnitWriter<'_> {
-    /// Adds a unit, whose bodies are given by name and render, and says where they are.
+    /// Adds a unit and its texts. Stores in the unit where its bodies are.
     pub(super) fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
         let mut line = revision_line(unit, self.above);
         let is_imported = unit.has_the_render_of_an_import(self.page);
@@ -117,7 +118,8 @@ impl UnitWriter<'_> {
         Ok(())
     }
 
-    /// Adds a revision or a render with its bodies. The first of these is in the same entry.
+    /// Adds a revision or a render with its bodies. The first body is in the same entry as its revision or
+    /// render.
     fn owner(
         &mut self,
         line: Line,
@@ -135,13 +137,13 @@ impl UnitWriter<'_> {
                 line.int(Field::BodyWrittenAt, body.written_at.as_micros());
             }
             let is_hashed = text.is_some_and(|text| {
-                self.builder.content_bytes().saturating_add(text.len() as u64) <= MAX_HASHED
+                self.builder.content_bytes().saturating_add(text.len() as u64) <= MAX_HASHED_BYTES
             });
             add_body(&mut line, body, is_hashed);
             let stream = stream_of(Some(name), self.page);
             let ordinal = self.builder.push(&stream, text.map_or(&[], |text| &text[..]), &line.0)?;
             if text.is_some() {
-                body.place = Place::Entry(ordinal);
+                body.place = BodyLocation::Entry(ordinal);
             }
         }
         if let Some(line) = line {
@@ -151,7 +153,7 @@ impl UnitWriter<'_> {
     }
 }
 
-/// The versions of a property of a page: they come from each other.
+/// Returns the name of a stream: the versions of one property of a page, each derived from an earlier one.
 fn stream_of(name: Option<&PropertyName>, page: &Page) -> Vec<u8> {
     let name = name.map_or(&b""[..], |name| name.as_str().as_bytes());
     [name, b"/", page.title.as_str().as_bytes()].concat()
@@ -168,7 +170,7 @@ fn json_bytes(value: Value) -> Vec<u8> {
     }
 }
 
-/// What a request that gave all these properties is known by.
+/// Returns the digest of a request that has all these properties.
 pub(super) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
     let all: BTreeMap<_, _> = of_revision.iter().chain(of_render).collect();
     digest(all.into_iter())
@@ -244,12 +246,12 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
     line
 }
 
-/// The tid that the only render of a revision of history has.
+/// Returns the tid of the only render of an imported revision.
 pub(super) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
     Tid::imported(page, revision.record.rev, revision.record.timestamp)
 }
 
-/// The render that the import of a revision makes, if nothing but the revision came.
+/// Returns the render that an import creates for a revision without renders.
 pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
     let tid = tid_of_history(page, revision);
     RenderRow {
@@ -263,12 +265,13 @@ pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow
     }
 }
 
-/// What the request that made a render is known by, where nothing was left out and nothing came later.
+/// Returns the digest of the request that created a render. It differs if bodies were left out or added
+/// later.
 pub(super) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
     if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
 }
 
-/// Adds what is known of a body. `is_hashed`: its size and its SHA-1 are left out.
+/// Adds the values of a body. `is_hashed`: the size and SHA-1 are omitted.
 fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
     let info = &body.info;
     line.bytes(Field::Headers, json_bytes(to_json(&info.headers)));
@@ -279,7 +282,7 @@ fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
     if let Some(at) = info.rewritten_at {
         line.int(Field::RewrittenAt, at.as_micros());
     }
-    if let Place::Chunks(set) = &body.place {
+    if let BodyLocation::Chunks(set) = &body.place {
         line.bytes(Field::Chunks, set.to_bytes().to_vec());
     }
 }

@@ -1,4 +1,4 @@
-//! Erasing: the blocks of a revision are rewritten without it, and deleted at once.
+//! Erasure: blocks with the content of an erased revision are rewritten without it, and deleted at once.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use rashomon_tables::{Batch, Error as StoreError, Key};
 use super::{
     Archive,
     blocks::{BlockStore, OpenBlock},
-    collect::Regard,
+    collect::References,
     decide::Texts,
     entries::{Bodies, Unit},
     index::index_of,
-    remake::Remaking,
+    remake::BlockRewriter,
     rows::{BlockId, EpochRow},
-    together::Together,
+    together::CombinedRevisions,
 };
 use rashomon_records::{
     Error, Page, Result, Revision, Title,
@@ -23,22 +23,24 @@ use rashomon_records::{
     schemas::ARCHIVE_EPOCHS,
 };
 
-/// Maximum number of blocks that are rewritten for one revision. It may be in several, but hardly in so many.
-const ROUNDS: usize = 1000;
+/// Maximum number of blocks that are rewritten for one revision. A revision may be in several blocks, but
+/// hardly in so many.
+const MAX_ROUNDS: usize = 1000;
 
-/// What was done with blocks.
+/// The result of an erasure from blocks.
 #[derive(Debug, Clone, Default)]
 pub struct FromBlocks {
-    /// Blocks that were made.
+    /// New blocks.
     pub made: u64,
-    /// Revisions that could not be read, and are in none of these.
+    /// Unreadable revisions that were dropped: they are in none of the new blocks.
     pub given_up: Vec<(Title, Revision)>,
-    /// Blocks that no page names, that another process may be about to have named, and that may have it.
+    /// Blocks that may contain the revision and were left, since another process may be about to make pages
+    /// reference them.
     pub left: u64,
 }
 
-/// Changes whenever something is erased in a bucket. A seal or a compaction checks it before a page references a new
-/// block, since the content of that may have been erased meanwhile.
+/// A value that changes with every erasure in a bucket. A seal or a compaction checks it before a page
+/// references a new block, since the content of the block may have been erased meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch(Option<Bytes>);
 
@@ -53,7 +55,7 @@ impl BlockStore {
         Ok(Epoch(row.as_ref().and_then(EpochRow::read).map(|row| row.epoch)))
     }
 
-    /// `Unavailable` where something was erased in the bucket since that epoch.
+    /// Returns `Unavailable` if a revision of the bucket was erased since that epoch.
     pub(super) async fn check_epoch(&self, of: &Page, epoch: &Epoch) -> Result<()> {
         if self.epoch(of).await? == *epoch {
             return Ok(());
@@ -67,45 +69,47 @@ impl Archive {
     /// Makes running seals and compactions of the page's bucket start again.
     pub async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
-        let standing = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
-        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
+        let at = self.records.after(current.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(key.partition);
         let epoch = Bytes::copy_from_slice(&self.records.chunks.distinction().to_be_bytes());
         EpochRow { epoch }.put(&mut batch, at);
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// Rewrites the blocks with the content of a revision that is marked as erased, without that content, and deletes
-    /// the old ones. Of one that is damaged all else has to be readable, unless what is not is given up.
+    /// Rewrites the blocks that contain content of a revision that is marked as erased, without that content,
+    /// and deletes the old blocks. All other revisions of a damaged block must be readable. With `gives_up`,
+    /// the unreadable ones are dropped and reported in [`FromBlocks::given_up`].
     pub async fn erase_from_blocks(&self, page: &Page, rev: Revision, gives_up: bool) -> Result<FromBlocks> {
         let mut done = FromBlocks::default();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let found = match self.block_with(page, rev).await? {
                 Some(found) => Some(found),
                 None => self.block_left_with(page, rev, &mut done).await?,
             };
             let Some((id, titles)) = found else { return Ok(done) };
-            // Of one that was made lately another process may be about to have more pages name it.
-            let noted_at = self.blocks.noted_at(id).await?;
-            let is_being_placed = match noted_at {
-                Some(noted_at) => noted_at > self.placed_until().await?,
+            // If the block was made recently, another process may be about to make more pages reference it.
+            let enqueued_at = self.blocks.enqueued_at(id).await?;
+            let is_being_placed = match enqueued_at {
+                Some(enqueued_at) => enqueued_at > self.placed_until().await?,
                 None => false,
             };
-            self.remake_without((page, rev), (id, &titles), gives_up, &mut done).await?;
+            self.rewrite_without((page, rev), (id, &titles), gives_up, &mut done).await?;
             let pages: Vec<_> =
                 titles.iter().map(|title| Page { title: title.clone(), ..page.clone() }).collect();
             let at = self.records.clock.now().saturating_add(self.records.skew);
             if is_being_placed {
                 continue;
             }
-            // Where one of them names it still, the next round sees to that.
+            // If a page still references the block, the next round rewrites it again.
             self.blocks.delete_unless_named(pages, id, at).await?;
         }
         let what = "others make blocks of the page all the time: erase again what was erased";
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 
-    /// A block that a page names and that has content of a revision, and the block's pages.
+    /// Finds a block that the page references and that contains content of a revision. Returns it with the
+    /// titles of its pages.
     async fn block_with(&self, page: &Page, rev: Revision) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         for row in index_of(&*self.blocks.store, &partition_of(page)).await? {
@@ -120,45 +124,45 @@ impl Archive {
         Ok(None)
     }
 
-    async fn remake_without(
+    async fn rewrite_without(
         &self,
         (page, rev): (&Page, Revision),
         (id, titles): (BlockId, &BTreeSet<Title>),
         gives_up: bool,
         done: &mut FromBlocks,
     ) -> Result<()> {
-        let mut remaking = Remaking::new(self)?;
-        remaking.look_at_epoch(page).await?;
+        let mut rewriter = BlockRewriter::new(self)?;
+        rewriter.remember_epoch(page).await?;
         for title in titles {
             let of = Page { title: title.clone(), ..page.clone() };
             let index = index_of(&*self.blocks.store, &partition_of(&of)).await?;
             let Some(row) = index.into_iter().find(|row| row.block == id) else { continue };
             let block = self.blocks.open(&of, id).await?;
-            let mut together = Together::default();
+            let mut together = CombinedRevisions::default();
             together.add(&of, &block)?;
-            // They were in one.
-            remaking.begin(&of, vec![row], 0).await?;
+            // The revisions fit into one block, since they come from one.
+            rewriter.begin(&of, vec![row], 0).await?;
             while let Some((unit, texts)) = together.next_with() {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev
-                    // An erasure that is not finished needs nothing of its revision.
+                    // An erasure that is not finished does not need the texts of its revision.
                     || texts.is_err() && self.records.is_erased(&of, number).await?;
                 match texts {
-                    _ if is_erased => remaking.push(self.blank(&of, unit).await?, &Texts::new()).await?,
+                    _ if is_erased => rewriter.push(self.blank(&of, unit).await?, &Texts::new()).await?,
                     Err(Error::Store(StoreError::Corrupt(_))) if gives_up => {
                         done.given_up.push((title.clone(), number));
                     }
-                    texts => remaking.push(unit, &texts?).await?,
+                    texts => rewriter.push(unit, &texts?).await?,
                 }
             }
-            remaking.end_page();
+            rewriter.end_page();
         }
-        remaking.end().await?;
-        done.made += remaking.made;
+        rewriter.end().await?;
+        done.made += rewriter.made;
         Ok(())
     }
 
-    /// A unit as its rows stand now.
+    /// Replaces the rows of a unit by the current ones, which are blank, and removes its bodies.
     async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
         let rev = unit.revision.record.rev;
         let not_marked = || StoreError::Corrupt(format!("revision {rev} is to be erased, and is not marked"));
@@ -174,8 +178,9 @@ impl Archive {
         Ok(unit)
     }
 
-    /// A block that has content of a revision, and that the page does not name any more, or not yet, while others
-    /// name it. Those that nobody names are deleted, but that another process may be about to have named.
+    /// Finds an enqueued block that contains content of a revision, and that other pages reference while this
+    /// page does not, or does not yet. Deletes enqueued blocks that no page references, except those that
+    /// another process may be about to make pages reference.
     async fn block_left_with(
         &self,
         page: &Page,
@@ -185,27 +190,27 @@ impl Archive {
         let (now, due) = (self.records.clock.now(), self.placed_until().await?);
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         let mut left = BTreeSet::new();
-        for (note, noted_at) in self.blocks.noted_of(page).await? {
-            let named_by_page = self.blocks.names(page, note.id).await?;
-            match self.blocks.regard(&note).await? {
-                Regard::Named => {}
-                Regard::NamedBySome if named_by_page => {}
-                Regard::NamedBySome => {
-                    let block = self.blocks.open(page, note.id).await?;
+        for (entry, enqueued_at) in self.blocks.enqueued_of(page).await? {
+            let named_by_page = self.blocks.names(page, entry.id).await?;
+            match self.blocks.references(&entry).await? {
+                References::AllPages => {}
+                References::SomePages if named_by_page => {}
+                References::SomePages => {
+                    let block = self.blocks.open(page, entry.id).await?;
                     if !has_content(&block, page, &marked)? {
                         continue;
                     }
-                    if noted_at <= due {
-                        return Ok(Some((note.id, block.titles())));
+                    if enqueued_at <= due {
+                        return Ok(Some((entry.id, block.titles())));
                     }
-                    left.insert(note.id);
+                    left.insert(entry.id);
                 }
-                Regard::Nobodys if noted_at > due => {
-                    if may_have_content(&self.blocks, page, note.id, &marked).await? {
-                        left.insert(note.id);
+                References::NoPage if enqueued_at > due => {
+                    if may_have_content(&self.blocks, page, entry.id, &marked).await? {
+                        left.insert(entry.id);
                     }
                 }
-                Regard::Nobodys => self.blocks.delete_noted(&note, now).await?,
+                References::NoPage => self.blocks.delete_block_and_entries(&entry, now).await?,
             }
         }
         done.left = left.len() as u64;
@@ -213,7 +218,7 @@ impl Archive {
     }
 }
 
-/// Whether a block has anything of a revision that is not as it is marked, or cannot be read.
+/// Whether a block has content of a revision, or cannot be read. The revision is marked as erased.
 async fn may_have_content(
     blocks: &BlockStore,
     page: &Page,
@@ -227,7 +232,8 @@ async fn may_have_content(
     }
 }
 
-/// Whether a block has anything of a revision that is not as it is marked.
+/// Whether a block has content of a revision that is marked as erased: anything that differs from the blank
+/// rows.
 fn has_content(block: &OpenBlock, page: &Page, marked: &RevisionRow) -> Result<bool> {
     let Some(unit) = block.unit_of(&page.title, marked.record.rev)? else { return Ok(false) };
     let row = &unit.revision;

@@ -1,11 +1,13 @@
-//! Histories that go into blocks as they come: faster than importing and then sealing them.
+//! Bulk load: imported revisions go into blocks as they arrive. This is faster than an import that is sealed
+//! later.
 //!
-//! Of a page that is new, every revision but the highest goes into the block that is being filled. When the block
-//! is full, it is written, read back and compared as any that is sealed; then the highest revision of each of its
-//! pages is written into the tables, and then the pages come to name the block. So a page has its highest revision
-//! before it has older ones, and an interrupted import leaves pages that lack some, which are imported as rows the next time.
+//! All revisions of a new page except the highest go into the block that is being filled. A full block is
+//! written, read back and compared, like a sealed one. Then the highest revision of each of its pages is
+//! written into the tables, and then the pages come to reference the block. So a page has its highest
+//! revision before it has older ones. An interrupted import leaves pages that lack some revisions; the next
+//! import writes these as rows.
 //!
-//! What does not come in order, or to a page that has something already, goes the way of any import.
+//! Revisions that come out of order, or for a page that has revisions already, are imported as rows.
 
 use std::{
     collections::HashSet,
@@ -27,16 +29,16 @@ use tokio::{sync::Mutex, task::JoinHandle};
 use super::{
     Archive, ArchivePolicy, ArchiveSettings, Sealed,
     decide::Texts,
-    deletes::{self, Anew, Standing},
-    entries::{ArchivedBody, Bodies, Place, Unit},
+    deletes::{self, Resealed, StoredRows},
+    entries::{ArchivedBody, Bodies, BodyLocation, Unit},
     erase::Epoch,
     index::IndexRow,
     large::take_in,
     made::blocking,
-    pending::{Gone, Pending},
+    pending::{Pending, ReleasedChunks},
     policy::Thinning,
     rows::BlockId,
-    seal::{let_go, release_owner},
+    seal::{release_chunks, release_owner},
     size::UnitSize,
     units::Pages,
 };
@@ -48,23 +50,25 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// Pages that are written side by side.
-const PAGES_AT_A_TIME: usize = 16;
+/// Number of pages that are written at the same time.
+const CONCURRENT_PAGES: usize = 16;
 
-/// Pages with one revision that wait for others to be written with.
-const MAX_WAITING: usize = 512;
+/// Maximum number of finished pages that wait until the block is written.
+const MAX_WAITING_PAGES: usize = 512;
 
-/// The bytes of their bodies.
+/// Maximum number of bytes in the bodies of finished pages that wait.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
-/// A revision with so many bytes of texts goes into the block on another thread, beside what comes next. With smaller ones
-/// the way there would take as long, and as many threads would hold what they come to free.
-const BESIDE: u64 = 64 << 10;
+/// A revision with at least this many bytes of text is added to the block on another thread, while the next
+/// revisions are received. For a smaller revision, the handover would take as long as the work, and many
+/// threads would keep memory that they free.
+const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
-/// The renders of a page whose tids are compared with those that come. One with more goes the way of any import.
+/// Maximum number of tids of a page that are kept to be compared with the tids of new revisions. Further
+/// revisions of the page are imported as rows.
 const MAX_TIDS: usize = 1 << 20;
 
-/// Puts histories into blocks as they come.
+/// Puts imported revisions into blocks as they arrive.
 #[derive(Debug)]
 pub struct HistoryArchiver {
     archive: Arc<Archive>,
@@ -84,61 +88,64 @@ struct Counts {
 struct State {
     current: Option<Current>,
     filling: Filling,
-    /// The block before, while its pages come to name it.
+    /// The previous block, while its pages come to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<Sealed>>)>,
     sealed: Sealed,
 }
 
-/// The page whose revisions come.
+/// The page that is being imported.
 #[derive(Debug)]
 struct Current {
     page: Page,
-    /// Nothing of it stands, and all that came was in order.
+    /// Whether the page had no revisions before, and all its revisions came in order.
     to_blocks: bool,
-    head: Option<Head>,
-    /// Those of its tids that are not made from its revisions.
+    highest: Option<HighestRevision>,
+    /// The tids that are not derived from the revisions of the page.
     tids: HashSet<Tid>,
     thinning: Thinning,
 }
 
-/// The highest revision of a page so far, which stays in its tables.
+/// The highest revision of a page so far. It stays in the tables.
 #[derive(Debug, Clone)]
-struct Head {
+struct HighestRevision {
     page: Page,
     rev: Revision,
     /// Its renders, as rows.
     renders: Vec<ImportUnit>,
-    /// When it was written, if it was.
+    /// When the revision was written, or `None` if it was not written yet.
     written_at: Option<Timestamp>,
-    /// As it was before that: another process may erase what stands.
+    /// The epoch of the bucket before that write. Another process may erase the stored revision.
     epoch: Option<Epoch>,
-    /// The page has nothing yet.
+    /// Whether the page has no rows yet.
     is_new: bool,
 }
 
-/// The block that is being filled, and what is written with it.
+/// The block that is being filled, and the rows that are written with it.
 #[derive(Debug)]
 struct Filling {
     pending: Pending,
-    /// The pages that have ended.
-    heads: Vec<Head>,
+    /// The highest revisions of the pages whose import has ended. When the block is full, the highest
+    /// revision of the current page is added.
+    highest_by_page: Vec<HighestRevision>,
     bytes: u64,
-    /// Revisions of the block that stand as rows, since each was the highest when a block before was full.
+    /// Revisions in the block that are also stored as rows: each was the highest of its page when an earlier
+    /// block was full.
     replaced: Vec<(Page, Unit)>,
-    /// As it was before the first of those was written.
+    /// The epoch of the bucket before the first of the replaced revisions was written.
     epoch: Option<Epoch>,
 }
 
 /// Imports revisions as rows.
 #[async_trait]
 pub trait RowImporter: Debug + Send + Sync {
-    /// Checks a revision, and makes the rows of its renders. The error says what is wrong with the revision.
+    /// Checks a revision, and creates the rows of its renders. The error says what is wrong with the
+    /// revision.
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String>;
 
     /// Stores revisions of a page as rows.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
-    /// Writes rows of a page that were made by [`Self::new_units`]. `is_new`: the page has none yet.
+    /// Writes rows of a page that [`Self::new_units`] created. `is_new`: the page has no rows yet.
     async fn write_units(
         &self,
         page: &Page,
@@ -149,7 +156,8 @@ pub trait RowImporter: Debug + Send + Sync {
 }
 
 impl HistoryArchiver {
-    /// Takes histories into blocks as they come. `None` if the archive is off. `rows` imports what cannot go into blocks.
+    /// Creates the archiver, or returns `None` if the archive is off. `rows` imports revisions that cannot go
+    /// into blocks.
     #[must_use]
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
@@ -158,7 +166,7 @@ impl HistoryArchiver {
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
-    /// Receives a body that is in memory already. It is not compressed by itself, unless it is large.
+    /// Receives a body that is in memory already. Only a large body is compressed here.
     #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         let limit = self.archive.records.definitions.get(name).max_size;
@@ -168,17 +176,18 @@ impl HistoryArchiver {
         }
     }
 
-    /// As [`Revisioned::import`]. What is `Created` can be read when [`Self::finish`] is done, most of it before.
+    /// Imports revisions, like [`RowImporter::import`]. Revisions that are reported as `Created` can be read
+    /// after [`Self::finish`], and most of them earlier.
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
         let mut state = self.state.lock().await;
-        self.turn_to(&mut state, page).await?;
+        self.begin_page(&mut state, page).await?;
         if !state.goes_to_blocks(&revisions) {
             if state.current.as_ref().is_some_and(|current| current.to_blocks) {
-                // What came before has to stand, so that the rest can be compared with it.
+                // The earlier revisions must be stored, so that the others can be compared with them.
                 state.end_page();
                 self.flush(&mut state).await?;
                 state.current = Some(self.beginning(page, false));
@@ -192,7 +201,7 @@ impl HistoryArchiver {
         Ok(outcomes)
     }
 
-    /// Writes what is left, and says what was put into blocks.
+    /// Writes all waiting revisions, and reports what was put into blocks.
     #[boxed]
     pub async fn finish(&self) -> Result<Sealed> {
         let mut state = self.state.lock().await;
@@ -201,7 +210,8 @@ impl HistoryArchiver {
         Ok(state.sealed)
     }
 
-    /// Revisions that were `Created` and cannot be read yet: where it fails, or is cut off, they never were.
+    /// Returns the number of revisions that were reported as `Created` and cannot be read yet. If the import
+    /// fails or is interrupted, these revisions are not stored.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
@@ -211,15 +221,17 @@ impl HistoryArchiver {
         Current::new(page, to_blocks, self.settings.of_bucket(&page.domain, &page.bucket).policy)
     }
 
-    async fn turn_to(&self, state: &mut State, page: &Page) -> Result<()> {
+    async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
         if state.current.as_ref().is_some_and(|current| current.page == *page) {
             return Ok(());
         }
         state.end_page();
-        if state.knows(page) {
+        if state.has_waiting(page) {
             self.flush(state).await?;
         }
-        if state.filling.heads.len() >= MAX_WAITING || state.filling.bytes >= MAX_WAITING_BYTES {
+        if state.filling.highest_by_page.len() >= MAX_WAITING_PAGES
+            || state.filling.bytes >= MAX_WAITING_BYTES
+        {
             self.end_block(state).await?;
         }
         let is_new = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
@@ -228,7 +240,7 @@ impl HistoryArchiver {
         Ok(())
     }
 
-    /// Takes a revision as the highest of its page; the one that was goes into the block.
+    /// Takes a revision as the new highest of its page. The previous highest goes into the block.
     async fn take(&self, state: &mut State, page: &Page, revision: ImportRevision) -> Result<ImportOutcome> {
         let rev = revision.record.rev;
         let renders = match self.rows.new_units(revision) {
@@ -243,18 +255,20 @@ impl HistoryArchiver {
             return Ok(ImportOutcome::Conflict(what));
         }
         current.tids.extend(tids());
-        let is_new = current.head.as_ref().is_none_or(|head| head.is_new && head.written_at.is_none());
-        let head = Head { page: page.clone(), rev, renders, written_at: None, epoch: None, is_new };
+        let is_new =
+            current.highest.as_ref().is_none_or(|highest| highest.is_new && highest.written_at.is_none());
+        let highest =
+            HighestRevision { page: page.clone(), rev, renders, written_at: None, epoch: None, is_new };
         self.counts.taken.fetch_add(1, Relaxed);
-        if let Some(before) = current.head.replace(head) {
-            self.put_into_block(state, before).await?;
+        if let Some(before) = current.highest.replace(highest) {
+            self.add_to_block(state, before).await?;
         }
         Ok(ImportOutcome::Created)
     }
 
-    async fn put_into_block(&self, state: &mut State, head: Head) -> Result<()> {
-        let at = head.written_at.unwrap_or_else(|| self.archive.records.clock.now());
-        let (mut unit, mut texts) = as_sealed(&head.renders, at)?;
+    async fn add_to_block(&self, state: &mut State, highest: HighestRevision) -> Result<()> {
+        let at = highest.written_at.unwrap_or_else(|| self.archive.records.clock.now());
+        let (mut unit, mut texts) = as_sealed(&highest.renders, at)?;
         if state.filling.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
         }
@@ -263,17 +277,17 @@ impl HistoryArchiver {
             None => Vec::new(),
         };
         gone.append(&mut take_in(&self.archive.records.chunks, &mut unit, &mut texts).await?);
-        if head.written_at.is_some() {
-            state.filling.replaced.push((head.page.clone(), unit.clone()));
-            state.filling.epoch = state.filling.epoch.take().or(head.epoch);
+        if highest.written_at.is_some() {
+            state.filling.replaced.push((highest.page.clone(), unit.clone()));
+            state.filling.epoch = state.filling.epoch.take().or(highest.epoch);
         }
         state.sealed.revisions += 1;
         state.sealed.renders += unit.renders.len() as u64;
         let size = texts.values().map(|text| text.len() as u64).sum::<u64>();
         state.sealed.raw_bytes += size;
-        let page = head.page;
-        state.filling.pending.let_go(&page, head.rev, gone);
-        if size < BESIDE {
+        let page = highest.page;
+        state.filling.pending.release_chunks(&page, highest.rev, gone);
+        if size < MIN_BYTES_FOR_THREAD {
             return state.filling.pending.push(&page, unit, &texts);
         }
         let mut pending = std::mem::replace(&mut state.filling.pending, Pending::new()?);
@@ -281,23 +295,23 @@ impl HistoryArchiver {
         Ok(())
     }
 
-    /// Has the block that is being filled written beside what comes next.
+    /// Starts to write the block that is being filled, while the next revisions are received.
     async fn end_block(&self, state: &mut State) -> Result<()> {
-        state.placed().await?;
+        state.wait_placed().await?;
         let mut filling = std::mem::replace(&mut state.filling, Filling::new()?);
         let at = self.archive.records.clock.now();
-        if let Some(Current { page, head: Some(head), .. }) = &mut state.current
+        if let Some(Current { page, highest: Some(highest), .. }) = &mut state.current
             && filling.pending.has(page)
         {
-            filling.heads.push(Head { written_at: Some(at), ..head.clone() });
-            head.written_at = Some(at);
-            head.epoch = Some(self.archive.blocks.epoch(&head.page).await?);
-            head.is_new = false;
+            filling.highest_by_page.push(HighestRevision { written_at: Some(at), ..highest.clone() });
+            highest.written_at = Some(at);
+            highest.epoch = Some(self.archive.blocks.epoch(&highest.page).await?);
+            highest.is_new = false;
         }
-        if filling.heads.is_empty() {
+        if filling.highest_by_page.is_empty() {
             return Ok(());
         }
-        let titles = filling.heads.iter().map(|head| head.page.title.clone()).collect();
+        let titles = filling.highest_by_page.iter().map(|highest| highest.page.title.clone()).collect();
         let placing = Placing {
             archive: Arc::clone(&self.archive),
             rows: Arc::clone(&self.rows),
@@ -309,46 +323,52 @@ impl HistoryArchiver {
 
     async fn flush(&self, state: &mut State) -> Result<()> {
         self.end_block(state).await?;
-        state.placed().await
+        state.wait_placed().await
     }
 }
 
 impl Current {
     fn new(page: &Page, to_blocks: bool, policy: ArchivePolicy) -> Self {
         let thinning = Thinning::new(policy, None);
-        Self { page: page.clone(), to_blocks, head: None, tids: HashSet::new(), thinning }
+        Self { page: page.clone(), to_blocks, highest: None, tids: HashSet::new(), thinning }
     }
 }
 
 impl Filling {
     fn new() -> Result<Self> {
-        Ok(Self { pending: Pending::new()?, heads: Vec::new(), bytes: 0, replaced: Vec::new(), epoch: None })
+        Ok(Self {
+            pending: Pending::new()?,
+            highest_by_page: Vec::new(),
+            bytes: 0,
+            replaced: Vec::new(),
+            epoch: None,
+        })
     }
 }
 
 impl State {
-    /// The page has all its revisions.
+    /// Ends the page: all its revisions have been received.
     fn end_page(&mut self) {
-        let Some(head) = self.current.take().and_then(|current| current.head) else { return };
-        if head.written_at.is_none() {
-            self.filling.bytes += head.renders.iter().map(size_of).sum::<u64>();
-            self.filling.heads.push(head);
-        } else if self.filling.pending.has(&head.page) {
-            // It stands, and what the block has of the page can be named.
-            self.filling.heads.push(head);
+        let Some(highest) = self.current.take().and_then(|current| current.highest) else { return };
+        if highest.written_at.is_none() {
+            self.filling.bytes += highest.renders.iter().map(size_of).sum::<u64>();
+            self.filling.highest_by_page.push(highest);
+        } else if self.filling.pending.has(&highest.page) {
+            // The highest revision is stored already. The page can reference its part of the block.
+            self.filling.highest_by_page.push(highest);
         }
     }
 
-    /// Whether something of a page waits to be written.
-    fn knows(&self, page: &Page) -> bool {
-        self.filling.heads.iter().any(|head| head.page == *page)
+    /// Whether a part of the page waits to be written.
+    fn has_waiting(&self, page: &Page) -> bool {
+        self.filling.highest_by_page.iter().any(|highest| highest.page == *page)
             || self.placing.as_ref().is_some_and(|(titles, _)| titles.contains(&page.title))
     }
 
-    /// Whether revisions are such as can go into blocks one after the other.
+    /// Whether the revisions can be added to blocks one after the other: in rising order and small enough.
     fn goes_to_blocks(&self, revisions: &[ImportRevision]) -> bool {
         let Some(current) = self.current.as_ref().filter(|current| current.to_blocks) else { return false };
-        let mut last = current.head.as_ref().map(|head| head.rev);
+        let mut last = current.highest.as_ref().map(|highest| highest.rev);
         let rises = revisions.iter().all(|revision| {
             let rev = revision.record.rev;
             last.replace(rev).is_none_or(|last| last < rev)
@@ -357,8 +377,8 @@ impl State {
         rises && revisions.iter().all(is_small) && current.tids.len() < MAX_TIDS
     }
 
-    /// Waits for the block before.
-    async fn placed(&mut self) -> Result<()> {
+    /// Waits until the previous block is placed.
+    async fn wait_placed(&mut self) -> Result<()> {
         let Some((_, placing)) = self.placing.take() else { return Ok(()) };
         let made = placing.await.map_err(|error| StoreError::unavailable(error.to_string()))??;
         self.sealed = self.sealed + made;
@@ -366,7 +386,7 @@ impl State {
     }
 }
 
-/// Has pages name a block.
+/// Places a block: makes its pages reference it.
 struct Placing {
     archive: Arc<Archive>,
     rows: Arc<dyn RowImporter>,
@@ -374,50 +394,58 @@ struct Placing {
 }
 
 impl Placing {
-    /// Makes the block, writes the highest revisions of its pages, and has these name it. Gives what was made.
+    /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
+    /// block. Returns what was sealed.
     async fn all(self, mut filling: Filling, at: Timestamp) -> Result<Sealed> {
-        let gone = filling.pending.take_gone();
+        let gone = filling.pending.take_released();
         let made = self.archive.make_block(filling.pending).await?;
-        self.heads(&filling.heads, at).await?;
+        self.write_all_highest(&filling.highest_by_page, at).await?;
         let Some(made) = made else { return Ok(Sealed::default()) };
         made.deadline().check(&*self.archive.records.clock)?;
         if let (Some((page, _)), Some(epoch)) = (filling.replaced.first(), &filling.epoch) {
             self.archive.blocks.check_epoch(page, epoch).await?;
         }
         self.pages(&made.pages, made.id, &filling.replaced, &gone).await?;
-        self.archive.blocks.settle(made.id, made.noted_at).await?;
+        self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(Sealed { blocks: 1, stored_bytes: made.bytes, ..Sealed::default() })
     }
 
-    async fn heads(&self, heads: &[Head], at: Timestamp) -> Result<()> {
-        let mut written = Vec::with_capacity(heads.len());
-        for head in heads {
-            written.push(self.head(head, at).boxed());
+    async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {
+        let mut written = Vec::with_capacity(highest_by_page.len());
+        for highest in highest_by_page {
+            written.push(self.write_highest(highest, at).boxed());
         }
-        stream::iter(written).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
+        stream::iter(written).buffer_unordered(CONCURRENT_PAGES).try_collect().await
     }
 
-    async fn head(&self, head: &Head, at: Timestamp) -> Result<()> {
-        // One that was written with the block before stands as it was.
-        if head.written_at.is_none_or(|written_at| written_at == at) {
-            let renders = head.renders.iter().cloned().map(compressed_unit).collect();
-            self.rows.write_units(&head.page, renders, head.is_new, at).await?;
+    async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
+        // A highest revision that was written with the previous block is stored already.
+        if highest.written_at.is_none_or(|written_at| written_at == at) {
+            let renders = highest.renders.iter().cloned().map(compressed_unit).collect();
+            self.rows.write_units(&highest.page, renders, highest.is_new, at).await?;
             self.counts.placed.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
-    async fn pages(&self, pages: &Pages, id: BlockId, replaced: &[(Page, Unit)], gone: &Gone) -> Result<()> {
+    async fn pages(
+        &self,
+        pages: &Pages,
+        id: BlockId,
+        replaced: &[(Page, Unit)],
+        gone: &ReleasedChunks,
+    ) -> Result<()> {
         let mut named = Vec::with_capacity(pages.len());
         for (page, units) in pages {
             let replaced = replaced.iter().filter(|(of, _)| of == page).map(|(_, unit)| unit).collect();
             let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
             named.push(self.page(page, units, id, replaced, gone).boxed());
         }
-        stream::iter(named).buffer_unordered(PAGES_AT_A_TIME).try_collect().await
+        stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
     }
 
-    /// Has a page name a block, and takes from its tables what was its highest revision before that.
+    /// Makes a page reference a block, and deletes from its tables the revisions in the block that are also
+    /// stored as rows.
     async fn page(
         &self,
         page: &Page,
@@ -433,14 +461,19 @@ impl Placing {
             self.check_chunks(unit)?;
             release_owner(&mut batch, unit);
         }
-        // Later than what was written of its highest, which names chunks, a moment before.
+        // The release must be later than the highest revision, which was written a moment before and
+        // references chunks.
         let written = units.iter().map(|unit| unit.last_written().just_after());
-        let first =
-            let_go(&mut batch, page, gone.iter(), written.fold(self.archive.records.clock.now(), Ord::max));
+        let first = release_chunks(
+            &mut batch,
+            page,
+            gone.iter(),
+            written.fold(self.archive.records.clock.now(), Ord::max),
+        );
         for unit in &replaced {
-            let standing = self.standing(page, unit).await?;
-            let going = deletes::going(std::slice::from_ref(*unit), &standing, &Anew::new())?;
-            deletes::delete(&mut batch, &going, &standing)?;
+            let stored = self.stored_rows(page, unit).await?;
+            let deletable = deletes::deletable(std::slice::from_ref(*unit), &stored, &Resealed::new())?;
+            deletes::delete(&mut batch, &deletable, &stored)?;
         }
         self.archive.blocks.store.write(first, batch).await?;
         let counted = units.len() - replaced.len();
@@ -448,18 +481,18 @@ impl Placing {
         Ok(())
     }
 
-    /// `Unavailable` where chunks of a body were received too long ago to be named now.
+    /// Returns `Unavailable` if the chunks of a body were received too long ago to be referenced now.
     fn check_chunks(&self, unit: &Unit) -> Result<()> {
         for (_, _, body) in unit.all_bodies() {
-            if let Place::Chunks(set) = &body.place {
+            if let BodyLocation::Chunks(set) = &body.place {
                 self.archive.records.chunks.check_begun(set.begun)?;
             }
         }
         Ok(())
     }
 
-    /// The rows of one revision.
-    async fn standing(&self, page: &Page, unit: &Unit) -> Result<Standing> {
+    /// Reads the index rows of one revision.
+    async fn stored_rows(&self, page: &Page, unit: &Unit) -> Result<StoredRows> {
         let record = &unit.revision.record;
         let of_rev = || ClusteringRange::all().at_least(record.rev.get()).at_most(record.rev.get());
         let of_time = ClusteringRange::all().at_least(record.timestamp).at_most(record.timestamp);
@@ -469,7 +502,7 @@ impl Placing {
             let tid = ClusteringRange::prefix(vec![render.tid.as_time_uuid().into()]);
             by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid, INDEX_PAGE_ROWS).await?);
         }
-        Ok(Standing {
+        Ok(StoredRows {
             revisions: rows_of(store, &REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await?,
             renders: rows_of(store, &RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await?,
             by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time, INDEX_PAGE_ROWS).await?,
@@ -478,7 +511,7 @@ impl Placing {
     }
 }
 
-/// A revision as a block has it, and its texts, as of a time.
+/// Converts import rows, written at `at`, into a unit of a block and its texts.
 fn as_sealed(renders: &[ImportUnit], at: Timestamp) -> Result<(Unit, Texts)> {
     let mut texts = Texts::new();
     let first = renders.first().and_then(|unit| Some((unit.revision.clone()?, &unit.of_revision)));
@@ -506,10 +539,10 @@ fn take_texts(
     let mut taken = Bodies::new();
     for (name, body) in bodies {
         let place = match (&body.stored, body.stored.plain(body.info.size)?) {
-            (Stored::Chunks(set), _) => Place::Chunks(set.clone()),
+            (Stored::Chunks(set), _) => BodyLocation::Chunks(set.clone()),
             (_, text) => {
                 texts.insert((name.clone(), of), text.unwrap_or_default());
-                Place::Entry(0)
+                BodyLocation::Entry(0)
             }
         };
         taken.insert(name.clone(), ArchivedBody { info: body.info.clone(), written_at, place });

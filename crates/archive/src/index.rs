@@ -16,28 +16,28 @@ use rashomon_records::{
     },
 };
 
-/// What a block has of a page.
+/// A row of the index of a page: what a block has of the page.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct IndexRow {
     pub(super) block: BlockId,
     pub(super) revs: (Revision, Revision),
-    /// Of the edits.
+    /// The first and the last time of the edits.
     pub(super) times: (Timestamp, Timestamp),
     pub(super) tids: (Tid, Tid),
     pub(super) names: BTreeSet<PropertyName>,
     pub(super) revisions: u64,
     pub(super) renders: u64,
-    /// Of the bodies that the block has, as they came.
+    /// Uncompressed bytes of the bodies in the block.
     pub(super) raw_bytes: u64,
     pub(super) generation: i64,
-    /// Renders whose bodies were not kept.
+    /// Renders whose bodies were left out.
     pub(super) left_out: u64,
-    /// When the last render was made whose bodies are kept.
+    /// When the newest render was made whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
 }
 
 typed_row! {
-    /// A row of the index of a page.
+    /// A row of the index of a page, as it is stored.
     pub(super) struct StoredIndexRow in ARCHIVE_INDEX {
         key { last_rev: Revision, block: BlockId }
         values {
@@ -58,7 +58,7 @@ typed_row! {
 }
 
 impl IndexRow {
-    /// What the page's index has to say of a block with these revisions of it. `None`: there are none.
+    /// Creates the row of a block that has these revisions of the page. Returns `None` if there are none.
     pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
         let mut row: Option<Self> = None;
         for unit in units {
@@ -91,7 +91,7 @@ impl IndexRow {
         })
     }
 
-    /// Of the revisions of both.
+    /// Combines the row with the row of other revisions.
     fn and(mut self, other: Self) -> Self {
         self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
         self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
@@ -105,7 +105,6 @@ impl IndexRow {
         self
     }
 
-    /// The row as it is stored.
     pub(super) fn to_stored(&self) -> StoredIndexRow {
         StoredIndexRow {
             last_rev: self.revs.1,
@@ -142,7 +141,7 @@ impl IndexRow {
         })
     }
 
-    /// Between which values of the column that its table is sorted by its rows are.
+    /// Returns the lowest and the highest value that rows of the block have in the column of the axis.
     pub(super) fn span(&self, axis: Axis) -> (Value, Value) {
         match axis.of {
             Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
@@ -151,7 +150,7 @@ impl IndexRow {
         }
     }
 
-    /// Whether it may have rows of a range.
+    /// Whether the block may have rows of a range.
     pub(super) fn may_have(&self, axis: Axis, range: &rashomon_tables::ClusteringRange) -> bool {
         if axis.place == 1
             && let Some(Value::Text(name)) = range.prefix.first()
@@ -175,10 +174,10 @@ impl IndexRow {
     }
 }
 
-/// By what the rows of a table are sorted, behind the name of a property where they have one.
+/// The column that sorts the rows of a table. It comes after the property name in tables that have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Axis {
-    /// Which clustering column.
+    /// The index of the clustering column.
     pub(super) place: usize,
     of: Of,
 }
@@ -191,7 +190,7 @@ enum Of {
 }
 
 impl Axis {
-    /// `None`: the archive has no rows of the table.
+    /// Returns the axis of a table, or `None` if the archive has no rows of the table.
     pub(super) fn of(table: &Schema) -> Option<Self> {
         let is = |other: &Schema| table.name() == other.name();
         let axis = |place, of| Some(Self { place, of });
@@ -209,12 +208,12 @@ impl Axis {
     }
 }
 
-/// The index of a page, or of what has its partition.
+/// Reads the index of the page that has this partition.
 pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Result<Vec<IndexRow>> {
     index_from(store, partition, ReadFrom::Quorum).await
 }
 
-/// The same by the replicas that have to answer.
+/// Reads the index like [`index_of`], from the given replicas.
 pub(super) async fn index_from(
     store: &dyn TableStore,
     partition: &[Value],

@@ -1,4 +1,4 @@
-//! Bodies that were stored in chunks, since they are too large for a row, and that a block takes.
+//! Large bodies: a block takes some bodies that are stored in chunks because they are too large for a row.
 
 use std::sync::Arc;
 
@@ -6,18 +6,19 @@ use rashomon_tables::Error as StoreError;
 
 use super::{
     decide::Texts,
-    entries::{Place, Unit},
+    entries::{BodyLocation, Unit},
 };
 use rashomon_records::{
     Error, Result, Sha1,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
-/// Larger bodies stay in chunks, since a reader of a block has all of it in memory.
-pub(super) const LARGEST: u64 = 4 << 20;
+/// Maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the whole
+/// block in memory.
+pub(super) const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
-/// Takes bodies of a revision out of their chunks, and gives the chunks that are not needed any more. Those of what
-/// cannot be read stay, for `verify` to name.
+/// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not
+/// needed any more. The chunks of an unreadable body stay, so that `verify` reports them.
 pub(super) async fn take_in(
     chunks: &Arc<ChunkStore>,
     unit: &mut Unit,
@@ -27,15 +28,15 @@ pub(super) async fn take_in(
     let of_renders = unit.renders.iter_mut().map(|(render, bodies)| (Some(render.tid), bodies));
     for (of, bodies) in std::iter::once((None, &mut unit.bodies)).chain(of_renders) {
         for (name, body) in bodies {
-            let Place::Chunks(set) = body.place.clone() else { continue };
-            if body.info.size > LARGEST {
+            let BodyLocation::Chunks(set) = body.place.clone() else { continue };
+            if body.info.size > MAX_BODY_IN_BLOCK {
                 continue;
             }
             let row = BodyRow { info: body.info.clone(), stored: Stored::Chunks(set.clone()) };
             match row.into_body(chunks)?.1.whole().await {
                 Ok(text) if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 => {
                     texts.insert((name.clone(), of), text);
-                    body.place = Place::Entry(0);
+                    body.place = BodyLocation::Entry(0);
                     taken.push(set);
                 }
                 Ok(_) | Err(Error::Store(StoreError::Corrupt(_))) => {}

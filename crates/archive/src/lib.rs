@@ -1,9 +1,9 @@
-//! The archive: superseded revisions are moved into compression blocks, and are read as before.
+//! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
-//! Sealing ([`seal`]) takes whole revisions out of the tables of pages, and puts them into a block ([`entries`],
-//! [`blocks`]) and a row for each page and block into the [`index`]. The [`Overlay`] is a store in which the rows
-//! still are: a reader does not know which ones are in blocks. A row in the tables was written later than one of the
-//! same key in a block, and hides it.
+//! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block
+//! ([`entries`], [`blocks`]). It adds one row for each page and block to the [`index`]. The [`Overlay`] is a
+//! store in which the sealed rows still exist, so that a reader does not know which rows are in blocks. A row
+//! in the tables hides a row with the same key in a block, since the row in the tables was written later.
 
 mod archive;
 mod blocks;
@@ -59,16 +59,16 @@ pub use self::{
     stats::{ArchiveStats, Counter, InBlocks},
 };
 
-/// How old a block is at least that no page names before it is deleted: a sealing takes less.
-pub(crate) const MIN_AGE: Duration = Duration::from_secs(2 * 3600);
+/// Minimum age before an unreferenced block is deleted. Longer than any seal can take.
+pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// When the superseded values of a bucket are sealed, and which.
+/// Which superseded values of a bucket are sealed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketArchive {
     /// Which renders are kept.
     pub policy: ArchivePolicy,
-    /// How long something has to have been superseded. Longer than clocks may differ by, and than any write
-    /// takes.
+    /// How long a value must have been superseded before it is sealed. Longer than the skew of the clocks,
+    /// and longer than any write takes.
     pub after: Duration,
 }
 
@@ -81,11 +81,11 @@ impl Default for BucketArchive {
 /// When superseded values are sealed, and how blocks are read.
 #[derive(Debug, Clone)]
 pub struct ArchiveSettings {
-    /// For every bucket that has none of its own.
+    /// For every bucket that has no settings of its own.
     pub all: BucketArchive,
     /// For single buckets.
     pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
-    /// The bytes of unpacked blocks that are kept in memory.
+    /// Maximum number of bytes of unpacked blocks in memory.
     pub cache_bytes: u64,
 }
 
@@ -96,14 +96,14 @@ impl Default for ArchiveSettings {
 }
 
 impl ArchiveSettings {
-    /// That of a bucket.
+    /// Returns the settings of a bucket.
     #[must_use]
     pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketArchive {
         *self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.all)
     }
 }
 
-/// Whether something is sealed in a store. A cluster that is not there yet cannot be asked.
+/// Whether a store has sealed revisions. `false` for a cluster that cannot be reached yet.
 pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
     match has_rows(&**store, &ARCHIVE_INDEX).await {
         Err(StoreError::Unavailable(_)) => Ok(false),
@@ -111,20 +111,22 @@ pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
     }
 }
 
-/// The blocks of a store: where something is sealed, or was once. Else nobody needs to look for any.
+/// Returns the blocks of a store, or `None` if the archive is off and the store has no blocks.
 ///
-/// Of several processes on one store all have to be told of the archive before one of them seals.
+/// If several processes use one store, the archive must be configured in all of them before one of them
+/// seals.
 pub async fn blocks_of(
     store: &Arc<dyn TableStore>,
     settings: Option<&ArchiveSettings>,
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
-        // The index lies among the rows of all pages, and would be looked for page by page. A block is written before
-        // its index row, and deleted after it.
+        // The rows of the index are spread over the partitions of all pages, so a search for one would go
+        // page by page. The table of blocks shows the same: a block is written before its index row, and
+        // deleted after it.
         None => match has_rows(&**store, &ARCHIVE_BLOCKS).await {
             Ok(false) => return Ok(None),
-            // A cluster that is not there yet may have an archive.
+            // A cluster that cannot be reached yet may have an archive.
             Ok(true) | Err(StoreError::Unavailable(_)) => ArchiveSettings::default().cache_bytes,
             Err(error) => return Err(error.into()),
         },

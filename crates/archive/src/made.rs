@@ -1,4 +1,5 @@
-//! A block that is in the store, was read back, and has what went in: pages may be made to name it.
+//! Writes a block and verifies it: the block is stored, read back and compared before a page may reference
+//! it.
 
 use std::time::Duration;
 
@@ -13,52 +14,54 @@ use super::{
 };
 use rashomon_records::Result;
 
-/// The longest time from the write of a block to its reference in a page. The garbage collector waits much
+/// Maximum time from the write of a block to its reference in a page. The garbage collector waits much
 /// longer.
-const MAX_PLACING: Duration = Duration::from_secs(600);
+const MAX_PLACING_TIME: Duration = Duration::from_secs(600);
 
-/// A block that no page names yet.
+/// A verified block that no page references yet.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct VerifiedBlock {
     pub(super) id: BlockId,
-    /// What it has of each page.
+    /// The revisions in the block, by page.
     pub(super) pages: Pages,
     pub(super) bytes: u64,
-    /// When it was noted.
-    pub(super) noted_at: Timestamp,
-    /// The same by the clock that nobody sets.
+    /// When the block was enqueued for garbage collection.
+    pub(super) enqueued_at: Timestamp,
+    /// The same time by the monotonic clock.
     begun: Duration,
 }
 
 impl Archive {
-    /// Notes and writes a block, reads it back, and compares what is read with what went in. `None`: nothing did.
-    pub(super) async fn make_block(&self, pending: Pending) -> Result<Option<Made>> {
+    /// Enqueues a block for garbage collection and writes it. Then reads it back and compares it with the
+    /// revisions that were put in. Returns `None` if the block is empty.
+    pub(super) async fn make_block(&self, pending: Pending) -> Result<Option<VerifiedBlock>> {
         let blocks = &self.blocks;
         let Some(of) = pending.of().cloned() else { return Ok(None) };
         let titles = pending.titles();
         let (bytes, pages) = blocking(move || pending.finish()).await?;
         let id: BlockId = self.records.chunks.distinction().to_be_bytes();
         let begun = self.records.clock.monotonic();
-        let noted_at = self.records.clock.now();
-        blocks.note(&of, id, &titles, noted_at, noted_at).await?;
+        let enqueued_at = self.records.clock.now();
+        blocks.enqueue(&of, id, &titles, enqueued_at, enqueued_at).await?;
         blocks.write(&of, id, &bytes, self.records.clock.now()).await?;
         let stored = blocks.read(&of, id).await?;
         let pages = blocking(move || check(id, &stored, &pages).map(|()| pages)).await?;
-        Ok(Some(Made { id, pages, bytes: bytes.len() as u64, noted_at, begun }))
+        Ok(Some(VerifiedBlock { id, pages, bytes: bytes.len() as u64, enqueued_at, begun }))
     }
 }
 
-impl Made {
-    /// Until when pages may be made to name it, and others that are made meanwhile.
+impl VerifiedBlock {
+    /// Returns the time until which pages may come to reference this block.
     pub(super) fn deadline(&self) -> Deadline {
         Deadline {
-            wall: self.noted_at.saturating_add(MAX_PLACING),
-            monotonic: self.begun.saturating_add(MAX_PLACING),
+            wall: self.enqueued_at.saturating_add(MAX_PLACING_TIME),
+            monotonic: self.begun.saturating_add(MAX_PLACING_TIME),
         }
     }
 }
 
-/// A time by the time of day, which garbage collectors go by, and by the monotonic clock, which no jump shortens.
+/// A time by two clocks: by the time of day, which garbage collectors use, and by the monotonic clock, which
+/// no clock jump affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     wall: Timestamp,
@@ -66,12 +69,12 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// The earlier of two, by each of the clocks.
+    /// Returns the earlier of two deadlines, by each of the clocks.
     pub(super) fn earlier(self, other: Self) -> Self {
         Self { wall: self.wall.min(other.wall), monotonic: self.monotonic.min(other.monotonic) }
     }
 
-    /// `Unavailable` where it has passed by either clock.
+    /// Returns `Unavailable` if the deadline has passed by either clock.
     pub(super) fn check(self, clock: &dyn Clock) -> Result<()> {
         if clock.monotonic() <= self.monotonic && clock.now() <= self.wall {
             return Ok(());
@@ -81,7 +84,7 @@ impl Deadline {
     }
 }
 
-/// Does what takes the processor for long, beside those who wait for the store.
+/// Runs long computations on a thread of their own, so that tasks that wait for the store are not held up.
 pub(super) async fn blocking<T, E>(
     work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
 ) -> std::result::Result<T, E>

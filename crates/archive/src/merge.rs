@@ -1,4 +1,5 @@
-//! Merging: pages that have little in each of several blocks get it together in fewer.
+//! Compaction: revisions of a page that are spread over many small parts of blocks are rewritten into fewer,
+//! larger ones.
 
 use rashomon_tables::Error as StoreError;
 use serde::Serialize;
@@ -7,62 +8,63 @@ use super::{
     Archive,
     blocks::BlockStore,
     index::{IndexRow, index_of},
-    remake::Remaking,
-    together::Together,
+    remake::BlockRewriter,
+    together::CombinedRevisions,
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
-/// A page has little in a block with fewer revisions.
-const LITTLE: u64 = 128;
+/// A page has a small part of a block if the block has fewer than this number of its revisions.
+const SMALL_PART_REVISIONS: u64 = 128;
 
-/// Blocks of a page that are unpacked at once.
-const PARTS: usize = 64;
+/// Maximum number of blocks of a page that are compacted together, and are unpacked for it.
+const MAX_GROUP_PARTS: usize = 64;
 
-/// Revisions of a page that are merged at once: a block has no more.
-const REVISIONS: u64 = 4096;
+/// Maximum number of revisions of a page that are compacted together: a block has no more.
+const MAX_GROUP_REVISIONS: u64 = 4096;
 
-/// Titles that are looked at together.
-const TITLES: usize = 500;
+/// Number of titles in one read.
+const TITLES_PER_READ: usize = 500;
 
-/// How eagerly to merge.
+/// Options of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct Merging {
-    /// Only pages that have little in so many blocks; at least 2.
+    /// Compact only pages with at least this number of small parts; at least 2.
     pub parts: usize,
-    /// How long to rest after each page, so that readers and writers are not held up.
+    /// How long to wait after each page, so that readers and writers are not held up.
     pub rest: std::time::Duration,
 }
 
 impl Default for Merging {
-    /// All that there is.
+    /// Compacts all pages, without waiting.
     fn default() -> Self {
         Self { parts: 2, rest: std::time::Duration::ZERO }
     }
 }
 
-/// What was merged.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Merged {
-    /// Pages that were looked at.
+    /// Pages that were examined.
     pub pages: u64,
-    /// What pages had in blocks apart, and have together now.
+    /// Parts of blocks that were compacted.
     pub parts: u64,
-    /// Revisions of those.
+    /// Revisions in these parts.
     pub revisions: u64,
-    /// Bytes of their bodies, as they came.
+    /// Uncompressed bytes of their bodies.
     pub raw_bytes: u64,
-    /// Blocks that were made.
+    /// New blocks.
     pub blocks: u64,
-    /// Bytes of those blocks.
+    /// Bytes of the new blocks.
     pub stored_bytes: u64,
-    /// Parts that stay, since something of them is damaged.
+    /// Parts that stay as they are, since they are damaged.
     pub kept: u64,
 }
 
 impl Archive {
-    /// Merges what the pages of a bucket have little of in each of several blocks. The old blocks stay until nobody
-    /// can be reading them, and are collected then. Safe to be cut off at any point, and beside writers, sealers and
-    /// other mergers; `progress` is told how far it is after every page.
+    /// Compacts the archive of a bucket: rewrites small parts of each page into fewer, larger ones. The old
+    /// blocks stay until no process can be reading them, and are then garbage collected. A compaction may be
+    /// interrupted at any point, and may run beside writers, seals and other compactions. `progress` is
+    /// called after every page.
     pub async fn compact(
         &self,
         domain: &DomainName,
@@ -71,58 +73,58 @@ impl Archive {
         progress: &mut (dyn FnMut(&Merged) + Send),
     ) -> Result<Merged> {
         let _alone = self.blocks.sealing.lock().await;
-        let mut merger = Merger::new(self, how)?;
+        let mut compactor = Compactor::new(self, how)?;
         let mut last = None;
         loop {
-            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES).await?;
+            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
             for title in titles.items {
-                merger.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
-                progress(&merger.merged());
+                compactor.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
+                progress(&compactor.report());
                 if !how.rest.is_zero() {
                     tokio::time::sleep(how.rest).await;
                 }
             }
             last = titles.next;
             if last.is_none() {
-                merger.remaking.end().await?;
-                progress(&merger.merged());
-                return Ok(merger.merged());
+                compactor.rewriter.end().await?;
+                progress(&compactor.report());
+                return Ok(compactor.report());
             }
         }
     }
 }
 
-struct Merger<'a> {
+struct Compactor<'a> {
     blocks: &'a BlockStore,
     how: Merging,
-    remaking: Remaking<'a>,
-    merged: Merged,
+    rewriter: BlockRewriter<'a>,
+    report: Merged,
 }
 
-impl<'a> Merger<'a> {
+impl<'a> Compactor<'a> {
     fn new(archive: &'a Archive, how: Merging) -> Result<Self> {
-        let remaking = Remaking::new(archive)?;
-        Ok(Self { blocks: &archive.blocks, how, remaking, merged: Merged::default() })
+        let rewriter = BlockRewriter::new(archive)?;
+        Ok(Self { blocks: &archive.blocks, how, rewriter, report: Merged::default() })
     }
 
-    fn merged(&self) -> Merged {
-        Merged { blocks: self.remaking.made, stored_bytes: self.remaking.stored_bytes, ..self.merged }
+    fn report(&self) -> Merged {
+        Merged { blocks: self.rewriter.made, stored_bytes: self.rewriter.stored_bytes, ..self.report }
     }
 
     async fn page(&mut self, page: &Page) -> Result<()> {
-        self.merged.pages += 1;
+        self.report.pages += 1;
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
-        index.retain(|row| row.revisions < LITTLE);
+        index.retain(|row| row.revisions < SMALL_PART_REVISIONS);
         index.sort_by_key(|row| (row.revs, row.block));
         let least = self.how.parts.max(2);
         if index.len() < least {
             return Ok(());
         }
-        let parts = self.little(page, index).await?;
+        let parts = self.small_parts(page, index).await?;
         if parts.len() < least {
             return Ok(());
         }
-        self.remaking.look_at_epoch(page).await?;
+        self.rewriter.remember_epoch(page).await?;
         for parts in groups(parts) {
             let literals = parts.iter().map(|part| part.literals).sum();
             let rows: Vec<IndexRow> = parts.into_iter().map(|part| part.row).collect();
@@ -130,7 +132,7 @@ impl<'a> Merger<'a> {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     let (domain, title) = (&page.domain, &page.title);
                     tracing::error!(%domain, %title, what, "damaged data is not compacted");
-                    self.merged.kept += rows.len() as u64;
+                    self.report.kept += rows.len() as u64;
                 }
                 together => self.group(page, rows, literals, together?).await?,
             }
@@ -138,22 +140,22 @@ impl<'a> Merger<'a> {
         Ok(())
     }
 
-    /// The parts that are little. Of bodies that have little in common a few fill a block, and stay there: in others they
-    /// would take as much.
-    async fn little(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<Part>> {
+    /// Selects the small parts. A few revisions with little text in common can fill a block. Such a part is
+    /// not small, since it would take as much space in another block.
+    async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         for row in index {
             let share = self.blocks.share(page, row.block).await?;
-            if !share.is_much {
+            if !share.is_large {
                 parts.push(Part { row, literals: share.literals });
             }
         }
         Ok(parts)
     }
 
-    /// What some blocks have of a page.
-    async fn together(&self, page: &Page, rows: &[IndexRow]) -> Result<Together> {
-        let mut together = Together::default();
+    /// Reads the revisions of a page from some blocks.
+    async fn together(&self, page: &Page, rows: &[IndexRow]) -> Result<CombinedRevisions> {
+        let mut together = CombinedRevisions::default();
         for row in rows {
             let block = self.blocks.open(page, row.block).await?;
             together.add(page, &block)?;
@@ -167,34 +169,37 @@ impl<'a> Merger<'a> {
         page: &Page,
         rows: Vec<IndexRow>,
         literals: u64,
-        mut together: Together,
+        mut together: CombinedRevisions,
     ) -> Result<()> {
-        self.merged.parts += rows.len() as u64;
-        self.remaking.begin(page, rows, literals).await?;
+        self.report.parts += rows.len() as u64;
+        self.rewriter.begin(page, rows, literals).await?;
         while let Some((unit, texts)) = together.next()? {
-            self.merged.revisions += 1;
-            self.merged.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
-            self.remaking.push(unit, &texts).await?;
+            self.report.revisions += 1;
+            self.report.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
+            self.rewriter.push(unit, &texts).await?;
         }
-        self.remaking.end_page();
+        self.rewriter.end_page();
         Ok(())
     }
 }
 
-/// What a page has in one block.
+/// The part that a page has of one block.
 struct Part {
     row: IndexRow,
     /// Bytes of new text.
     literals: u64,
 }
 
-/// Neighbours that are merged together. One alone is not merged.
+/// Groups neighbouring parts that are compacted together. A group of a single part is dropped.
 fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let mut groups: Vec<Vec<Part>> = Vec::new();
     let mut revisions = 0;
     for part in parts {
         revisions += part.row.revisions;
-        match groups.last_mut().filter(|group| group.len() < PARTS && revisions <= REVISIONS) {
+        match groups
+            .last_mut()
+            .filter(|group| group.len() < MAX_GROUP_PARTS && revisions <= MAX_GROUP_REVISIONS)
+        {
             Some(group) => group.push(part),
             None => {
                 revisions = part.row.revisions;

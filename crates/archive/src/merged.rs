@@ -1,4 +1,4 @@
-//! The rows that the archive has, as rows of the tables that they came from.
+//! Looks up rows of the archive, as rows of the tables that they came from.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,11 +9,11 @@ use rashomon_tables::{
 
 use super::{
     blocks::{BlockStore, OpenBlock},
-    entries::{Place, Unit},
+    entries::{BodyLocation, Unit},
     index::{Axis, IndexRow, index_from},
     made::blocking,
     order::compare,
-    part::{ArchivedRow, Field, Packed, What},
+    part::{ArchivedRow, Field, Packed, RowSource},
     rows::BlockId,
 };
 use rashomon_records::{
@@ -22,10 +22,10 @@ use rashomon_records::{
     rows::page_of,
 };
 
-/// So many revisions are read together, since each read waits for the store.
-const MANY: usize = 8;
+/// From this number of unread revisions on, a search decodes them on another thread.
+const MIN_UNITS_FOR_THREAD: usize = 8;
 
-/// A row of the archive, and the block that has it.
+/// A row of the archive, and the block that contains it.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) row: ArchivedRow,
@@ -35,12 +35,14 @@ pub(super) struct Found {
 impl Found {
     fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<Packed>)> {
         match &self.row.what {
-            What::Of(packed, _) if !packed.is_read() => Some((Arc::clone(&self.block), Arc::clone(packed))),
+            RowSource::Of(packed, _) if !packed.is_read() => {
+                Some((Arc::clone(&self.block), Arc::clone(packed)))
+            }
             _ => None,
         }
     }
 
-    /// The block that has it, and of which revision it is, where that can be read from its key.
+    /// Returns the block, and the revision of the row if the key contains it.
     pub(super) fn place(&self) -> (BlockId, Option<Revision>) {
         let rev = self.row.clustering.iter().find_map(|value| match value {
             Value::Int(rev) => Revision::new(*rev),
@@ -49,19 +51,19 @@ impl Found {
         (self.block.id(), rev)
     }
 
-    /// As a row of its table. The text of a body is read now.
+    /// Converts it into a row of its table. This reads the text of a body.
     pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
         let ArchivedRow { clustering, written_at, what } = self.row;
         let values = match what {
-            What::ByTime => Vec::new(),
-            What::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
-            What::Of(packed, field) => values(&self.block, &*self.block.unit(&packed)?, &field)?,
+            RowSource::ByTime => Vec::new(),
+            RowSource::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
+            RowSource::Of(packed, field) => values(&self.block, &*self.block.unit(&packed)?, &field)?,
         };
         Ok(Row { key: Key::new(partition.to_vec(), clustering), values, written_at, expires_at: None })
     }
 }
 
-/// The values of a row that stands for something of a revision.
+/// Returns the values of the row that a field of a unit represents.
 fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Value>>> {
     let lost = || StoreError::Corrupt("a block of the archive has not what its records say".to_owned());
     let (of, name) = match field {
@@ -79,33 +81,34 @@ fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Va
     let body = bodies.and_then(|bodies| bodies.get(name)).ok_or_else(lost)?;
     let info = body.info.clone();
     Ok(match &body.place {
-        Place::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
-        Place::Entry(ordinal) => {
+        BodyLocation::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
+        BodyLocation::Entry(ordinal) => {
             let plain = block.text(*ordinal)?;
             BodyRow { info, stored: Stored::Archived(plain.clone()) }.to_archived_values(plain)
         }
     })
 }
 
-/// What is looked for in the archive.
+/// A search in the archive.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     pub(super) table: &'static Schema,
     pub(super) partition: &'a [Value],
     pub(super) range: &'a ClusteringRange,
     pub(super) order: Order,
-    /// Only what comes later than this key.
+    /// Only rows that come after this key.
     pub(super) after: Option<&'a [Value]>,
-    /// Only what does not come later than this one.
+    /// Only rows that do not come after this key.
     pub(super) until: Option<&'a [Value]>,
-    /// So many rows are enough.
+    /// A search may end when it has found this number of rows.
     pub(super) wanted: usize,
-    /// The replicas that have to say which blocks there are.
+    /// The replicas from which the index is read.
     pub(super) read_from: ReadFrom,
 }
 
 impl BlockStore {
-    /// The row under a key, if the archive has it: of several the one that was written last.
+    /// Returns the row with this key, if the archive has one. If several blocks have the key, the row that
+    /// was written last is returned.
     pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         let range = ClusteringRange::prefix(key.clustering.clone());
         let search = Search {
@@ -122,8 +125,8 @@ impl BlockStore {
         found.map(|found| found.into_row(&key.partition)).transpose()
     }
 
-    /// The first rows that are looked for, in their order: all that there are, or at least so many as are
-    /// wanted. Blocks are opened one after the other, and none that is not needed.
+    /// Returns the first rows that match, in their order: all of them, or at least the wanted number. Blocks
+    /// are opened one after the other, and only as far as needed.
     pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<Found>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
@@ -134,13 +137,13 @@ impl BlockStore {
         loop {
             let found = self.search_in(search, axis, &page, &index, is_strict).await;
             if let Ok(found) = &found {
-                read_beside(found, search.wanted).await?;
+                decode_off_thread(found, search.wanted).await?;
             }
             let Err(StoreError::Corrupt(_)) = found else { return found };
             // A block that was referenced a moment ago may have been rewritten and deleted.
             let now = named().await.map_err(store_error)?;
             if now == index {
-                if is_strict && self.damage.is_passed_over() {
+                if is_strict && self.damage.is_skipped() {
                     is_strict = false;
                     continue;
                 }
@@ -161,7 +164,7 @@ impl BlockStore {
         if axis.place == 0 || !search.range.prefix.is_empty() {
             return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
         }
-        // Rows are sorted by the names of properties first: one after the other, each is sorted by revision.
+        // Rows are sorted by property name first, and then by revision. Each name is searched on its own.
         let mut found = Vec::new();
         for range in by_name(search, index) {
             found.extend(self.search_sorted(search, axis, page, index, &range, is_strict).await?);
@@ -197,7 +200,7 @@ impl BlockStore {
                 Ok(rows.map(|row| Found { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
             });
             match rows {
-                Err(StoreError::Corrupt(why)) if !is_strict => self.damage.pass_over(page, source, &why),
+                Err(StoreError::Corrupt(why)) if !is_strict => self.damage.skip_part(page, source, &why),
                 rows => found.extend(rows?),
             }
             search.sort(&mut found);
@@ -206,16 +209,16 @@ impl BlockStore {
     }
 }
 
-/// Reads the revisions of rows that are wanted, beside those who wait for the store, where they are more than a few: the
-/// contents of each are looked at.
-async fn read_beside(found: &[Found], wanted: usize) -> Result<()> {
+/// Decodes the revisions of wanted rows on another thread, if there are more than a few. Decoding reads the
+/// contents of each, which would hold up tasks that wait for the store.
+async fn decode_off_thread(found: &[Found], wanted: usize) -> Result<()> {
     let unread: Vec<_> = found.iter().take(wanted).filter_map(Found::unread).collect();
-    if unread.len() < MANY {
+    if unread.len() < MIN_UNITS_FOR_THREAD {
         return Ok(());
     }
     blocking(move || {
         for (block, packed) in unread {
-            // What is wrong with it is said when its row is made.
+            // An error is reported when the row itself is made.
             let _ = block.unit(&packed);
         }
         Ok(())
@@ -230,7 +233,7 @@ impl Search<'_> {
             && self.until.is_none_or(|until| compare(until).is_le())
     }
 
-    /// Of several rows of one key the one that was written last is left.
+    /// Sorts rows. Of several rows with the same key, the row that was written last is kept.
     fn sort(&self, found: &mut Vec<Found>) {
         found.sort_by(|one, other| {
             compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
@@ -239,7 +242,7 @@ impl Search<'_> {
         found.dedup_by(|one, other| one.row.clustering == other.row.clustering);
     }
 
-    /// Whether rows come in the order in which the axis rises.
+    /// Whether the rows of the search come in rising order of the axis.
     fn rises(&self, axis: Axis) -> bool {
         use rashomon_tables::Direction::Ascending;
         let ascending = self.table.clustering().get(axis.place).is_some_and(|(_, way)| *way == Ascending);
@@ -247,17 +250,17 @@ impl Search<'_> {
     }
 }
 
-/// Where on its axis the rows of a block begin.
+/// The value on its axis at which the rows of a block begin.
 struct Start(Value);
 
 impl Start {
-    /// Whether they may come before a row that is there on the axis, or beside it.
+    /// Whether rows of the block may come before the value `at`, or have the same value.
     fn may_come_before(&self, at: &Value, axis: Axis, search: &Search<'_>) -> bool {
         if search.rises(axis) { self.0 <= *at } else { self.0 >= *at }
     }
 }
 
-/// The blocks that may have rows of a range, the first last.
+/// Returns the blocks that may have rows of a range, in reverse order: the block to open first is the last.
 fn sources<'i>(
     search: &Search<'_>,
     axis: Axis,
@@ -270,7 +273,7 @@ fn sources<'i>(
         .filter_map(|row| {
             let (first, last) = row.span(axis);
             let (start, end) = if rises { (first, last) } else { (last, first) };
-            // What lies before the one or behind the other as a whole need not be opened.
+            // A block need not be opened if all its rows come before `after` or behind `until`.
             let is_ahead = |limit: Option<&[Value]>, of: &Value, ahead: std::cmp::Ordering| {
                 let limit = limit.filter(|limit| range.prefix.first() == limit.first() || axis.place == 0);
                 let ahead = if rises { ahead } else { ahead.reverse() };
@@ -285,7 +288,7 @@ fn sources<'i>(
     sources
 }
 
-/// A range for each property that the archive has of a page, in the order of the scan.
+/// Returns a range for each property that the archive has of a page, in the order of the scan.
 fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
     let names: BTreeSet<_> = index.iter().flat_map(|row| &row.names).collect();
     let mut ranges: Vec<_> = (names.into_iter())
@@ -293,7 +296,7 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
         .filter(|prefix| {
             let (range, name) = (search.range, &prefix[0]);
             let first_column = ClusteringRange { prefix: Vec::new(), ..range.clone() };
-            // The names that were gone through already.
+            // Names that the scan has passed already.
             let gone_by = search.after.and_then(|after| after.first()).is_some_and(|after| {
                 if search.order == Order::Forward { name < after } else { name > after }
             });
@@ -307,7 +310,7 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
     ranges
 }
 
-/// The error of a store, in whatever it was wrapped.
+/// Returns the error of the store, or an equivalent one.
 pub(super) fn store_error(error: Error) -> StoreError {
     match error {
         Error::Store(error) => error,
@@ -315,7 +318,7 @@ pub(super) fn store_error(error: Error) -> StoreError {
     }
 }
 
-/// The bytes of a body, for comparison.
+/// Returns the uncompressed bytes of a body, for comparison.
 pub(super) fn plain(body: &BodyRow) -> crate::Result<Option<Bytes>> {
     body.stored.plain(body.info.size)
 }

@@ -1,10 +1,10 @@
-//! The order of rows, and places in it.
+//! The order of rows, and ranges of their columns.
 
 use std::{cmp::Ordering, ops::Bound};
 
 use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 
-/// How two rows of a table follow one another in a scan.
+/// Compares the clustering keys of two rows by their order in a scan.
 pub(super) fn compare(table: &Schema, order: Order, one: &[Value], other: &[Value]) -> Ordering {
     let columns = table.clustering().iter().map(|(_, direction)| *direction);
     let compared = columns.zip(one.iter().zip(other)).map(|(direction, (one, other))| match direction {
@@ -18,7 +18,7 @@ pub(super) fn compare(table: &Schema, order: Order, one: &[Value], other: &[Valu
     }
 }
 
-/// The values of the clustering column at `place` that rows of a range may have: from which on, and up to which.
+/// Returns the lower and the upper bound that rows of a range have in the clustering column at index `place`.
 pub(super) fn bounds(range: &ClusteringRange, place: usize) -> (Bound<&Value>, Bound<&Value>) {
     if let Some(value) = range.prefix.get(place) {
         return (Bound::Included(value), Bound::Included(value));

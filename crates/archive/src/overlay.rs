@@ -1,4 +1,4 @@
-//! The store as if nothing had been sealed.
+//! The union of the tables and the blocks, as a store.
 
 use std::sync::Arc;
 
@@ -20,39 +20,40 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// A store in whose tables the rows that were sealed still are. Writes go to the tables themselves.
+/// A store in which the sealed rows still exist in their tables. Writes go to the tables themselves.
 ///
-/// What stands in a table hides what the archive has under the same key: it was written later. A table is
-/// always read before the archive's index, so that a row that is being sealed is in one of them.
+/// A row in a table hides a row with the same key in a block, since the row in the table was written later. A
+/// table is always read before the index of the archive, so that a row that is being sealed is found in one
+/// of both.
 #[derive(Debug)]
 pub struct Overlay {
     blocks: Arc<BlockStore>,
 }
 
 impl Overlay {
-    /// The union of the store of these blocks and the rows in them.
+    /// Creates the union of the store of these blocks and the rows in the blocks.
     #[must_use]
     pub fn new(blocks: Arc<BlockStore>) -> Self {
         Self { blocks }
     }
 
-    async fn merged(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+    async fn scan_union(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         scan.check(table)?;
-        let place = match &scan.after {
-            Some(cursor) => Place::decode(table, cursor)?,
-            None => Place::default(),
+        let position = match &scan.after {
+            Some(cursor) => ScanPosition::decode(table, cursor)?,
+            None => ScanPosition::default(),
         };
-        let mut below = self.rest_below(table, &scan, &place).await?;
+        let mut below = self.rest_below(table, &scan, &position).await?;
         if is_the_latest(table, &scan)
-            && let [Standing::Whole(_)] = &below.rows[..]
+            && let [TableRow::Whole(_)] = &below.rows[..]
         {
-            // Does not look for others: a caller that wants one row reads no further.
-            let next = Some(Place::behind(&below)?);
+            // Does not look for more rows: a caller that wants one row reads no further.
+            let next = Some(ScanPosition::behind(&below)?);
             let rows = below.rows.drain(..);
-            let items = rows.filter_map(|row| if let Standing::Whole(row) = row { Some(row) } else { None });
+            let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // What comes behind a page that is full is not looked for: whether there is any shows the next one.
+        // Does not look behind a full page: the next page shows whether more rows exist.
         let is_full = below.rows.len() >= scan.limit.get();
         let last = below.rows.last().filter(|_| is_full || below.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
@@ -62,46 +63,51 @@ impl Overlay {
                 partition: &scan.partition,
                 range: &scan.range,
                 order: scan.order,
-                after: place.after.as_deref(),
+                after: position.after.as_deref(),
                 until: horizon.as_deref(),
                 wanted: scan.limit.get() + 1,
                 read_from: scan.read_from,
             })
             .await?;
         let make = |found: Found| self.row_of(&scan.partition, found);
-        merge(table, &scan, &place, below, archived, is_full, make)
+        union_page(table, &scan, &position, below, archived, is_full, make)
     }
 
-    fn row_of(&self, partition: &[Value], found: Found) -> Result<Made> {
-        if !self.blocks.damage.is_passed_over() {
-            return found.into_row(partition).map(Made::Row);
+    fn row_of(&self, partition: &[Value], found: Found) -> Result<RowOutcome> {
+        if !self.blocks.damage.is_skipped() {
+            return found.into_row(partition).map(RowOutcome::Row);
         }
         let (key, (block, rev)) = (found.row.clustering.clone(), found.place());
         match (found.into_row(partition), page_of(partition), rev) {
             (Err(StoreError::Corrupt(why)), Some(page), Some(rev)) => {
-                self.blocks.damage.pass_over_revision(&page, block, rev, &why);
-                Ok(Made::PassedOver(key))
+                self.blocks.damage.skip_revision(&page, block, rev, &why);
+                Ok(RowOutcome::Skipped(key))
             }
-            (row, ..) => row.map(Made::Row),
+            (row, ..) => row.map(RowOutcome::Row),
         }
     }
 
-    /// What comes next in the table itself.
-    async fn rest_below(&self, table: &'static Schema, scan: &Scan, place: &Place) -> Result<Below> {
-        let mut below = Below { rows: Vec::new(), next: place.below.clone() };
-        if place.is_done {
+    /// Reads the next rows of the table itself.
+    async fn rest_below(
+        &self,
+        table: &'static Schema,
+        scan: &Scan,
+        position: &ScanPosition,
+    ) -> Result<Below> {
+        let mut below = Below { rows: Vec::new(), next: position.below.clone() };
+        if position.is_done {
             return Ok(below);
         }
         loop {
             let after = below.next.take();
             let page = self.below().scan(table, Scan { after, ..scan.clone() }).await?;
             below.next = page.next;
-            below.rows.extend(page.items.into_iter().map(Standing::Whole));
-            below.rows.extend(page.damaged.into_iter().map(Standing::Damaged));
-            if let Some(last) = &place.after {
+            below.rows.extend(page.items.into_iter().map(TableRow::Whole));
+            below.rows.extend(page.damaged.into_iter().map(TableRow::Damaged));
+            if let Some(last) = &position.after {
                 below.rows.retain(|row| compare(table, scan.order, row.clustering(), last).is_gt());
             }
-            // A page may be empty, and not the last.
+            // A result page may be empty although more pages follow.
             if !below.rows.is_empty() || below.next.is_none() {
                 below
                     .rows
@@ -114,17 +120,17 @@ impl Overlay {
 
 /// The next rows of the table itself, in the order of the scan, and where to continue in the table.
 struct Below {
-    rows: Vec<Standing>,
+    rows: Vec<TableRow>,
     next: Option<Cursor>,
 }
 
 /// A row of the table itself.
-enum Standing {
+enum TableRow {
     Whole(Row),
     Damaged(DamagedRow),
 }
 
-impl Standing {
+impl TableRow {
     fn clustering(&self) -> &[Value] {
         match self {
             Self::Whole(row) => &row.key.clustering,
@@ -154,8 +160,8 @@ impl Decorator for Overlay {
         }
         let mut after = scan.after.clone();
         loop {
-            let page = self.merged(table, Scan { after, ..scan.clone() }).await?;
-            // All that was found may have been passed over.
+            let page = self.scan_union(table, Scan { after, ..scan.clone() }).await?;
+            // All rows that were found may have been skipped.
             if !page.items.is_empty() || !page.damaged.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -164,8 +170,8 @@ impl Decorator for Overlay {
     }
 }
 
-/// Whether it asks for the latest revision or render, which is in its table: only what was superseded is
-/// sealed.
+/// Whether a scan asks for the latest revision or render. The latest is always in its table, since only
+/// superseded revisions are sealed.
 fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
     [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
         && scan.limit.get() == 1
@@ -174,50 +180,51 @@ fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
         && scan.range == rashomon_tables::ClusteringRange::all()
 }
 
-/// What became of a row of the archive.
-enum Made {
+/// The result of decoding a row of the archive.
+enum RowOutcome {
     Row(Row),
-    /// It cannot be read. Its key.
-    PassedOver(Vec<Value>),
+    /// The row cannot be read. Contains its key.
+    Skipped(Vec<Value>),
 }
 
-/// The first rows of both, and where to go on. `make` makes those of the archive.
-fn merge(
+/// Combines the next rows of the table and of the archive into one result page. `make` decodes rows of the
+/// archive.
+fn union_page(
     table: &Schema,
     scan: &Scan,
-    place: &Place,
+    position: &ScanPosition,
     below: Below,
     archived: Vec<Found>,
     may_be_more: bool,
-    make: impl Fn(Found) -> Result<Made>,
+    make: impl Fn(Found) -> Result<RowOutcome>,
 ) -> Result<Page<Row>> {
     let mut archived = archived.into_iter().peekable();
-    let mut standing = below.rows.into_iter().peekable();
+    let mut from_tables = below.rows.into_iter().peekable();
     let mut page = Page::new(Vec::new(), None);
     let mut bytes = 0;
-    // The last that could not be read.
-    let mut passed_over = None;
+    // The key of the last row that could not be read.
+    let mut skipped = None;
     while page.items.is_empty() || (page.items.len() < scan.limit.get() && bytes < scan.max_bytes) {
-        let order = match (standing.peek(), archived.peek()) {
+        let order = match (from_tables.peek(), archived.peek()) {
             (None, None) => break,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (Some(row), Some(found)) => compare(table, scan.order, row.clustering(), &found.row.clustering),
         };
-        let from_table = if order.is_le() { standing.next() } else { None };
+        let from_table = if order.is_le() { from_tables.next() } else { None };
         let from_archive = if order.is_ge() { archived.next() } else { None };
         let row = match (from_table, from_archive) {
-            (Some(Standing::Whole(row)), _) => row,
-            // It hides what the archive has under its key, since it was written later.
-            (Some(Standing::Damaged(row)), _) => {
-                passed_over = Some(row.key.clustering.clone());
+            (Some(TableRow::Whole(row)), _) => row,
+            // The damaged row hides the archive's row with the same key, since it was written later.
+            (Some(TableRow::Damaged(row)), _) => {
+                skipped = Some(row.key.clustering.clone());
                 page.damaged.push(row);
                 continue;
             }
             (None, Some(found)) => match make(found)? {
-                Made::Row(row) => row,
-                Made::PassedOver(key) => {
-                    passed_over = Some(key);
+                RowOutcome::Row(row) => row,
+                RowOutcome::Skipped(key) => {
+                    skipped = Some(key);
                     continue;
                 }
             },
@@ -226,17 +233,17 @@ fn merge(
         bytes += row.size();
         page.items.push(row);
     }
-    let more = standing.peek().is_some() || archived.peek().is_some();
-    // So many are looked for in the archive that there is always one left where there are more, unless some of them
-    // could not be read.
-    let more = more || below.next.is_some() || may_be_more || passed_over.is_some();
-    let ends = passed_over.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
+    let more = from_tables.peek().is_some() || archived.peek().is_some();
+    // The search in the archive returns one row more than fits into the page, so a row is left whenever more
+    // exist. This does not hold if unreadable rows were skipped.
+    let more = more || below.next.is_some() || may_be_more || skipped.is_some();
+    let ends = skipped.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
     let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
     let Some(last) = last.filter(|_| more) else { return Ok(page) };
-    let used_up = standing.peek().is_none();
-    let next = Place {
-        // What was read of the table and did not fit is read again.
-        below: if used_up { below.next.clone() } else { place.below.clone() },
+    let used_up = from_tables.peek().is_none();
+    let next = ScanPosition {
+        // Rows that were read from the table and did not fit are read again.
+        below: if used_up { below.next.clone() } else { position.below.clone() },
         is_done: used_up && below.next.is_none(),
         after: Some(last),
     };
@@ -244,34 +251,34 @@ fn merge(
     Ok(page)
 }
 
-/// Where a scan goes on.
+/// Where a scan continues.
 #[derive(Debug, Default)]
-struct Place {
-    /// In the table; `None`: at its start.
+struct ScanPosition {
+    /// The position in the table. `None`: at its start.
     below: Option<Cursor>,
-    /// There is nothing more in the table.
+    /// Whether the table has no more rows.
     is_done: bool,
-    /// Behind this key, in the archive, and in what is read of the table.
+    /// The scan continues behind this key, in the archive and among the rows that are read from the table.
     after: Option<Vec<Value>>,
 }
 
-/// A place as its cursor has it.
+/// A position as it is written into a cursor.
 #[derive(Serialize, Deserialize)]
-struct PlaceJson {
+struct ScanPositionJson {
     below: Option<Vec<u8>>,
     is_done: bool,
     after: Option<Vec<serde_json::Value>>,
 }
 
-impl Place {
-    /// Behind the last row that was read of the table.
+impl ScanPosition {
+    /// Creates a cursor for the position behind the last row that was read from the table.
     fn behind(below: &Below) -> Result<Cursor> {
         let after = below.rows.last().map(|row| row.clustering().to_vec());
         Self { below: below.next.clone(), is_done: below.next.is_none(), after }.encode()
     }
 
     fn encode(&self) -> Result<Cursor> {
-        let json = PlaceJson {
+        let json = ScanPositionJson {
             below: self.below.as_ref().map(|cursor| cursor.0.to_vec()),
             is_done: self.is_done,
             after: self.after.as_ref().map(|key| key.iter().map(value_to_json).collect()),
@@ -282,7 +289,7 @@ impl Place {
 
     fn decode(table: &Schema, cursor: &Cursor) -> Result<Self> {
         let never = || StoreError::Invalid("a cursor that this store never gave".to_owned());
-        let json: PlaceJson = serde_json::from_slice(&cursor.0).map_err(|_| never())?;
+        let json: ScanPositionJson = serde_json::from_slice(&cursor.0).map_err(|_| never())?;
         let columns = || table.clustering().iter().map(|(column, _)| column.column_type);
         let key = |values: Vec<serde_json::Value>| {
             let key: Option<Vec<_>> =

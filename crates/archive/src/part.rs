@@ -1,4 +1,4 @@
-//! What a block has of one page, by the keys of the rows that it stands for.
+//! The part of one page in a block, with the keys of the rows that the part contains.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use rashomon_records::{
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The tables whose rows the archive has.
+/// The tables whose rows the archive contains.
 pub(super) fn archived_tables() -> [&'static Schema; 6] {
     [&REVISIONS, &RENDERS, &REVISIONS_BY_TIME, &REVISIONS_BY_TID, &RENDER_CONTENT, &REVISION_CONTENT]
 }
@@ -27,18 +27,18 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
-/// A revision as an unpacked block has it. What follows from its contents is computed when it is asked for first: there
-/// may be megabytes of them in the block.
+/// A revision in an unpacked block. Values that are derived from its contents are computed at the first
+/// request, since the block may have megabytes of contents.
 #[derive(Debug)]
 pub(super) struct Packed {
     page: Page,
     lines: UnitLines,
-    /// `None`: it cannot be understood.
+    /// `None`: the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
 impl Packed {
-    /// The revision. Contents are read with `text`. `None`: it cannot be understood.
+    /// Returns the revision, or `None` if the entries cannot be understood. `text` reads contents.
     pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
         let unit = self.unit.get_or_init(|| {
             let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
@@ -48,40 +48,40 @@ impl Packed {
         unit.clone()
     }
 
-    /// Whether it was asked for.
+    /// Whether the revision was decoded already.
     pub(super) fn is_read(&self) -> bool {
         self.unit.get().is_some()
     }
 }
 
-/// The revisions that a block has of a page.
+/// The revisions of a page in a block.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Each with the times of the edit and of the write.
+    /// Each with the time of the edit and the write time.
     revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<Packed>)>,
-    /// When each was written.
+    /// Each with its write time.
     renders: BTreeMap<(Revision, Tid), Timestamp>,
     bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
     memory: usize,
 }
 
-/// A row that the archive has.
+/// A row in the archive.
 #[derive(Debug, Clone)]
 pub(super) struct ArchivedRow {
     pub(super) clustering: Vec<Value>,
     pub(super) written_at: Timestamp,
-    pub(super) what: What,
+    pub(super) what: RowSource,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum What {
+pub(super) enum RowSource {
     ByTime,
     ByTid(Revision),
-    /// Something of a revision that is in the block.
+    /// A field of a revision in the block.
     Of(Arc<Packed>, Field),
 }
 
-/// Something of a revision.
+/// A row that is a part of a revision.
 #[derive(Debug, Clone)]
 pub(super) enum Field {
     Record,
@@ -90,7 +90,7 @@ pub(super) enum Field {
 }
 
 impl Part {
-    /// `None`: they cannot be understood.
+    /// Reads the keys of all units. Returns `None` if the entries cannot be understood.
     pub(super) fn new(page: &Page, units: Vec<UnitLines>) -> Option<Self> {
         let mut part =
             Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new(), memory: 0 };
@@ -105,7 +105,7 @@ impl Part {
         Some(part)
     }
 
-    /// Its revisions, the lowest first.
+    /// The revisions of the part, the lowest first.
     pub(super) fn revisions(&self) -> impl Iterator<Item = &Packed> {
         self.revisions.values().map(|(.., packed)| &**packed)
     }
@@ -114,19 +114,21 @@ impl Part {
         self.revisions.get(&rev).map(|(.., packed)| &**packed)
     }
 
-    /// About how much memory it takes, when all of it was asked for.
+    /// The approximate memory that the part takes after all revisions were decoded.
     pub(super) fn memory(&self) -> usize {
-        const REVISION: usize = 1024;
-        const RENDER: usize = 512;
-        const BODY: usize = 512;
-        let units = self.revisions.len() * REVISION + self.renders.len() * RENDER + self.bodies.len() * BODY;
+        const REVISION_BYTES: usize = 1024;
+        const RENDER_BYTES: usize = 512;
+        const BODY_BYTES: usize = 512;
+        let units = self.revisions.len() * REVISION_BYTES
+            + self.renders.len() * RENDER_BYTES
+            + self.bodies.len() * BODY_BYTES;
         self.memory + units
     }
 
-    /// Its rows of a table within a range, in no order.
+    /// Returns the rows of a table within a range, in no particular order.
     pub(super) fn rows(&self, table: &Schema, range: &ClusteringRange) -> Vec<ArchivedRow> {
         let mut rows = Vec::new();
-        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> Option<What>| {
+        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> Option<RowSource>| {
             if range.contains(&clustering)
                 && let Some(what) = what()
             {
@@ -134,7 +136,7 @@ impl Part {
             }
         };
         let of = |rev: &Revision, field| {
-            self.revisions.get(rev).map(|(.., packed)| What::Of(Arc::clone(packed), field))
+            self.revisions.get(rev).map(|(.., packed)| RowSource::Of(Arc::clone(packed), field))
         };
         let name = table.name();
         if name == REVISIONS.name() {
@@ -144,7 +146,7 @@ impl Part {
         } else if name == REVISIONS_BY_TIME.name() {
             for (rev, (timestamp, written_at, _)) in &self.revisions {
                 let key = vec![(*timestamp).into(), Value::Int(rev.get())];
-                add(key, *written_at, &|| Some(What::ByTime));
+                add(key, *written_at, &|| Some(RowSource::ByTime));
             }
         } else if name == RENDERS.name() {
             for ((rev, tid), written_at) in &self.renders {
@@ -153,7 +155,7 @@ impl Part {
         } else if name == REVISIONS_BY_TID.name() {
             for ((rev, tid), written_at) in &self.renders {
                 let key = vec![tid.as_time_uuid().into()];
-                add(key, *written_at, &|| Some(What::ByTid(*rev)));
+                add(key, *written_at, &|| Some(RowSource::ByTid(*rev)));
             }
         } else {
             let of_renders = name == RENDER_CONTENT.name();
@@ -168,7 +170,7 @@ impl Part {
     }
 }
 
-/// The key of the row that has a body.
+/// Returns the key of the row of a body.
 pub(super) fn body_key(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> Vec<Value> {
     match tid {
         Some(tid) => content_of(Versions::Render, name, rev, tid).1,

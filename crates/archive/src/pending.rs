@@ -1,4 +1,4 @@
-//! A block that is being filled, and what will have to come out of it.
+//! A block that is being filled, and the check that everything can be read back.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,22 +10,23 @@ use super::{
     blocks::{in_hex, units_of},
     columns::columns,
     decide::Texts,
-    entries::{Place, Unit, UnitWriter},
+    entries::{BodyLocation, Unit, UnitWriter},
     rows::BlockId,
     size::UnitSize,
     units::Pages,
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
 
-/// Entries of a block: of 4,096 revisions, each with a body and a render.
-const ENTRIES: usize = 3 * 4096;
+/// Maximum number of entries in a block: 4,096 revisions, each with a body and a render.
+const MAX_ENTRIES: usize = 3 * 4096;
 
-/// The bytes that the titles of a block's pages have together: its note names them.
-const MAX_TITLES: usize = 256 << 10;
+/// Maximum number of bytes in the titles of a block's pages. The garbage collection entry of the block lists
+/// all titles.
+const MAX_TITLE_BYTES: usize = 256 << 10;
 
-/// How large blocks of the archive get.
+/// The settings that bound the size of blocks in the archive.
 pub(super) fn settings() -> Settings {
-    Settings { entries: ENTRIES, ..Settings::default() }
+    Settings { entries: MAX_ENTRIES, ..Settings::default() }
 }
 
 /// A block that is being filled.
@@ -34,14 +35,15 @@ pub(super) struct Pending {
     builder: BlockBuilder,
     pages: Pages,
     titles: usize,
-    /// At most so many bytes of values are in the builder.
+    /// An upper bound of the bytes of values in the builder.
     values: usize,
-    /// Chunks that a page names and will not: of bodies that are not kept.
-    gone: Gone,
+    /// Chunks that the pages release when they come to reference the block: the bodies are in the block, or
+    /// are not kept.
+    gone: ReleasedChunks,
 }
 
-/// Sets of chunks that pages let go of, with the revisions that they are of.
-pub(super) type Gone = HashMap<Title, Vec<(Revision, ChunkSet)>>;
+/// Sets of chunks that pages release, with their revisions.
+pub(super) type ReleasedChunks = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 
 impl Pending {
     pub(super) fn new() -> Result<Self> {
@@ -53,23 +55,23 @@ impl Pending {
         self.pages.is_empty()
     }
 
-    /// Whether it has to be sealed before a revision of this size is added.
+    /// Whether the block has to be sealed before a revision of this size is added.
     pub(super) fn is_full_for(&self, next: &UnitSize) -> bool {
-        let is_full = self.builder.should_seal() || self.titles >= MAX_TITLES;
+        let is_full = self.builder.should_seal() || self.titles >= MAX_TITLE_BYTES;
         is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
-    /// Whether so many bytes of new text of a page would be split between it and the next, and need not be.
+    /// Whether this many bytes of new text of a page fit into one block, but not into the rest of this one.
     pub(super) fn would_split(&self, literals: u64) -> bool {
         self.builder.would_split(literals)
     }
 
-    /// The bucket that its pages are of, as one of them.
+    /// Returns one of the pages, which names the bucket of all of them.
     pub(super) fn of(&self) -> Option<&Page> {
         self.pages.first().map(|(page, _)| page)
     }
 
-    /// Whether it has something of a page, which is the last that was added to it.
+    /// Whether the block has revisions of a page that was the last page added to it.
     pub(super) fn has(&self, page: &Page) -> bool {
         self.pages.last().is_some_and(|(last, _)| last == page)
     }
@@ -78,7 +80,7 @@ impl Pending {
         self.pages.iter().map(|(page, _)| page.title.clone()).collect()
     }
 
-    /// Adds a revision.
+    /// Adds a revision with its texts.
     pub(super) fn push(&mut self, page: &Page, mut unit: Unit, texts: &Texts) -> Result<()> {
         self.values += UnitSize::of_unit(&unit).values;
         let first = self.pages.last().is_none_or(|(last, _)| last != page);
@@ -95,28 +97,28 @@ impl Pending {
         Ok(())
     }
 
-    /// Has a page let go of some chunks when it comes to name the block.
-    pub(super) fn let_go(&mut self, page: &Page, rev: Revision, gone: Vec<ChunkSet>) {
+    /// Records chunks that a page releases when it comes to reference the block.
+    pub(super) fn release_chunks(&mut self, page: &Page, rev: Revision, gone: Vec<ChunkSet>) {
         if !gone.is_empty() {
             let gone = gone.into_iter().map(|set| (rev, set));
             self.gone.entry(page.title.clone()).or_default().extend(gone);
         }
     }
 
-    /// What each page lets go of.
-    pub(super) fn take_gone(&mut self) -> Gone {
+    /// Takes the chunks that each page releases.
+    pub(super) fn take_released(&mut self) -> ReleasedChunks {
         std::mem::take(&mut self.gone)
     }
 
-    /// The block, and what went in.
+    /// Finishes the block. Returns its bytes and the units that were put in.
     pub(super) fn finish(mut self) -> Result<(Bytes, Pages)> {
         let block = self.builder.finish().map_err(refused)?;
         Ok((block.into(), self.pages))
     }
 }
 
-/// An error unless what is read out of a block is what went in, to the last byte: of bodies, by their SHA-1, which was
-/// compared when they went in.
+/// Compares all records and bodies in a block with the units that were put in. Bodies are compared by their
+/// SHA-1, which was compared with the text when they were put in.
 pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) -> Result<()> {
     let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
     let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;
@@ -130,8 +132,8 @@ pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) ->
     let units = went_in.iter().flat_map(|(_, units)| units);
     let mut bodies: HashMap<u64, (u64, Sha1)> = HashMap::new();
     for (_, _, body) in units.flat_map(Unit::all_bodies) {
-        // What its record was computed of was compared with it.
-        if let Place::Entry(ordinal) = body.place
+        // The hash of this body was computed and compared as a part of its record.
+        if let BodyLocation::Entry(ordinal) = body.place
             && !hashes.contains_key(&ordinal)
         {
             bodies.insert(ordinal, (body.info.size, body.info.sha1));

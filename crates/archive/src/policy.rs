@@ -1,4 +1,4 @@
-//! Which renders the archive keeps: decided without I/O.
+//! Decides which renders the archive keeps, without I/O.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,27 +6,28 @@ use rashomon_clock::Timestamp;
 
 use super::{
     decide::Texts,
-    entries::{Place, Unit},
+    entries::{BodyLocation, Unit},
 };
 use rashomon_records::{Tid, content::ChunkSet, rows::RenderRow};
 
-/// Which renders of superseded revisions the archive keeps. Revisions, and the properties that are theirs, are
-/// always kept, and so is what is known of each render.
+/// Which renders of superseded revisions the archive keeps. It always keeps revisions, properties of the
+/// revision, and the records of all renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArchivePolicy {
-    /// All of them.
+    /// All renders.
     #[default]
     Every,
-    /// The first of each revision: those that came later were made of the same text.
+    /// The first render of each revision. Later renders were made of the same text.
     FirstRender,
-    /// One in so much time, whichever its revision: one that was made at least so long after the last that is kept,
-    /// or, where it comes late, before it.
+    /// One render in each interval, of whichever revision. A render is kept if it was made at least this long
+    /// after the last kept one. A render that comes late is kept if it was made at least this long before
+    /// that.
     Interval(Duration),
 }
 
 impl ArchivePolicy {
-    /// Whether a render is kept that was made at a time: `is_first` of its revision, `last` that of the page that is
-    /// in the archive.
+    /// Whether a render that was made at `made_at` is kept. `is_first`: it is the first of its revision.
+    /// `last`: when the last kept render of the page was made.
     pub(super) fn keeps(self, is_first: bool, made_at: Timestamp, last: Option<Timestamp>) -> bool {
         match self {
             Self::Every => true,
@@ -39,11 +40,11 @@ impl ArchivePolicy {
     }
 }
 
-/// Takes the renders that are not kept out of what goes into blocks, page by page.
+/// Removes renders that are not kept from the revisions of a page before they go into blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thinning {
     policy: ArchivePolicy,
-    /// When the last render of the page was made that is kept.
+    /// When the last kept render of the page was made.
     last: Option<Timestamp>,
 }
 
@@ -52,8 +53,8 @@ impl Thinning {
         Self { policy, last }
     }
 
-    /// Takes the bodies of what is not kept out of a revision, and gives the chunks of those that had some. The rows
-    /// stay, and say so.
+    /// Removes the bodies of renders that are not kept from a revision. Returns the chunks of these bodies.
+    /// The rows of the renders stay, marked as `left_out`.
     pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<ChunkSet> {
         let left_out = self.left_out(unit.renders.iter().map(|(render, _)| render));
         let mut gone = Vec::new();
@@ -64,7 +65,7 @@ impl Thinning {
             render.left_out = true;
             for (name, body) in std::mem::take(bodies) {
                 texts.remove(&(name, Some(render.tid)));
-                if let Place::Chunks(set) = body.place {
+                if let BodyLocation::Chunks(set) = body.place {
                     gone.push(set);
                 }
             }
@@ -72,10 +73,12 @@ impl Thinning {
         gone
     }
 
-    /// The renders of a revision that are not kept, where it comes next of its page.
+    /// Returns the renders of a revision that are not kept. Revisions of a page have to be passed in their
+    /// order.
     pub(super) fn left_out<'r>(&mut self, renders: impl IntoIterator<Item = &'r RenderRow>) -> BTreeSet<Tid> {
         let mut left_out = BTreeSet::new();
-        // A render of which nothing is known is none that is kept in the place of others.
+        // A render does not count as the first one if it has no properties, or if its bodies were left out
+        // before.
         let mut is_first = true;
         for render in renders.into_iter().filter(|one| !one.properties.is_empty() && !one.left_out) {
             let made_at = render.tid.time();
@@ -99,7 +102,8 @@ mod tests {
         Timestamp::from_micros(hours * HOUR.as_micros() as i64)
     }
 
-    /// Which of some renders are kept, each given by whether it is the first of its revision and its hour.
+    /// Returns the hours of the renders that are kept. Each render is given by whether it is the first of its
+    /// revision, and by its hour.
     fn kept(policy: ArchivePolicy, renders: &[(bool, i64)]) -> Vec<i64> {
         let mut last = None;
         let mut kept = Vec::new();
@@ -115,24 +119,24 @@ mod tests {
     const RENDERS: [(bool, i64); 6] = [(true, 1), (false, 2), (true, 3), (false, 5), (false, 27), (true, 28)];
 
     #[test]
-    fn every_render_is_kept() {
+    fn policy_every_keeps_all_renders() {
         assert_eq!(kept(ArchivePolicy::Every, &RENDERS), [1, 2, 3, 5, 27, 28]);
     }
 
     #[test]
-    fn the_first_render_of_each_revision_is_kept() {
+    fn policy_first_render_keeps_one_render_per_revision() {
         assert_eq!(kept(ArchivePolicy::FirstRender, &RENDERS), [1, 3, 28]);
     }
 
     #[test]
-    fn one_render_in_an_interval_is_kept() {
+    fn policy_interval_keeps_one_render_per_interval() {
         assert_eq!(kept(ArchivePolicy::Interval(2 * HOUR), &RENDERS), [1, 3, 5, 27]);
         assert_eq!(kept(ArchivePolicy::Interval(24 * HOUR), &RENDERS), [1, 27]);
         assert_eq!(kept(ArchivePolicy::Interval(Duration::ZERO), &RENDERS), [1, 2, 3, 5, 27, 28]);
     }
 
     #[test]
-    fn one_that_comes_late_is_kept_where_it_is_far_from_the_last() {
+    fn policy_interval_keeps_late_render_far_from_last_kept() {
         assert_eq!(
             kept(ArchivePolicy::Interval(24 * HOUR), &[(true, 100), (true, 90), (true, 50)]),
             [100, 50]

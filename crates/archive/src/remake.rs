@@ -1,8 +1,8 @@
-//! Rewrites blocks: compaction, and erasing.
+//! Rewrites blocks, for compaction and for erasure.
 //!
-//! What a page has in some blocks is written into others, read back and compared as when it is sealed. Then one
-//! batch of the page names the new ones and none of the old. An interrupted run leaves blocks that no page references,
-//! each with a note for the garbage collector.
+//! The revisions of pages in some blocks are written into new blocks, which are read back and compared like
+//! sealed ones. Then one batch of each page replaces its references to the old blocks by references to the
+//! new ones. An interrupted run leaves blocks that no page references, each with a garbage collection entry.
 
 use std::collections::BTreeSet;
 
@@ -25,57 +25,57 @@ use rashomon_records::{
     schemas::ARCHIVE_INDEX,
 };
 
-/// A page that is to name others than some blocks.
+/// A page that is about to reference new blocks in place of some old ones.
 #[derive(Debug)]
 struct Move {
     page: Page,
-    /// The rows of its index that go.
+    /// The rows that are deleted from the index of the page.
     replaced: Vec<IndexRow>,
-    /// Those that come.
+    /// The rows that replace them.
     made: Vec<IndexRow>,
-    /// Until when: the earliest of the blocks that they name.
+    /// The earliest deadline of the new blocks.
     deadline: Option<Deadline>,
-    /// The revisions that have to be in those.
+    /// The number of revisions that the new blocks must contain.
     revisions: u64,
-    /// Nothing more comes.
+    /// Whether all revisions of the page have been pushed.
     is_whole: bool,
 }
 
 /// New blocks, and the pages that are going to reference them.
 #[derive(Debug)]
-pub(super) struct Remaking<'a> {
+pub(super) struct BlockRewriter<'a> {
     archive: &'a Archive,
     pending: Pending,
     moves: Vec<Move>,
-    /// That of the bucket, before anything was read.
+    /// The epoch of the bucket before the first read.
     epoch: Option<Epoch>,
-    /// The blocks that pages were made to name no more.
+    /// The blocks that pages do not reference any more.
     left: BTreeSet<BlockId>,
-    /// How many were made.
+    /// Number of new blocks.
     pub(super) made: u64,
-    /// Their bytes.
+    /// Bytes of the new blocks.
     pub(super) stored_bytes: u64,
 }
 
-impl<'a> Remaking<'a> {
-    /// Of pages of one bucket.
+impl<'a> BlockRewriter<'a> {
+    /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
         let (pending, moves, left) = (Pending::new()?, Vec::new(), BTreeSet::new());
         Ok(Self { archive, pending, moves, epoch: None, left, made: 0, stored_bytes: 0 })
     }
 
-    /// To be called before anything is read of what is to be pushed.
-    pub(super) async fn look_at_epoch(&mut self, of: &Page) -> Result<()> {
+    /// Reads the epoch of the bucket, once. Call it before reading any revision that is going to be pushed.
+    pub(super) async fn remember_epoch(&mut self, of: &Page) -> Result<()> {
         if self.epoch.is_none() {
             self.epoch = Some(self.archive.blocks.epoch(of).await?);
         }
         Ok(())
     }
 
-    /// What follows takes the place of these rows of the page's index. It has about so many bytes of new text: where they
-    /// have room in one block, they are in one.
+    /// Begins a page: the revisions that are pushed next replace these rows of its index. `literals` is the
+    /// approximate number of bytes of new text. If one block has room for them, they go into one block.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
-        // What a page has in one block is named by one row.
+        // One index row references all revisions that a page has in one block.
         if self.moves.iter().any(|one| one.page == *page) || self.pending.would_split(literals) {
             self.end_block().await?;
         }
@@ -84,7 +84,7 @@ impl<'a> Remaking<'a> {
         Ok(())
     }
 
-    /// A revision of the page that was begun last.
+    /// Adds a revision of the page that was begun last.
     pub(super) async fn push(&mut self, unit: Unit, texts: &Texts) -> Result<()> {
         if self.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block().await?;
@@ -94,20 +94,20 @@ impl<'a> Remaking<'a> {
         self.pending.push(&last.page, unit, texts)
     }
 
-    /// Nothing more comes of the page that was begun last.
+    /// Ends the page that was begun last: all its revisions have been pushed.
     pub(super) fn end_page(&mut self) {
         if let Some(last) = self.moves.last_mut() {
             last.is_whole = true;
         }
     }
 
-    /// Nothing more comes. Gives the blocks that pages were made to name no more.
+    /// Writes the last block. Returns the blocks that pages do not reference any more.
     pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
         self.end_block().await?;
         Ok(std::mem::take(&mut self.left))
     }
 
-    /// Makes the block that is being filled, and has those pages name it of which nothing more comes.
+    /// Writes the block that is being filled, and makes the pages that have ended reference their new blocks.
     async fn end_block(&mut self) -> Result<()> {
         let pending = std::mem::replace(&mut self.pending, Pending::new()?);
         let made = self.archive.make_block(pending).await?;
@@ -123,7 +123,7 @@ impl<'a> Remaking<'a> {
         }
         let (whole, begun) = std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.is_whole);
         self.moves = begun;
-        self.note_replaced(&whole).await?;
+        self.enqueue_replaced(&whole).await?;
         let mut name_it = BTreeSet::new();
         for one in whole {
             let page = one.page.clone();
@@ -132,36 +132,37 @@ impl<'a> Remaking<'a> {
             }
         }
         if let Some(made) = made.filter(|made| made.pages.iter().all(|(page, _)| name_it.contains(page))) {
-            self.archive.blocks.settle(made.id, made.noted_at).await?;
+            self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         }
         Ok(())
     }
 
-    /// Has somebody look later whether the blocks that pages are about to leave are named by any: noted before the
-    /// last of them leaves.
-    async fn note_replaced(&self, moves: &[Move]) -> Result<()> {
-        let mut noted = BTreeSet::new();
+    /// Enqueues the blocks that the pages are about to leave. The garbage collector checks later whether any
+    /// page still references them. Each entry is written before the last page leaves its block.
+    async fn enqueue_replaced(&self, moves: &[Move]) -> Result<()> {
+        let mut enqueued = BTreeSet::new();
         for one in moves {
-            for row in one.replaced.iter().filter(|row| noted.insert(row.block)) {
+            for row in one.replaced.iter().filter(|row| enqueued.insert(row.block)) {
                 let titles = self.archive.blocks.open(&one.page, row.block).await?.titles();
                 let now = self.archive.records.clock.now();
-                // By a clock that is ahead it may have been settled later than now.
+                // With a clock that is ahead, an earlier entry of the block may have been deleted at a time
+                // later than now.
                 let written_at = now.saturating_add(self.archive.records.skew);
-                self.archive.blocks.note(&one.page, row.block, &titles, now, written_at).await?;
+                self.archive.blocks.enqueue(&one.page, row.block, &titles, now, written_at).await?;
             }
         }
         Ok(())
     }
 
-    /// `false`: the page does not come to name them.
+    /// Makes a page reference its new blocks. Returns `false` if it does not.
     async fn place(&mut self, one: Move) -> Result<bool> {
         if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
             return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
         }
         let partition = partition_of(&one.page);
-        let standing = index_of(&*self.archive.blocks.store, &partition).await?;
-        // Somebody else may have done it meanwhile.
-        if one.replaced.iter().any(|row| !standing.contains(row)) {
+        let index = index_of(&*self.archive.blocks.store, &partition).await?;
+        // Another process may have replaced the rows meanwhile.
+        if one.replaced.iter().any(|row| !index.contains(row)) {
             return Ok(false);
         }
         if let Some(epoch) = &self.epoch {
@@ -178,7 +179,7 @@ impl<'a> Remaking<'a> {
             row.to_stored().put(&mut batch, now);
         }
         for row in &one.replaced {
-            // By clocks that differ it may have been written later than now.
+            // With clocks that differ, the row may have been written at a time later than now.
             batch.delete(
                 &ARCHIVE_INDEX,
                 row.to_stored().clustering(),

@@ -1,4 +1,4 @@
-//! The rows of the archive, the index of pages aside.
+//! The rows of the archive, except the index of pages.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use rashomon_records::{
 pub(super) type BlockId = [u8; 16];
 
 typed_row! {
-    /// A piece of a block, one of `parts`.
+    /// A piece of a block. `parts` is the number of pieces in the block.
     pub(super) struct BlockPiece in ARCHIVE_BLOCKS {
         key { part: i64 }
         values { parts: i64, value: Bytes }
@@ -23,8 +23,8 @@ typed_row! {
 }
 
 typed_row! {
-    /// A block that the garbage collector has to examine: does an index row name it by then?
-    pub(super) struct NoteRow in ARCHIVE_NOTES {
+    /// A block that the garbage collector has to examine: it deletes the block if no index row references it.
+    pub(super) struct GcEntryRow in ARCHIVE_NOTES {
         key { block: BlockId }
         values {
             domain: DomainName,
@@ -36,7 +36,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// The epoch of a bucket. Each erasure changes it.
+    /// The erasure epoch of a bucket. Every erasure changes it.
     pub(super) struct EpochRow in ARCHIVE_EPOCHS {
         key {}
         values { epoch: Bytes }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn columns_have_the_names_of_the_schema() {
         check_columns::<BlockPiece>();
-        check_columns::<NoteRow>();
+        check_columns::<GcEntryRow>();
         check_columns::<EpochRow>();
     }
 }

@@ -1,8 +1,9 @@
-//! Sealing: what was superseded long enough goes from the tables of its page into a block.
+//! Sealing: revisions that were superseded long enough move from the tables of their page into a block.
 //!
-//! Nothing is taken from a table before the block that has it is in the store, was read back, and was compared
-//! with what went in. Then one batch a page puts its index row and takes the rows away; readers find each row
-//! in one of both. An interrupted seal leaves at most a block that no page references, and a note of it.
+//! No row is deleted from a table before its block is stored, was read back, and was compared with the sealed
+//! rows. Then one batch for each page writes the index row and deletes the sealed rows, so that readers find
+//! each row in one of both. An interrupted seal leaves at most a block that no page references, and a garbage
+//! collection entry for the block.
 
 mod reading;
 mod renders;
@@ -20,16 +21,16 @@ use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableSt
 use super::{
     Archive, ArchivePolicy, BucketArchive, PageLeases,
     candidates::{Candidate, candidates},
-    decide::{Stays, judge},
-    deletes::{self, Anew, Standing},
-    entries::{Place, Unit},
+    decide::{StayReason, judge},
+    deletes::{self, Resealed, StoredRows},
+    entries::{BodyLocation, Unit},
     erase::Epoch,
     index::{IndexRow, index_of},
     large::take_in,
-    made::Made,
+    made::VerifiedBlock,
     pending::Pending,
     policy::Thinning,
-    seal::renders::{RenderReader, RendersOf, TOO_MANY},
+    seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
     size::UnitSize,
 };
 use rashomon_records::{
@@ -42,50 +43,51 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// Revisions that are read together.
-const STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
+/// Number of revisions in one read.
+const REVISIONS_PER_STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
-/// Bytes of bodies, as they came, and of metadata that are read together, but for one revision that alone has more.
-const STEP_BYTES: u64 = 8 << 20;
+/// Maximum number of uncompressed bytes of bodies and of metadata that are read together. A single revision
+/// may have more.
+const MAX_STEP_BYTES: u64 = 8 << 20;
 
-/// Titles that are looked at together.
-const TITLES: usize = 500;
+/// Number of titles in one read.
+const TITLES_PER_READ: usize = 500;
 
-/// How eagerly to seal.
+/// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sealing {
-    /// Only of pages that have many revisions to be sealed, or one that might have been sealed so long ago. `None`:
-    /// all that may be sealed, however few, which makes more and smaller blocks.
+    /// Seal only pages with many eligible revisions, or with a revision that has been eligible for this time.
+    /// `None`: seal all eligible revisions, however few. This makes more and smaller blocks.
     pub unless_younger: Option<Duration>,
-    /// How long to rest after each page, so that readers and writers are not held up.
+    /// How long to wait after each page, so that readers and writers are not held up.
     pub rest: Duration,
 }
 
-/// What was sealed.
+/// The result of a seal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Sealed {
-    /// Pages that were looked at.
+    /// Pages that were examined.
     pub pages: u64,
-    /// Blocks that were made.
+    /// New blocks.
     pub blocks: u64,
-    /// Revisions in them.
+    /// Revisions in the new blocks.
     pub revisions: u64,
-    /// Renders of those.
+    /// Renders of these revisions.
     pub renders: u64,
-    /// Bytes of their bodies, as they came; of those that are in chunks nothing.
+    /// Uncompressed bytes of their bodies. Bodies in chunks do not count.
     pub raw_bytes: u64,
     /// Bytes of the blocks.
     pub stored_bytes: u64,
-    /// Revisions that stay until another time, since they are being changed or have lost bodies.
+    /// Revisions that stay until a later seal, since they are being changed or lack bodies.
     pub left: u64,
-    /// Revisions that stay, since they are too large to be sealed, or something of them is damaged.
+    /// Revisions that stay, since they are too large or damaged.
     pub kept: u64,
-    /// Those of `kept` that are too large.
+    /// Revisions among `kept` that are too large.
     pub too_large: u64,
 }
 
 impl Sealed {
-    /// Revisions that stay, since something of them is damaged.
+    /// Returns the number of revisions that stay since they are damaged.
     #[must_use]
     pub const fn damaged(&self) -> u64 {
         self.kept - self.too_large
@@ -111,9 +113,10 @@ impl std::ops::Add for Sealed {
 }
 
 impl Archive {
-    /// Seals all that may be sealed of a bucket: revisions that were superseded long enough, with all that they have.
-    /// Seals nothing if the archive is off. Safe to be cut off at any point, and beside writers and other sealers;
-    /// `progress` is called after every page. Damage of one page does not keep other pages from being sealed.
+    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough. Seals
+    /// nothing if the archive is off. A seal may be interrupted at any point, and may run beside writers and
+    /// other seals. `progress` is called after every page. Damage of one page does not keep other pages from
+    /// being sealed.
     pub async fn seal(
         &self,
         domain: &DomainName,
@@ -127,7 +130,7 @@ impl Archive {
         let mut sealer = Sealer::new(self, leases, settings.of_bucket(domain, bucket), how)?;
         let mut last = None;
         loop {
-            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES).await?;
+            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
             for title in titles.items {
                 sealer.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
                 progress(&sealer.sealed);
@@ -151,33 +154,33 @@ struct Sealer<'a> {
     cutoff: Timestamp,
     how: Sealing,
     policy: ArchivePolicy,
-    /// Of the page that is being sealed.
+    /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
     pending: Pending,
-    /// Renders of it that are in blocks, and are sealed again.
-    anew: BTreeMap<Title, Anew>,
-    /// Of the page that is being sealed: what stands in its tables without the rest.
+    /// By title: revisions in the pending block that were in blocks already and are sealed again.
+    resealed: BTreeMap<Title, Resealed>,
+    /// Revisions of the current page that have only a part of their rows in the tables.
     parts: BTreeSet<Revision>,
-    /// Of the page that is being sealed: where the revisions are that have not had their turn.
+    /// The range of the current page's revisions that were not processed yet.
     rest: ClusteringRange,
-    /// That of the bucket, before anything was read of what is pending.
+    /// The epoch of the bucket before any of the pending revisions was read.
     epoch: Option<Epoch>,
     sealed: Sealed,
 }
 
-/// Why no more of a page is taken.
+/// Why no more revisions are taken.
 #[derive(Debug)]
-enum Ends {
-    /// Something of the page is damaged: what is known of that.
+enum StopReason {
+    /// The page is damaged. Contains a description of the damage.
     Page(String),
-    /// Of no page can anything be taken.
+    /// The seal fails for all pages.
     All(Error),
 }
 
-type Taken<T = ()> = std::result::Result<T, Ends>;
+type Taken<T = ()> = std::result::Result<T, StopReason>;
 
-/// Of what is read of a page.
-impl<E: Into<Error>> From<E> for Ends {
+/// Converts an error of a read of the page.
+impl<E: Into<Error>> From<E> for StopReason {
     fn from(error: E) -> Self {
         match error.into() {
             Error::Store(StoreError::Corrupt(what)) => Self::Page(what),
@@ -208,7 +211,7 @@ impl<'a> Sealer<'a> {
             policy,
             thinning: Thinning::new(policy, None),
             pending: Pending::new()?,
-            anew: BTreeMap::new(),
+            resealed: BTreeMap::new(),
             parts: BTreeSet::new(),
             rest: ClusteringRange::all(),
             epoch: None,
@@ -216,39 +219,39 @@ impl<'a> Sealer<'a> {
         })
     }
 
-    /// Takes what may go of a page. Blocks that get full are sealed. Behind damage nothing more is taken of it.
+    /// Takes the eligible revisions of a page. Full blocks are sealed. Damage ends the work on the page.
     async fn page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
         if self.epoch.is_none() {
             self.epoch = Some(self.archive.blocks.epoch(page).await?);
         }
         (self.parts, self.rest) = (BTreeSet::new(), ClusteringRange::all());
-        match Box::pin(self.what_may_go(page)).await {
-            Err(Ends::Page(what)) => {
+        match Box::pin(self.take_eligible(page)).await {
+            Err(StopReason::Page(what)) => {
                 let rest = self.count_rest(page).await? + self.parts.len() as u64;
                 self.damaged(page, &what, rest.max(1));
                 Ok(())
             }
-            Err(Ends::All(error)) => Err(error),
+            Err(StopReason::All(error)) => Err(error),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Counts revisions that stay, since something of their page is damaged.
+    /// Counts revisions that stay since their page is damaged.
     fn damaged(&mut self, page: &Page, what: &str, revisions: u64) {
         let (domain, title) = (&page.domain, &page.title);
         tracing::error!(%domain, %title, what, revisions, "damaged data is not sealed");
         self.sealed.kept += revisions;
     }
 
-    async fn what_may_go(&mut self, page: &Page) -> Taken {
+    async fn take_eligible(&mut self, page: &Page) -> Taken {
         let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
         self.rest = ClusteringRange::all().below(below.get());
         if !self.is_worth_it(page, below).await? {
             return Ok(());
         }
         if self.leases.is_held(page).await? {
-            // Rows that a write on a condition left may have to be taken back.
+            // Another process may still have to roll back rows of a conditional write.
             self.sealed.left += 1;
             return Ok(());
         }
@@ -258,8 +261,8 @@ impl<'a> Sealer<'a> {
             self.parts = self.renders_alone(page, below).await?;
         }
         loop {
-            let scan = Scan::new(partition_of(page), STEP).range(self.rest.clone()).reverse();
-            let rows = self.standing(&REVISIONS, scan.reporting_damage()).await?;
+            let scan = Scan::new(partition_of(page), REVISIONS_PER_STEP).range(self.rest.clone()).reverse();
+            let rows = self.scan_tables(&REVISIONS, scan.reporting_damage()).await?;
             let mut revisions = Vec::with_capacity(rows.items.len());
             for row in &rows.items {
                 match RevisionRow::from_row(row) {
@@ -274,14 +277,14 @@ impl<'a> Sealer<'a> {
             let keys = rows.items.iter().map(|row| &row.key).chain(rows.damaged.iter().map(|row| &row.key));
             let Some(last) = keys.filter_map(RevisionKey::read).map(|key| key.rev).max() else { break };
             self.revisions(page, revisions).await?;
-            self.had_its_turn(last);
+            self.mark_processed(last);
             if rows.next.is_none() {
                 break;
             }
         }
         while let Some(rev) = self.parts.first().copied() {
-            match self.anew(page, rev).await {
-                Err(Ends::Page(what)) => self.damaged(page, &what, 1),
+            match self.reseal(page, rev).await {
+                Err(StopReason::Page(what)) => self.damaged(page, &what, 1),
                 taken => taken?,
             }
             self.parts.remove(&rev);
@@ -289,31 +292,31 @@ impl<'a> Sealer<'a> {
         Ok(())
     }
 
-    /// What is thinned out of a page that has this index.
+    /// Returns the thinning for a page with this index.
     fn thinning_on(&self, index: &[IndexRow]) -> Thinning {
         Thinning::new(self.policy, index.iter().filter_map(|row| row.kept_at).max())
     }
 
-    fn had_its_turn(&mut self, rev: Revision) {
+    fn mark_processed(&mut self, rev: Revision) {
         self.rest = self.rest.clone().above(rev.get());
     }
 
-    /// Takes a revision as readers see it: what a block has of it, and what was written since. Nothing of it is
-    /// thinned out: what is late was made since somebody asked for it.
-    async fn anew(&mut self, page: &Page, rev: Revision) -> Taken {
+    /// Takes a revision as readers see it: its rows in a block, together with rows that were written since.
+    /// No render is thinned out, since each late render was made for a reader that asked for it.
+    async fn reseal(&mut self, page: &Page, rev: Revision) -> Taken {
         if self.is_known_too_large(page, rev) {
             return Ok(());
         }
-        let standing = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), true).await?;
-        let standing = standing.iter().map(|row| Some((RenderKey::read(&row.key)?.tid, row.written_at)));
-        let Some(standing) = standing.collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let stored = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), true).await?;
+        let stored = stored.iter().map(|row| Some((RenderKey::read(&row.key)?.tid, row.written_at)));
+        let Some(stored) = stored.collect::<Option<Vec<_>>>() else { return Ok(()) };
         let (revision, renders) = match self.as_read(page, rev).await? {
             Some((revision, RendersOf::All(renders))) => (revision, renders),
             Some((_, RendersOf::TooMany)) => {
-                self.too_large(page, rev, TOO_MANY);
+                self.too_large(page, rev, TOO_MANY_RENDERS);
                 return Ok(());
             }
-            Some((_, RendersOf::Damaged(what))) => return Err(Ends::Page(what)),
+            Some((_, RendersOf::Damaged(what))) => return Err(StopReason::Page(what)),
             None => return Ok(()),
         };
         if let Some(why) = UnitSize::of(&revision, &renders, &BTreeSet::new()).excess() {
@@ -324,18 +327,18 @@ impl<'a> Sealer<'a> {
         let mut candidates = candidates(&*self.archive.records.store, page, of_rev, &BTreeSet::new()).await?;
         let Some(candidate) = candidates.pop() else { return Ok(()) };
         if let Some(what) = candidate.damage {
-            return Err(Ends::Page(what));
+            return Err(StopReason::Page(what));
         }
         if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
             self.stays(page, rev, why);
             return Ok(());
         }
-        self.make_room(&candidate.unit).await.map_err(Ends::All)?;
-        self.anew.entry(page.title.clone()).or_default().insert(rev, standing);
-        self.push(page, candidate).map_err(Ends::All)
+        self.make_room(&candidate.unit).await.map_err(StopReason::All)?;
+        self.resealed.entry(page.title.clone()).or_default().insert(rev, stored);
+        self.push(page, candidate).map_err(StopReason::All)
     }
 
-    /// Takes revisions that follow one another, as many at once as may be in memory.
+    /// Takes consecutive revisions, in steps that fit into memory.
     async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Taken {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(()) };
         let range = ClusteringRange::all().at_least(first.record.rev.get()).at_most(last.record.rev.get());
@@ -353,7 +356,7 @@ impl<'a> Sealer<'a> {
             };
             let is_small = matches!(renders, Some(RendersOf::All(_))) && size.excess().is_none();
             let more = size.bodies + size.values as u64;
-            if (bytes + more > STEP_BYTES || !is_small) && !step.is_empty() {
+            if (bytes + more > MAX_STEP_BYTES || !is_small) && !step.is_empty() {
                 self.step(page, std::mem::take(&mut step), &all).await?;
                 bytes = 0;
             }
@@ -365,18 +368,19 @@ impl<'a> Sealer<'a> {
                 }
                 Some(RendersOf::All(renders)) => self.large(page, revision, renders).await?,
                 Some(RendersOf::Damaged(what)) => self.damaged(page, &what, 1),
-                Some(RendersOf::TooMany) => self.too_large(page, rev, TOO_MANY),
+                Some(RendersOf::TooMany) => self.too_large(page, rev, TOO_MANY_RENDERS),
                 None => {
                     reader.skip(rev);
                     self.count_too_large();
                 }
             }
-            self.had_its_turn(rev);
+            self.mark_processed(rev);
         }
         self.step(page, step, &all).await
     }
 
-    /// Takes a revision of which not everything may be in memory: so much of it as is kept, unless that is too much.
+    /// Takes a revision that is too large with all its renders: takes it without the renders that are not
+    /// kept, unless it is still too large.
     async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
         let mut thinning = self.thinning;
         let left_out = thinning.left_out(&renders);
@@ -389,7 +393,7 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    /// Counts a revision that no block takes. It is not read again for a while.
+    /// Counts a revision that is too large for a block. It is not read again for a while.
     fn too_large(&mut self, page: &Page, rev: Revision, why: &str) {
         self.archive.blocks.too_large.remember(page, rev, why, self.archive.records.clock.now());
         self.count_too_large();
@@ -400,7 +404,7 @@ impl<'a> Sealer<'a> {
         self.sealed.too_large += 1;
     }
 
-    /// Whether the revision was found too large a short time ago: then it is counted.
+    /// Whether the revision was found too large a short time ago. If so, counts it.
     fn is_known_too_large(&mut self, page: &Page, rev: Revision) -> bool {
         let is_known = self.archive.blocks.too_large.is_known(page, rev, self.archive.records.clock.now());
         if is_known {
@@ -409,7 +413,8 @@ impl<'a> Sealer<'a> {
         is_known
     }
 
-    /// Reads the bodies of some revisions but for the renders that will be left out, and takes those that may go.
+    /// Reads the bodies of some revisions, except those of renders that are left out, and takes the eligible
+    /// revisions.
     async fn step(
         &mut self,
         page: &Page,
@@ -420,25 +425,25 @@ impl<'a> Sealer<'a> {
             let rev = candidate.unit.revision.record.rev;
             if let Some(what) = &candidate.damage {
                 self.damaged(page, what, 1);
-                self.had_its_turn(rev);
+                self.mark_processed(rev);
                 continue;
             }
             match judge(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take(page, candidate).await?,
-                // The rest of it may be in a block.
-                Err(Stays::Incomplete) => drop(self.parts.insert(rev)),
+                // The other rows of the revision may be in a block.
+                Err(StayReason::Incomplete) => drop(self.parts.insert(rev)),
                 Err(stays) => self.stays(page, rev, stays),
             }
-            self.had_its_turn(rev);
+            self.mark_processed(rev);
         }
         Ok(())
     }
 
-    /// Counts a revision that stays.
-    fn stays(&mut self, page: &Page, rev: Revision, why: Stays) {
+    /// Counts a revision that stays in the tables.
+    fn stays(&mut self, page: &Page, rev: Revision, why: StayReason) {
         match why {
-            Stays::Fresh | Stays::Incomplete => self.sealed.left += 1,
-            Stays::Damaged => {
+            StayReason::Fresh | StayReason::Incomplete => self.sealed.left += 1,
+            StayReason::Damaged => {
                 tracing::error!(domain = %page.domain, title = %page.title, %rev, "damaged body is not sealed");
                 self.sealed.kept += 1;
             }
@@ -449,9 +454,9 @@ impl<'a> Sealer<'a> {
         let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
         let chunks = &self.archive.records.chunks;
         gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
-        self.make_room(&candidate.unit).await.map_err(Ends::All)?;
-        self.pending.let_go(page, candidate.unit.revision.record.rev, gone);
-        self.push(page, candidate).map_err(Ends::All)
+        self.make_room(&candidate.unit).await.map_err(StopReason::All)?;
+        self.pending.release_chunks(page, candidate.unit.revision.record.rev, gone);
+        self.push(page, candidate).map_err(StopReason::All)
     }
 
     async fn make_room(&mut self, next: &Unit) -> Result<()> {
@@ -468,13 +473,13 @@ impl<'a> Sealer<'a> {
         self.pending.push(page, candidate.unit, &candidate.texts)
     }
 
-    /// Seals the block that is being filled, unless nothing is in it.
+    /// Seals the block that is being filled, unless it is empty.
     async fn end_block(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
-        let gone = pending.take_gone();
+        let gone = pending.take_released();
         let Some(made) = self.archive.make_block(pending).await? else { return Ok(()) };
         self.sealed.blocks += 1;
         self.sealed.stored_bytes += made.bytes;
@@ -482,28 +487,29 @@ impl<'a> Sealer<'a> {
         for (page, units) in &made.pages {
             let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
             let names_it = match self.place(page, units, &made, gone).await {
-                Err(Ends::Page(what)) => {
+                Err(StopReason::Page(what)) => {
                     self.damaged(page, &what, units.len() as u64);
                     false
                 }
-                Err(Ends::All(error)) => return Err(error),
+                Err(StopReason::All(error)) => return Err(error),
                 Ok(names_it) => names_it,
             };
             all_name_it &= names_it;
         }
         if all_name_it {
-            self.archive.blocks.settle(made.id, made.noted_at).await?;
+            self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         }
-        self.anew.clear();
+        self.resealed.clear();
         Ok(())
     }
 
-    /// Has a page name a block, and takes from its tables what the block has of it. `false`: it does not name it.
+    /// Makes a page reference a block, and deletes the sealed rows from its tables. Returns `false` if the
+    /// page does not reference the block.
     async fn place(
         &self,
         page: &Page,
         units: &[Unit],
-        made: &Made,
+        made: &VerifiedBlock,
         gone: &[(Revision, ChunkSet)],
     ) -> Taken<bool> {
         let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
@@ -511,49 +517,49 @@ impl<'a> Sealer<'a> {
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
         let tids =
             ClusteringRange::all().at_least(index.tids.0.as_time_uuid()).at_most(index.tids.1.as_time_uuid());
-        let standing = Standing {
+        let stored = StoredRows {
             revisions: self.all(&REVISIONS, page, revs.clone(), true).await?,
             renders: self.all(&RENDERS, page, revs, true).await?,
             by_time: self.all(&REVISIONS_BY_TIME, page, times, true).await?,
             by_tid: self.all(&REVISIONS_BY_TID, page, tids, false).await?,
         };
-        let none = Anew::new();
-        let going = deletes::going(units, &standing, self.anew.get(&page.title).unwrap_or(&none))?;
-        if going.is_empty() {
-            // Another sealer was faster, or all of them were written again.
+        let none = Resealed::new();
+        let deletable = deletes::deletable(units, &stored, self.resealed.get(&page.title).unwrap_or(&none))?;
+        if deletable.is_empty() {
+            // Another seal was faster, or all revisions were written again.
             return Ok(false);
         }
         let mut batch = Batch::new(partition_of(page));
         index.to_stored().put(&mut batch, self.archive.records.clock.now());
-        for unit in going.values() {
+        for unit in deletable.values() {
             release_owner(&mut batch, unit);
         }
-        deletes::delete(&mut batch, &going, &standing)?;
-        let gone = gone.iter().filter(|(rev, _)| going.contains_key(rev));
-        let first = let_go(&mut batch, page, gone, self.archive.records.clock.now());
+        deletes::delete(&mut batch, &deletable, &stored)?;
+        let gone = gone.iter().filter(|(rev, _)| deletable.contains_key(rev));
+        let first = release_chunks(&mut batch, page, gone, self.archive.records.clock.now());
         if let Some(epoch) = &self.epoch {
-            self.archive.blocks.check_epoch(page, epoch).await.map_err(Ends::All)?;
+            self.archive.blocks.check_epoch(page, epoch).await.map_err(StopReason::All)?;
         }
         made.deadline().check(&*self.archive.records.clock)?;
-        self.archive.blocks.store.write(first, batch).await.map_err(|error| Ends::All(error.into()))?;
+        self.archive.blocks.store.write(first, batch).await.map_err(|error| StopReason::All(error.into()))?;
         Ok(true)
     }
 }
 
-/// The chunks of a body that was sealed are named by the page as before, but no more as those of a revision: no
-/// cull takes them with that.
+/// Changes the page's references to the chunks of sealed bodies: the references no longer belong to a
+/// revision, so that no cull of the revision releases them.
 pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
     let at = unit.last_written().just_after();
     for (_, _, body) in unit.all_bodies() {
-        if let Place::Chunks(set) = &body.place {
+        if let BodyLocation::Chunks(set) = &body.place {
             ChunkReference::archived(set.id).put(batch, at);
         }
     }
 }
 
-/// The page names some chunks no more: they are collected when nobody can be reading them, or with their revision when
-/// that is erased.
-pub(super) fn let_go<'s>(
+/// Releases the page's references to some chunks. The chunks are garbage collected when no process can be
+/// reading them, or deleted with their revision when that is erased.
+pub(super) fn release_chunks<'s>(
     batch: &mut Batch,
     page: &Page,
     gone: impl Iterator<Item = &'s (Revision, ChunkSet)>,

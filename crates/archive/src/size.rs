@@ -1,38 +1,43 @@
-//! How much of a block a revision takes with all that it has: known from its rows, before its bodies are read.
+//! How much of a block a revision takes with its renders and bodies. The size is known from the rows, before
+//! bodies are read.
 //!
-//! A reader unpacks at most [`Limits`] of a block. Blocks are filled up to well below these limits, and one revision is
-//! added to a block as a whole, so that a revision may take what is between the two. A larger one stays in its tables.
+//! A reader unpacks a block up to [`Limits`]. Blocks are filled up to well below these limits, and a revision
+//! is added to a block as a whole. So a revision may take the space between the two. A larger revision stays
+//! in its tables.
 
 use std::collections::BTreeSet;
 
 use rashomon_blocks::{Limits, MAX_VALUE};
 use rashomon_tables::Value;
 
-use super::{entries::Unit, large::LARGEST};
+use super::{entries::Unit, large::MAX_BODY_IN_BLOCK};
 use rashomon_records::{
     ImportRevision, NewProperty, PropertyInfo, Tid,
     rows::{Properties, RenderRow, RevisionRow, index_size, to_json},
 };
 
-/// Bytes of bodies that a block takes of one revision with its renders.
-pub(super) const MAX_UNIT_BODIES: u64 = 64 << 20;
+/// Maximum number of bytes of bodies that a block takes of one revision with its renders.
+pub(super) const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
 
-/// Entries that a block takes of one revision: one for each body, and for each render without a body.
+/// Maximum number of entries that a block takes of one revision: one for each body, and for each render
+/// without a body.
 pub(super) const MAX_UNIT_ENTRIES: usize = 32 << 10;
 
-/// Bytes of everything else that a block takes of one revision: headers, users, comments.
-pub(super) const MAX_UNIT_VALUES: usize = 8 << 20;
+/// Maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
+pub(super) const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
 
-/// Bytes of a body's values beside those in the index row of its revision or render: times, and the name of its chunks.
-const BODY_VALUES: usize = 64;
+/// Bytes of a body's values that are not in the index row of its revision or render: times, and the name of
+/// its chunks.
+const BODY_VALUE_BYTES: usize = 64;
 
-/// Bytes of a body's values in the index row of its revision or render, beside its headers: its size and SHA-1 as JSON.
-const INFO_VALUES: usize = 128;
+/// Bytes of a body's values in the index row of its revision or render, without the headers: size and SHA-1
+/// as JSON.
+const BODY_INFO_BYTES: usize = 128;
 
-/// Bytes of a render's values beside its properties: its tid, digest and times.
-const RENDER_VALUES: usize = 64;
+/// Bytes of a render's values without its properties: tid, digest and times.
+const RENDER_VALUE_BYTES: usize = 64;
 
-/// How much of a block a revision takes, at most.
+/// An upper bound of what a revision takes of a block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UnitSize {
     /// Entries.
@@ -46,8 +51,8 @@ pub(super) struct UnitSize {
 }
 
 impl UnitSize {
-    /// Of a revision and its renders, as their rows say. Bodies that stay in chunks, and those of renders that are left
-    /// out, are not in the block.
+    /// Returns the size of a revision and its renders, by their rows. Bodies that stay in chunks, and bodies
+    /// of renders that are left out, are not in the block.
     pub(super) fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
         let mut size = Self::default();
         size.add_record(&revision.to_values());
@@ -59,7 +64,7 @@ impl UnitSize {
         size
     }
 
-    /// Of what goes into a block next.
+    /// Returns the size of a unit that is added to a block.
     pub(super) fn of_unit(unit: &Unit) -> Self {
         let mut size = Self::default();
         size.add_record(&unit.revision.to_values());
@@ -71,7 +76,7 @@ impl UnitSize {
         size
     }
 
-    /// Of a revision that is imported.
+    /// Returns the size of a revision that is imported.
     pub(super) fn of_import(revision: &ImportRevision) -> Self {
         let mut size = Self::default();
         let record = &revision.record;
@@ -81,7 +86,7 @@ impl UnitSize {
         size.add_value(to_json(&record.export).size());
         size.add_import(revision.properties.iter().map(|(property, _)| property));
         for render in &revision.renders {
-            size.values += RENDER_VALUES;
+            size.values += RENDER_VALUE_BYTES;
             size.add_import(render.properties.iter().map(|(property, _)| property));
         }
         size
@@ -92,13 +97,13 @@ impl UnitSize {
         for property in properties {
             let content_type = property.content_type.as_ref().map_or(0, String::len);
             let headers = to_json(&property.other_headers).size() + content_type;
-            self.values += BODY_VALUES + INFO_VALUES;
+            self.values += BODY_VALUE_BYTES + BODY_INFO_BYTES;
             self.add_value(property.name.as_str().len() + headers);
             self.bodies += property.body.size;
         }
     }
 
-    /// The values of the columns that a revision has beside its properties.
+    /// Adds the values of a revision's columns, without its properties.
     fn add_record(&mut self, values: &[Option<Value>]) {
         for value in values.iter().flatten() {
             self.add_value(value.size());
@@ -106,17 +111,17 @@ impl UnitSize {
     }
 
     fn add_render(&mut self, properties: &Properties, is_kept: bool) {
-        self.values += RENDER_VALUES;
+        self.values += RENDER_VALUE_BYTES;
         self.add_owner(properties, is_kept);
     }
 
-    /// The bodies of a revision or of a render.
+    /// Adds the bodies of a revision or of a render.
     fn add_owner(&mut self, properties: &Properties, is_kept: bool) {
         self.entries += if is_kept { properties.len().max(1) } else { 1 };
-        self.values += BODY_VALUES * properties.len();
+        self.values += BODY_VALUE_BYTES * properties.len();
         self.add_value(index_size(properties));
         if is_kept {
-            let in_block = |info: &&PropertyInfo| info.size <= LARGEST;
+            let in_block = |info: &&PropertyInfo| info.size <= MAX_BODY_IN_BLOCK;
             self.bodies += properties.values().filter(in_block).map(|info| info.size).sum::<u64>();
         }
     }
@@ -126,20 +131,20 @@ impl UnitSize {
         self.largest_value = self.largest_value.max(bytes);
     }
 
-    /// Why no block takes the revision, in words. `None`: blocks take it.
+    /// Says why no block takes the revision. `None`: blocks take it.
     pub(super) fn excess(&self) -> Option<&'static str> {
-        if self.bodies > MAX_UNIT_BODIES {
+        if self.bodies > MAX_UNIT_BODY_BYTES {
             Some("its bodies have more bytes than a block takes of one revision")
         } else if self.entries > MAX_UNIT_ENTRIES {
             Some("it has more bodies and renders than a block takes of one revision")
-        } else if self.values > MAX_UNIT_VALUES || self.largest_value > MAX_VALUE {
+        } else if self.values > MAX_UNIT_VALUE_BYTES || self.largest_value > MAX_VALUE {
             Some("its headers and other metadata have more bytes than a block takes of one revision")
         } else {
             None
         }
     }
 
-    /// Whether a block that has so many entries, and so many bytes of values, takes it too.
+    /// Whether the revision fits into a block that already has this number of entries and bytes of values.
     pub(super) fn fits_beside(&self, entries: usize, values: usize) -> bool {
         let limits = Limits::default();
         entries.saturating_add(self.entries) <= limits.entries

@@ -1,4 +1,4 @@
-//! How much the archive has.
+//! Statistics of the archive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,55 +17,55 @@ use rashomon_records::{
 /// How much of a domain is in blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ArchiveStats {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of the blocks.
     pub block_bytes: u64,
-    /// Those of them that are damaged, or not there. What of them cannot be read is counted nowhere else.
+    /// Damaged or missing blocks. Their unreadable parts are not counted in other fields.
     pub damaged_blocks: u64,
-    /// Those of them that a later version wrote, and that are not damaged for all that is known. What they have is counted
-    /// nowhere else either.
+    /// Blocks that a later version wrote and that show no damage. Their content is not counted in other
+    /// fields either.
     pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
-    /// Their bytes.
+    /// Bytes of the index rows.
     pub index_bytes: u64,
-    /// Revisions in blocks. One that was written again after it was sealed may be in two.
+    /// Revisions in blocks. A revision that was written again after it was sealed may be in two blocks.
     pub revisions: u64,
-    /// The renders of those.
+    /// Renders of the revisions in blocks.
     pub renders: u64,
-    /// Those of them whose bodies are not kept, by the policy.
+    /// Renders in blocks whose bodies were left out, by the policy.
     pub left_out: u64,
-    /// Bytes of those of their bodies that are in blocks, as they came: all but the largest.
+    /// Uncompressed bytes of the bodies in blocks. The largest bodies are not in blocks.
     pub raw_bytes: u64,
-    /// Revisions that stand in the tables.
+    /// Revisions that are in the tables.
     pub open_revisions: u64,
-    /// Bytes of the blocks that no property takes: those of the records of revisions and renders, and of checksums.
+    /// Bytes of the blocks that belong to no property: records of revisions and renders, and checksums.
     pub record_bytes: u64,
 }
 
-/// What a property takes of the blocks.
+/// How much of the blocks a property takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InBlocks {
-    /// Blocks that have some of it.
+    /// Blocks that contain the property.
     pub blocks: u64,
-    /// What its texts take: of what blocks have in common, each property has what it brought.
+    /// Bytes of its texts. A literal that several properties share counts for the property that brought it.
     pub bytes: u64,
 }
 
 /// Counts the archive of a bucket, page by page.
 #[derive(Debug, Default)]
 pub struct Counter {
-    /// All together.
+    /// The totals.
     pub stats: ArchiveStats,
-    /// By property.
+    /// The share of each property.
     pub properties: BTreeMap<PropertyName, InBlocks>,
-    /// Those that were counted.
+    /// Blocks that were counted already.
     seen: BTreeSet<BlockId>,
 }
 
 impl Counter {
-    /// Adds what a page names.
+    /// Adds the blocks that a page references.
     pub async fn add(&mut self, archive: &Archive, page: &Page) -> Result<()> {
         let blocks = &*archive.blocks;
         let mut rows =
@@ -102,13 +102,13 @@ impl Counter {
         } else if Block::open(bytes, Limits::default()).is_err() {
             self.stats.damaged_blocks += 1;
         }
-        // Of one that is damaged it may be known all the same.
+        // The sizes of the streams may be readable even in a damaged block.
         let streams = Block::salvage(bytes, Limits::default()).and_then(|block| block.stored_by_stream());
         let streams = streams.unwrap_or_default();
         let mut of_block: BTreeMap<PropertyName, u64> = BTreeMap::new();
         for (stream, bytes) in streams {
             let name = name_and_title(&stream).and_then(|(name, _)| PropertyName::new(name).ok());
-            // What has no bodies is a record.
+            // A stream without a property has records.
             if let Some(name) = name {
                 *of_block.entry(name).or_default() += bytes;
             }

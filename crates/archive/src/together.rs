@@ -1,4 +1,4 @@
-//! What several blocks have of one page, together.
+//! Combines what several blocks have of one page.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,29 +8,30 @@ use rashomon_tables::Error as StoreError;
 use super::{
     blocks::{OpenBlock, in_hex},
     decide::Texts,
-    entries::{ArchivedBody, Bodies, Place, Unit},
+    entries::{ArchivedBody, Bodies, BodyLocation, Unit},
 };
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Sha1, Tid,
     rows::{RenderRow, RevisionRow},
 };
 
-/// A body, and the block that has it.
+/// A body, and the block that contains it.
 #[derive(Debug)]
-struct Held {
+struct BodyInBlock {
     body: ArchivedBody,
     block: Arc<OpenBlock>,
 }
 
-/// The revisions of a page in some blocks: of each row the one that was written last.
+/// The revisions of a page in some blocks. If several blocks have the same row, the row that was written last
+/// is used.
 #[derive(Debug, Default)]
-pub(super) struct Together {
+pub(super) struct CombinedRevisions {
     revisions: BTreeMap<Revision, RevisionRow>,
     renders: BTreeMap<Revision, BTreeMap<Tid, RenderRow>>,
-    bodies: BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, Held>>,
+    bodies: BTreeMap<(Revision, Option<Tid>), BTreeMap<PropertyName, BodyInBlock>>,
 }
 
-impl Together {
+impl CombinedRevisions {
     pub(super) fn add(&mut self, page: &Page, block: &Arc<OpenBlock>) -> Result<()> {
         for unit in block.units(page)? {
             let (rev, row) = (unit.revision.record.rev, &unit.revision);
@@ -46,30 +47,31 @@ impl Together {
             for (name, of, body) in unit.all_bodies() {
                 let bodies = self.bodies.entry((rev, of)).or_default();
                 if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
-                    let held = Held { body: body.clone(), block: Arc::clone(block) };
-                    bodies.insert(name.clone(), held);
+                    let found = BodyInBlock { body: body.clone(), block: Arc::clone(block) };
+                    bodies.insert(name.clone(), found);
                 }
             }
         }
         Ok(())
     }
 
-    /// `Corrupt` where a text cannot be read, or is not what its record says.
+    /// Returns `Corrupt` if a text cannot be read, or does not match its record.
     pub(super) fn check(&self) -> Result<()> {
-        for Held { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
-            if let Place::Entry(ordinal) = body.place {
+        for BodyInBlock { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
+            if let BodyLocation::Entry(ordinal) = body.place {
                 text_of(body, block, ordinal)?;
             }
         }
         Ok(())
     }
 
-    /// The next revision with its texts, the lowest first. `Corrupt` where a text is not what its record says.
+    /// Removes and returns the lowest revision, with its texts. Returns `Corrupt` if a text cannot be read,
+    /// or does not match its record.
     pub(super) fn next(&mut self) -> Result<Option<(Unit, Texts)>> {
         self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
     }
 
-    /// The same for callers that continue after a text that cannot be read.
+    /// As [`Self::next`], for callers that continue after an unreadable text.
     pub(super) fn next_with(&mut self) -> Option<(Unit, Result<Texts>)> {
         let (rev, revision) = self.revisions.pop_first()?;
         let mut texts = Ok(Texts::new());
@@ -84,8 +86,8 @@ impl Together {
 
     fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Result<Texts>) -> Bodies {
         let mut bodies = Bodies::new();
-        for (name, Held { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
-            if let (Place::Entry(ordinal), Ok(read)) = (&body.place, &mut *texts) {
+        for (name, BodyInBlock { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
+            if let (BodyLocation::Entry(ordinal), Ok(read)) = (&body.place, &mut *texts) {
                 match text_of(&body, &block, *ordinal) {
                     Ok(text) => drop(read.insert((name.clone(), of), text)),
                     Err(error) => *texts = Err(error),
@@ -97,7 +99,7 @@ impl Together {
     }
 }
 
-/// The text of a body. `Corrupt` where it is not what its record says.
+/// Reads the text of a body. Returns `Corrupt` if the text does not match its record.
 fn text_of(body: &ArchivedBody, block: &OpenBlock, ordinal: u64) -> Result<Bytes> {
     let text = block.text(ordinal)?;
     if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 {

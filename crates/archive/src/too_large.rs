@@ -1,4 +1,4 @@
-//! Revisions that are too large for a block, so that no pass of sealing reads all of them again.
+//! Remembers revisions that are too large for a block, so that not every seal reads them again.
 
 use std::{
     collections::HashMap,
@@ -10,13 +10,15 @@ use rashomon_clock::Timestamp;
 
 use rashomon_records::{Page, Revision};
 
-/// How many revisions are remembered. Beyond that all are forgotten, and read again by the next pass.
+/// Maximum number of remembered revisions. When it is reached, all are forgotten, and the next seal reads
+/// them again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// After so long a revision is read again: it may have been erased, or some of its renders culled.
+/// How long a revision is remembered. It is read again then, since it may have been erased, or some of its
+/// renders culled.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// Revisions that were found too large, each with the time.
+/// Revisions that were found too large, each with the time at which it was found.
 #[derive(Debug, Default)]
 pub(super) struct TooLarge(Mutex<HashMap<(Page, Revision), Timestamp>>);
 
@@ -30,7 +32,7 @@ impl TooLarge {
                 .is_some_and(|found_at| now < found_at.saturating_add(REMEMBERED_FOR))
     }
 
-    /// Remembers that the revision is too large, and logs why if that is news.
+    /// Remembers that the revision is too large, and logs the reason.
     pub(super) fn remember(&self, page: &Page, rev: Revision, why: &str, now: Timestamp) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_REMEMBERED {

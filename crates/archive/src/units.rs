@@ -1,4 +1,4 @@
-//! Entries of a block as the revisions that they are of: the way back from [`entries`](super::entries).
+//! Reads entries of a block back into units. [`entries`](super::entries) writes them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,7 +13,8 @@ use super::{
     columns::{Field, Kind, Line},
     derived::{ExportParts, parent_from_number, put_back},
     entries::{
-        ArchivedBody, Bodies, Place, Unit, digest_of, infos, render_digest, render_of_import, tid_of_history,
+        ArchivedBody, Bodies, BodyLocation, Unit, digest_of, infos, render_digest, render_of_import,
+        tid_of_history,
     },
 };
 use rashomon_records::{
@@ -28,9 +29,11 @@ pub(super) type Pages = Vec<(Page, Vec<Unit>)>;
 /// The size and the SHA-1 of contents, by ordinal.
 pub(super) type Hashes = HashMap<u64, (u64, Sha1)>;
 
-/// Reads the units of a block, page by page, with what was computed of its contents. `None`: they cannot be understood.
+/// Reads the units of a block, page by page, with the computed hashes of its contents. Returns `None` if the
+/// entries cannot be understood.
 ///
-/// Of a damaged block, a body that cannot be read is damaged, where the block does not say its size and SHA-1.
+/// A body that cannot be read, since the block is damaged, gets the SHA-1 [`Sha1::UNKNOWN`], unless the block
+/// stores its size and SHA-1.
 pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
     let Some(pages) = read_lines(of, block)? else { return Ok(None) };
     let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
@@ -42,7 +45,7 @@ pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, 
     Ok(pages.map(|pages| (pages, hashes)))
 }
 
-/// Looks at all contents of which the block does not say it.
+/// Computes the size and SHA-1 of all contents for which the block does not store them.
 fn hashes<'u>(block: &Block<'_>, units: impl Iterator<Item = &'u UnitLines>) -> Hashes {
     let of: BTreeSet<u64> = units.flat_map(UnitLines::hashed).collect();
     let mut hashes = Hashes::with_capacity(of.len());
@@ -62,7 +65,8 @@ pub(super) fn hash_of(content: &[u8]) -> (u64, Sha1) {
     (content.len() as u64, Sha1::of(content))
 }
 
-/// Of what a stream has the versions: a property of a page; no property where it has no bodies.
+/// Splits the name of a stream into a property and a title. The property is empty for a stream without
+/// bodies.
 pub(super) fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(stream).ok()?.split_once('/')
 }
@@ -71,7 +75,7 @@ pub(super) fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
 #[derive(Debug)]
 struct EntryLine {
     ordinal: u64,
-    /// The name of its stream: that of its property, if it has a body, and its page's.
+    /// The name of the stream: the property of the body, if there is one, and the title of the page.
     stream: Arc<[u8]>,
     line: Line,
 }
@@ -81,7 +85,7 @@ impl EntryLine {
         name_and_title(&self.stream)
     }
 
-    /// Its size and its SHA-1 are to be computed.
+    /// Whether its size and SHA-1 have to be computed.
     fn is_hashed(&self) -> bool {
         self.line.is(Kind::BODY) && !self.line.has(Field::Size) && !self.line.has(Field::Chunks)
     }
@@ -91,11 +95,11 @@ impl EntryLine {
 #[derive(Debug)]
 pub(super) struct UnitLines {
     lines: Vec<EntryLine>,
-    /// The revision of the page that comes before it in the block.
+    /// The previous revision of the page in the block.
     above: Option<Revision>,
 }
 
-/// By what a unit is found: all that is known of it without its contents.
+/// The keys and times of a unit, which are known without its contents.
 #[derive(Debug, PartialEq)]
 pub(super) struct UnitKeys {
     pub(super) rev: Revision,
@@ -108,7 +112,7 @@ pub(super) struct UnitKeys {
 /// The pages of a block, with the entries of their units.
 type PageLines = Vec<(Page, Vec<UnitLines>)>;
 
-/// Reads the entries of a block, page by page, and unit by unit. `None`: they cannot be understood.
+/// Reads the entries of a block, by page and unit. Returns `None` if the entries cannot be understood.
 pub(super) fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLines>, BlockError> {
     let streams: Vec<Arc<[u8]>> = block.streams()?.into_iter().map(Into::into).collect();
     let mut pages = PageLines::new();
@@ -122,7 +126,7 @@ pub(super) fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLine
     Ok(Some(pages))
 }
 
-/// Adds the next entry of a block to the unit that it is of. `None`: it is of none.
+/// Adds the next entry of a block to its unit. Returns `None` if it has no unit.
 fn add_line(of: &Page, entry: EntryLine, pages: &mut PageLines) -> Option<()> {
     if !entry.line.is(Kind::REVISION) {
         pages.last_mut()?.1.last_mut()?.lines.push(entry);
@@ -146,18 +150,18 @@ impl UnitLines {
         Revision::new(self.lines.first()?.line.get_int(Field::Rev)?)
     }
 
-    /// The contents whose size and SHA-1 it needs.
+    /// The ordinals of the contents whose size and SHA-1 have to be computed.
     pub(super) fn hashed(&self) -> impl Iterator<Item = u64> {
         self.lines.iter().filter(|line| line.is_hashed()).map(|line| line.ordinal)
     }
 
-    /// About how much memory it takes.
+    /// The approximate memory that the lines take.
     pub(super) fn memory(&self) -> usize {
-        const COMMENT: usize = 256;
-        self.lines.iter().map(|line| size_of_val(&*line.line.0) + COMMENT).sum()
+        const LINE_TEXT_BYTES: usize = 256;
+        self.lines.iter().map(|line| size_of_val(&*line.line.0) + LINE_TEXT_BYTES).sum()
     }
 
-    /// `None`: they cannot be understood.
+    /// Returns the keys of the unit, or `None` if the lines cannot be understood.
     pub(super) fn keys(&self, page: &Page) -> Option<UnitKeys> {
         let first = &self.lines.first()?.line;
         let (rev, timestamp) = (self.rev()?, time(first, Field::Timestamp)?);
@@ -184,7 +188,8 @@ impl UnitLines {
         Some(UnitKeys { rev, timestamp, written_at: of_revision, renders, bodies })
     }
 
-    /// The unit, given what it needs of [`Self::hashed`]. `None`: it cannot be understood.
+    /// Decodes the unit, with the hashes of the contents that [`Self::hashed`] lists. Returns `None` if the
+    /// lines cannot be understood.
     pub(super) fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
         read_unit(page, self.above, &self.lines, hashes)
     }
@@ -227,7 +232,7 @@ fn time(line: &Line, field: Field) -> Option<Timestamp> {
     line.get_int(field).map(Timestamp::from_micros)
 }
 
-/// When a revision or a render was written, where `stored_at` is when its revision was stored.
+/// Returns when a revision or a render was written. `stored_at` is the time at which the revision was stored.
 fn written_at(owner: &Line, stored_at: Timestamp) -> Timestamp {
     time(owner, Field::WrittenAt).or_else(|| time(owner, Field::StoredAt)).unwrap_or(stored_at)
 }
@@ -247,8 +252,8 @@ fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) ->
         rewritten_at: time(line, Field::RewrittenAt),
     };
     let place = match line.get_bytes(Field::Chunks) {
-        Some(set) => Place::Chunks(ChunkSet::from_bytes(set)?),
-        None => Place::Entry(entry.ordinal),
+        Some(set) => BodyLocation::Chunks(ChunkSet::from_bytes(set)?),
+        None => BodyLocation::Entry(entry.ordinal),
     };
     let written_at = time(line, Field::BodyWrittenAt).unwrap_or(owner_written_at);
     Some(ArchivedBody { info, written_at, place })

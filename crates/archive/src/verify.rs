@@ -1,4 +1,4 @@
-//! Whether the archive is whole: every block can be read to its last byte, and is found by those who need it.
+//! Verification of the archive: every block can be read to its last byte, and its pages reference it.
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
@@ -19,12 +19,12 @@ use rashomon_records::{
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
 };
 
-/// Partitions that are listed together.
-const PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+/// Number of partitions in one read.
+const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 impl Archive {
-    /// Decodes every block, and compares it with the indexes of its pages. Of their bodies those that readers see
-    /// are compared with their SHA-1 where those of the tables are.
+    /// Decodes every block, and compares it with the indexes of its pages. This does not compare bodies with
+    /// their SHA-1: bodies that readers see are compared together with those of the tables.
     pub async fn verify(
         &self,
         report: &mut VerifyReport,
@@ -32,12 +32,17 @@ impl Archive {
     ) -> Result<()> {
         let blocks = &self.blocks;
         let listed = verify_indexes(blocks, report).await;
-        beside(&ARCHIVE_INDEX, "the indexes behind it were not looked at", report, listed)?;
+        report_listing(&ARCHIVE_INDEX, "the indexes behind it were not looked at", report, listed)?;
         let mut seen = BTreeSet::new();
         let listed = self.verify_listed(blocks, &mut seen, report, progress).await;
-        // The list of blocks ends where the row of one cannot be read; those that anybody needs are named.
-        if !beside(&ARCHIVE_BLOCKS, "blocks behind it that no page names were not looked at", report, listed)?
-        {
+        // The list of blocks ends at an unreadable row. Blocks behind it are found by the pages that
+        // reference them.
+        if !report_listing(
+            &ARCHIVE_BLOCKS,
+            "blocks behind it that no page names were not looked at",
+            report,
+            listed,
+        )? {
             let named = self.verify_named(blocks, &mut seen, report, progress).await;
             report.corrupt_is_problem(ARCHIVE_INDEX.name(), named)?;
         }
@@ -52,7 +57,7 @@ impl Archive {
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_BLOCKS, PARTITIONS);
+        let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_BLOCKS, PARTITIONS_PER_READ);
         while let Some(partition) = partitions.next().await? {
             seen.extend(block_of(&partition).map(|(_, id)| id));
             self.verify_one(blocks, &partition, report).await?;
@@ -61,7 +66,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Verifies those of the blocks that pages name, and that were not seen yet.
+    /// Verifies the blocks that pages reference and that were not verified yet.
     async fn verify_named(
         &self,
         blocks: &BlockStore,
@@ -69,9 +74,9 @@ impl Archive {
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+        let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
         while let Some(of) = pages.next().await? {
-            // The faults of an index were reported before.
+            // The problems of an index were reported before.
             let (Some(page), Ok(index)) = (page_of(&of), index_of(&*blocks.store, &of).await) else {
                 continue;
             };
@@ -83,7 +88,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Verifies a block; one that cannot be read is a problem of it alone.
+    /// Verifies one block. A damaged block is reported as a problem, and other blocks are still verified.
     async fn verify_one(
         &self,
         blocks: &BlockStore,
@@ -95,7 +100,7 @@ impl Archive {
         report.corrupt_is_problem(place, checked).map(drop)
     }
 
-    /// Decodes a block, and looks whether all that it has can be found.
+    /// Decodes a block, and checks that all its revisions can be found.
     async fn verify_block(
         &self,
         blocks: &BlockStore,
@@ -116,9 +121,9 @@ impl Archive {
             if index.iter().any(|row| row.block == id) {
                 continue;
             }
-            // Nobody needs the block of a sealing that was cut off, nor of an import, which is given again; until it is
-            // collected it is noted.
-            if blocks.noted_at(id).await?.is_some() {
+            // No page needs the block of an interrupted seal, nor of an interrupted import, which is
+            // repeated. Such a block has a garbage collection entry until it is deleted.
+            if blocks.enqueued_at(id).await?.is_some() {
                 continue;
             }
             for unit in units {
@@ -133,9 +138,9 @@ impl Archive {
     }
 }
 
-/// Compares what the pages' indexes say with the blocks that they name.
+/// Compares the indexes of all pages with the blocks that they reference.
 async fn verify_indexes(blocks: &BlockStore, report: &mut VerifyReport) -> Result<()> {
-    let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS);
+    let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
     while let Some(partition) = pages.next().await? {
         let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
         let checked = verify_index(blocks, &partition, report).await;
@@ -144,8 +149,9 @@ async fn verify_indexes(blocks: &BlockStore, report: &mut VerifyReport) -> Resul
     Ok(())
 }
 
-/// Whether a table was listed to its end: a row that cannot be read is a problem, and no reason to look at nothing else.
-fn beside(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<()>) -> Result<bool> {
+/// Whether a table was listed to its end. An unreadable row is reported as a problem, and the verification
+/// continues with other tables.
+fn report_listing(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<()>) -> Result<bool> {
     let said = listed.map_err(|error| match error {
         Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {left}")).into(),
         error => error,
@@ -153,11 +159,11 @@ fn beside(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<
     Ok(report.corrupt_is_problem(table.name(), said)?.is_some())
 }
 
-/// Whether the blocks that a page names have of it what its index says.
+/// Compares the index of a page with the blocks that it references.
 async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
     let page = page_of(partition).ok_or_else(|| corrupt("it is no page"))?;
     for row in index_of(&*blocks.store, partition).await? {
-        match is_as_said(blocks, &page, &row).await {
+        match matches_index(blocks, &page, &row).await {
             Ok(true) => {}
             Ok(false) => {
                 let what = format!("its index says of block {} what is not so", in_hex(row.block));
@@ -170,9 +176,9 @@ async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut Ver
     Ok(())
 }
 
-/// Whether a block has of a page what its index says. Of one that is damaged that is not asked: what of it cannot be
-/// read is said of the block itself.
-async fn is_as_said(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<bool> {
+/// Whether the content of a block matches an index row of the page. `true` for a damaged block: its
+/// unreadable parts are reported as problems of the block itself.
+async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<bool> {
     let block = blocks.open(page, row.block).await?;
     if block.is_damaged() {
         return Ok(true);
@@ -182,7 +188,7 @@ async fn is_as_said(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<
     Ok(found.map(|found| IndexRow { generation: row.generation, ..found }).as_ref() == Some(row))
 }
 
-/// The block whose partition it is, and some page of its bucket.
+/// Returns the block that has this partition, with an arbitrary page of its bucket.
 fn block_of(partition: &[Value]) -> Option<(Page, BlockId)> {
     let [Value::Text(domain), Value::Text(bucket), Value::Blob(id)] = partition else { return None };
     let any = Title::new("any").ok()?;

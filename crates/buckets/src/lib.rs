@@ -1,7 +1,7 @@
 //! The bucket layer: what revisions, renders and properties mean, over the table layer.
 //!
-//! Nothing here knows HTTP, SQL or CQL. The caller parses input into the types of this crate, whose constructors check;
-//! the crate returns plain data.
+//! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, and their
+//! constructors check it. The crate returns plain data.
 
 pub mod migration;
 mod retention;
@@ -22,7 +22,7 @@ pub use rashomon_records::{
     StoredRevision, Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
 };
 pub(crate) use rashomon_records::{catalog, content, rows};
-/// What went wrong in the store below.
+/// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use retention::{
     Cull, Current, DryRun, Fill, Generated, Generator, MemoryTimeline, Policy, Retention, RetentionStats,

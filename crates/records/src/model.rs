@@ -253,7 +253,7 @@ pub struct RevisionSummary {
     /// The newest render that the archive's policy kept, or the newest of all if the policy kept none. The
     /// properties of the revision can be read through any render.
     pub tid: Tid,
-    /// The number of renders, or of counted renders: at most [`crate::MAX_COUNTED_RENDERS`], and fewer if
+    /// The number of renders, or of counted renders: at most `MAX_COUNTED_RENDERS`, and fewer if
     /// their rows have very many bytes.
     pub renders: u64,
     /// The newest renders, newest first: all of them, or four.

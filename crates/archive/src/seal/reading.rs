@@ -1,4 +1,4 @@
-//! Reading what a page has in its tables, beside damaged rows and with bounded memory.
+//! Reads what a page has in its tables, with bounded memory, even if some rows are damaged.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ use rashomon_records::{
 };
 
 impl Sealer<'_> {
-    /// The next row or rows of a table, as they stand in it.
-    pub(super) async fn standing(
+    /// Scans the tables themselves, without the blocks.
+    pub(super) async fn scan_tables(
         &self,
         table: &'static Schema,
         scan: Scan,
@@ -28,9 +28,9 @@ impl Sealer<'_> {
         Ok(self.archive.blocks.store.scan(table, scan).await?)
     }
 
-    /// All rows of a range, in rising order, without their values if `keys_alone`: of revisions that are too large there
-    /// may be many. Damaged rows are among them, without values, as if they had been written before all others: nothing
-    /// that is in a block is equal to them.
+    /// Returns all rows of a range, in rising order. With `keys_alone` the rows have no values, since a page
+    /// may have many revisions that are too large. Damaged rows are included without values and with the
+    /// lowest write time, so that no row in a block is equal to them.
     pub(super) async fn all(
         &self,
         table: &'static Schema,
@@ -42,7 +42,7 @@ impl Sealer<'_> {
         loop {
             let scan =
                 Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).reverse().after(after);
-            let mut found = self.standing(table, scan.reporting_damage()).await?;
+            let mut found = self.scan_tables(table, scan.reporting_damage()).await?;
             if keys_alone {
                 found.items.iter_mut().for_each(|row| row.values = Vec::new());
             }
@@ -67,12 +67,12 @@ impl Sealer<'_> {
         Ok(rows)
     }
 
-    /// The revisions of a page that have not had their turn, as far as they can be counted.
+    /// Counts the revisions of a page that were not processed yet, as far as they can be read.
     pub(super) async fn count_rest(&self, page: &Page) -> Result<u64> {
         let (mut count, mut after) = (0, None);
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(self.rest.clone()).after(after);
-            match self.standing(&REVISIONS, scan.reporting_damage()).await {
+            match self.scan_tables(&REVISIONS, scan.reporting_damage()).await {
                 Ok(rows) => {
                     count += (rows.items.len() + rows.damaged.len()) as u64;
                     after = rows.next;
@@ -86,13 +86,14 @@ impl Sealer<'_> {
         }
     }
 
-    /// The revisions below one of which renders stand and nothing else: they were added to what is in blocks.
+    /// Returns the revisions below `below` of which the tables have renders and no revision row. These
+    /// renders were added to revisions that are in blocks.
     pub(super) async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
         let (mut alone, mut after) = (BTreeSet::new(), None);
         loop {
             let range = ClusteringRange::all().below(below.get());
             let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).after(after);
-            let renders = self.standing(&RENDERS, scan.reporting_damage()).await?;
+            let renders = self.scan_tables(&RENDERS, scan.reporting_damage()).await?;
             let revs: BTreeSet<_> =
                 renders.items.iter().filter_map(|row| RenderKey::read(&row.key)).map(|key| key.rev).collect();
             if let (Some(first), Some(last)) = (revs.first(), revs.last()) {

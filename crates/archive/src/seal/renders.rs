@@ -1,52 +1,52 @@
-//! Reading the renders of one revision after the other, with bounded memory.
+//! Reads the renders of one revision after the other, with bounded memory.
 
 use std::collections::VecDeque;
 
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, TableStore};
 
-use crate::size::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUES};
+use crate::size::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES};
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Revision,
     rows::{RenderKey, RenderRow, RowKey, partition_of},
     schemas::RENDERS,
 };
 
-/// What a page has of one revision's renders.
+/// The renders of one revision.
 #[derive(Debug)]
 pub(super) enum RendersOf {
-    /// The oldest first.
+    /// All renders, the oldest first.
     All(Vec<RenderRow>),
-    /// More than a block takes of one revision: they were not all read.
+    /// There are more renders than a block takes of one revision. Not all of them were read.
     TooMany,
-    /// The row of one is damaged: what is known of that.
+    /// The row of a render is damaged. Contains a description of the damage.
     Damaged(String),
 }
 
-/// Why [`RendersOf::TooMany`] are too many.
-pub(super) const TOO_MANY: &str =
+/// The reason for [`RendersOf::TooMany`].
+pub(super) const TOO_MANY_RENDERS: &str =
     "its renders are more, or have more metadata, than a block takes of one revision";
 
-/// Reads the renders of revisions, the lowest first. Each revision is asked for once, in rising order.
+/// Reads the renders of revisions, the lowest first. Each revision is requested once, in rising order.
 pub(super) struct RenderReader<'a> {
     store: &'a dyn TableStore,
     page: &'a Page,
-    /// What has not been read.
+    /// The range that was not read yet.
     range: ClusteringRange,
     after: Option<Cursor>,
     is_done: bool,
     rows: VecDeque<Row>,
-    /// Revisions of which a row is damaged, and what is known of that.
+    /// Revisions with a damaged row, each with a description of the damage.
     damaged: VecDeque<(Revision, String)>,
 }
 
 impl<'a> RenderReader<'a> {
-    /// Of revisions in a range.
+    /// Creates a reader for the revisions in a range.
     pub(super) fn new(store: &'a dyn TableStore, page: &'a Page, range: ClusteringRange) -> Self {
         let (rows, damaged) = (VecDeque::new(), VecDeque::new());
         Self { store, page, range, after: None, is_done: false, rows, damaged }
     }
 
-    /// The renders of a revision. Those of lower ones are passed over.
+    /// Returns the renders of a revision. Skips those of lower revisions.
     pub(super) async fn of(&mut self, rev: Revision) -> Result<RendersOf> {
         let (mut renders, mut bytes) = (Vec::new(), 0);
         loop {
@@ -60,7 +60,7 @@ impl<'a> RenderReader<'a> {
                     continue;
                 }
                 bytes += row.size();
-                if renders.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUES {
+                if renders.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUE_BYTES {
                     self.skip(rev);
                     return Ok(RendersOf::TooMany);
                 }
@@ -77,7 +77,7 @@ impl<'a> RenderReader<'a> {
         }
     }
 
-    /// Reads nothing more of this revision, nor of lower ones.
+    /// Skips the renders of this revision and of lower ones.
     pub(super) fn skip(&mut self, rev: Revision) {
         if self.rows.back().and_then(|row| rev_of(&row.key)).is_some_and(|last| last > rev) {
             self.rows.retain(|row| rev_of(&row.key).is_some_and(|of| of > rev));
@@ -110,7 +110,7 @@ impl<'a> RenderReader<'a> {
     }
 }
 
-/// The revision of a render.
+/// Returns the revision of a render's key.
 fn rev_of(key: &Key) -> Option<Revision> {
     RenderKey::read(key).map(|key| key.rev)
 }

@@ -1,4 +1,4 @@
-//! Whether it is time to seal something of a page.
+//! Decides whether sealing a page is worth it now.
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
@@ -6,11 +6,11 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Scan};
 
 use super::{
     Sealer,
-    renders::{RendersOf, TOO_MANY},
+    renders::{RendersOf, TOO_MANY_RENDERS},
 };
 use crate::{
     index::index_of,
-    size::{MAX_UNIT_BODIES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUES, UnitSize},
+    size::{MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize},
 };
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Revision,
@@ -18,25 +18,29 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// Renders of a page that are worth a block, or its part of one, at once.
-const WORTH: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+/// Number of renders that make sealing a page worth it at once.
+const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {
-    /// Whether there is enough to be sealed below a revision, or for long enough: since the next was stored. What
-    /// stays permanently makes no page worth it.
+    /// Whether sealing the revisions below `below` is worth it: they have enough renders, or one of them has
+    /// been eligible for long enough. A revision is eligible since the next one was stored. Revisions that
+    /// stay in the tables permanently do not count.
     pub(super) async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let old = self.cutoff.saturating_sub(age);
         let (mut count, mut of_last, mut bytes) = (0, Vec::<RenderRow>::new(), 0);
         let (mut range, mut after) = (ClusteringRange::all().at_most(below.get()), None);
         'pages: loop {
-            let scan = Scan::new(partition_of(page), WORTH).range(range.clone()).reverse().after(after);
-            let rows = self.standing(&RENDERS, scan.reporting_damage()).await?;
+            let scan = Scan::new(partition_of(page), MIN_RENDERS_TO_SEAL)
+                .range(range.clone())
+                .reverse()
+                .after(after);
+            let rows = self.scan_tables(&RENDERS, scan.reporting_damage()).await?;
             for row in &rows.items {
                 let Ok(row) = RenderRow::from_row(row) else { continue };
                 if let Some(last) = of_last.last().filter(|last| last.rev < row.rev) {
                     let is_old = last.stored_at.max(row.stored_at) <= old;
-                    let is_enough = count + of_last.len() >= WORTH.get();
+                    let is_enough = count + of_last.len() >= MIN_RENDERS_TO_SEAL.get();
                     if !self.is_too_large(page, &of_last, is_old || is_enough).await? {
                         if is_old || is_enough {
                             return Ok(true);
@@ -49,14 +53,14 @@ impl Sealer<'_> {
                     return Ok(false);
                 }
                 bytes += index_size(&row.properties);
-                let is_too_large = of_last.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUES;
+                let is_too_large = of_last.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUE_BYTES;
                 let now = self.archive.records.clock.now();
                 let is_known = self.archive.blocks.too_large.is_known(page, row.rev, now);
                 if is_too_large && !is_known {
-                    self.archive.blocks.too_large.remember(page, row.rev, TOO_MANY, now);
+                    self.archive.blocks.too_large.remember(page, row.rev, TOO_MANY_RENDERS, now);
                 }
                 if is_too_large || is_known {
-                    // What else there is of it is not read.
+                    // The other renders of the revision are not read.
                     range = range.above(row.rev.get());
                     (of_last, bytes, after) = (Vec::new(), 0, None);
                     continue 'pages;
@@ -70,19 +74,19 @@ impl Sealer<'_> {
         }
     }
 
-    /// Whether a revision stays permanently, by its stored renders. Unless it `matters`, it is looked up where
-    /// they alone say so.
+    /// Whether a revision stays in the tables permanently, judged by its stored renders. Unless the answer
+    /// `matters`, the revision is looked up only if the renders alone suggest that it stays.
     async fn is_too_large(&self, page: &Page, renders: &[RenderRow], matters: bool) -> Result<bool> {
         let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };
         let of_renders = renders.iter().flat_map(|render| render.properties.values());
         let entries = of_renders.clone().count();
         let seems_so =
-            entries > MAX_UNIT_ENTRIES || of_renders.map(|info| info.size).sum::<u64>() > MAX_UNIT_BODIES;
+            entries > MAX_UNIT_ENTRIES || of_renders.map(|info| info.size).sum::<u64>() > MAX_UNIT_BODY_BYTES;
         if !matters && !seems_so {
             return Ok(false);
         }
         let why = match self.why_too_large(page, rev, renders).await {
-            // It stays since it is damaged, and makes no page worth it either.
+            // A damaged revision stays, and does not count either.
             Err(Error::Store(StoreError::Corrupt(_))) => return Ok(true),
             why => why?,
         };
@@ -101,10 +105,11 @@ impl Sealer<'_> {
         let all = BTreeSet::new();
         let key = Key::new(partition_of(page), rev_key(rev));
         let Some(row) = self.archive.blocks.store.get(&REVISIONS, &key).await? else {
-            // The rest of it is in a block, and would be in the next with them.
+            // The other rows of the revision are in a block, and would be sealed again together with these
+            // renders.
             return Ok(match self.as_read(page, rev).await? {
                 Some((revision, RendersOf::All(renders))) => UnitSize::of(&revision, &renders, &all).excess(),
-                Some((_, RendersOf::TooMany)) => Some(TOO_MANY),
+                Some((_, RendersOf::TooMany)) => Some(TOO_MANY_RENDERS),
                 Some((_, RendersOf::Damaged(_))) | None => None,
             });
         };
@@ -117,12 +122,13 @@ impl Sealer<'_> {
         Ok(UnitSize::of(&revision, renders, &left_out).excess())
     }
 
-    /// The revision below which all were superseded long enough: the highest that was stored as long ago.
+    /// Returns the revision below which all revisions were superseded long enough: the highest one that was
+    /// stored at the cutoff or before.
     pub(super) async fn superseded_below(&self, page: &Page) -> Result<Option<Revision>> {
         let (mut limit, mut after) = (NonZeroUsize::MIN, None);
         loop {
             let scan = Scan::new(partition_of(page), limit).after(after);
-            let rows = self.standing(&RENDERS, scan.reporting_damage()).await?;
+            let rows = self.scan_tables(&RENDERS, scan.reporting_damage()).await?;
             for row in &rows.items {
                 let Ok(row) = RenderRow::from_row(row) else { continue };
                 if row.stored_at <= self.cutoff && row.written_at <= self.cutoff {

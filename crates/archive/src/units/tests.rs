@@ -1,4 +1,4 @@
-//! What goes into a block comes out, and what follows is not in it.
+//! Units that are written into a block are read back unchanged, and derivable values are not stored.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use rashomon_records::{
     rows::{Properties, RenderRow, RevisionRow},
 };
 
-/// A page's revisions on their way into a block.
+/// Writes revisions of pages into a block.
 struct Writer {
     builder: BlockBuilder,
     pages: Pages,
@@ -33,20 +33,22 @@ impl Writer {
         if self.pages.last().is_none_or(|(last, _)| last != page) {
             self.pages.push((page.clone(), Vec::new()));
         }
-        let (_, units) = self.pages.last_mut().expect("it was just pushed");
+        let (_, units) = self.pages.last_mut().expect("a page was just pushed");
         let above = units.last().map(|unit| unit.revision.record.rev);
         let writer = UnitWriter { builder: &mut self.builder, page, above };
-        writer.push(&mut unit, texts).expect("it is not too large");
+        writer.push(&mut unit, texts).expect("the unit fits");
         units.push(unit);
     }
 
-    /// The block, after it was looked at that everything comes out of it.
+    /// Finishes the block, and checks that everything is read back unchanged.
     fn finish(mut self) -> Vec<u8> {
-        let bytes = self.builder.finish().expect("there is memory");
-        let block = Block::open(&bytes, Limits::default()).expect("it was just written");
-        let read = read_units(&page("any"), &block).expect("it is whole");
+        let bytes = self.builder.finish().expect("the block is finished");
+        let block = Block::open(&bytes, Limits::default()).expect("the new block opens");
+        let read = read_units(&page("any"), &block).expect("the block is whole");
         assert_eq!(read.map(|(pages, _)| pages).as_ref(), Some(&self.pages));
-        let lines = read_lines(&page("any"), &block).expect("it is whole").expect("they are understood");
+        let lines = read_lines(&page("any"), &block)
+            .expect("the block is whole")
+            .expect("the entries are understood");
         for ((page, lines), (_, units)) in lines.iter().zip(&self.pages) {
             for (lines, unit) in lines.iter().zip(units) {
                 assert_eq!(lines.keys(page), Some(keys_of(unit)));
@@ -56,7 +58,7 @@ impl Writer {
     }
 }
 
-/// By what a unit is found.
+/// Returns the keys and times of a unit.
 fn keys_of(unit: &Unit) -> UnitKeys {
     let bodies = unit.all_bodies().map(|(name, of, body)| (name.clone(), of, body.written_at));
     UnitKeys {
@@ -69,7 +71,7 @@ fn keys_of(unit: &Unit) -> UnitKeys {
 }
 
 fn page(title: &str) -> Page {
-    Page::parse("wiki.example", "page", title).expect("a page")
+    Page::parse("wiki.example", "page", title).expect("a valid page")
 }
 
 fn at(second: i64) -> Timestamp {
@@ -83,10 +85,10 @@ fn body(text: &str) -> ArchivedBody {
         sha1: Sha1::of(text.as_bytes()),
         rewritten_at: None,
     };
-    ArchivedBody { info, written_at: at(1_000), place: Place::Entry(0) }
+    ArchivedBody { info, written_at: at(1_000), place: BodyLocation::Entry(0) }
 }
 
-/// A revision as it is imported, with all that an export says of it.
+/// Creates an imported revision with all export fields.
 fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) {
     let wikitext = PropertyName::wikitext();
     let bodies = Bodies::from([(wikitext.clone(), body(text))]);
@@ -99,7 +101,7 @@ fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) 
         ..SlotRecord::default()
     };
     let record = RevisionRecord {
-        rev: Revision::new(number).expect("a number"),
+        rev: Revision::new(number).expect("a valid revision"),
         parent: Parent::from_number(parent),
         timestamp: at(number),
         user: Some("Ann".to_owned()),
@@ -127,14 +129,14 @@ fn push_imported(writer: &mut Writer, page: &Page, number: i64, parent: i64, tex
     writer.push(page, unit, &texts);
 }
 
-/// How many entries of a block have a value in a column.
+/// Returns the number of entries of a block that have a value in a column.
 fn values(block: &Block<'_>, column: &str) -> usize {
-    let values = block.column(column).expect("there is such a column");
+    let values = block.column(column).expect("the column exists");
     values.iter().filter(|value| **value != Value::Absent).count()
 }
 
 #[test]
-fn what_follows_of_an_imported_revision_is_not_in_a_block() {
+fn block_omits_derivable_values_of_imported_revisions() {
     let mut writer = Writer::new();
     for (title, numbers) in [("A/b", 1..=5), ("B", 6..=7)] {
         for number in numbers {
@@ -143,8 +145,8 @@ fn what_follows_of_an_imported_revision_is_not_in_a_block() {
         }
     }
     let bytes = writer.finish();
-    let block = Block::open(&bytes, Limits::default()).expect("it is whole");
-    assert_eq!(block.len(), 7, "one entry a revision");
+    let block = Block::open(&bytes, Limits::default()).expect("the block is whole");
+    assert_eq!(block.len(), 7, "each revision has one entry");
     let left_out = ["size", "sha1", "digest", "first_tid", "properties", "tid", "tid_ticks", "written_at"];
     for column in left_out {
         assert_eq!(values(&block, column), 0, "{column}");
@@ -156,25 +158,25 @@ fn what_follows_of_an_imported_revision_is_not_in_a_block() {
 }
 
 #[test]
-fn what_does_not_follow_is_in_a_block() {
+fn block_keeps_values_that_cannot_be_derived() {
     let (one, mut writer) = (page("One"), Writer::new());
     push_imported(&mut writer, &one, 1, 0, "one");
-    // The parent is another one, and what the export says is not what is there.
+    // The parent is not the previous revision, and the export fields do not match the text.
     let (mut unit, texts) = imported(&one, 9, 4, "nine");
     let export = &mut unit.revision.record.export;
     export.sha1 = Some("0000".to_owned());
-    let main = export.main.as_mut().expect("it has one");
+    let main = export.main.as_mut().expect("the export has a main slot");
     (main.bytes, main.origin) = (Some(3), Some(8));
     unit.revision.written_at = at(1_001);
     writer.push(&one, unit, &texts);
-    // Nothing was said of it.
+    // The revision has no export fields.
     let (mut unit, texts) = imported(&one, 10, 9, "");
     unit.revision.record.export = ExportRecord::default();
     (unit.revision.record.parent, unit.revision.record.user, unit.revision.record.comment) =
         (None, None, None);
     unit.revision.stored_at = at(999);
     writer.push(&one, unit, &texts);
-    // Its text is that of an export that had no text.
+    // A revision whose text is missing, as in an export without texts.
     let (mut unit, _) = imported(&one, 11, 10, "gone");
     unit.bodies.clear();
     writer.push(&one, unit, &Texts::new());
@@ -182,7 +184,7 @@ fn what_does_not_follow_is_in_a_block() {
 }
 
 #[test]
-fn bodies_of_renders_come_back() {
+fn render_bodies_round_trip() {
     let (one, html) = (page("One"), PropertyName::new("html").expect("a name"));
     let mut writer = Writer::new();
     for number in 1..=3 {
@@ -209,10 +211,10 @@ fn bodies_of_renders_come_back() {
             unit.renders.push((row, bodies));
         }
         if number == 3 {
-            // A body in chunks, and one that was rewritten.
-            let (_, bodies) = unit.renders.last_mut().expect("it has renders");
-            let body = bodies.get_mut(&html).expect("it has html");
-            body.place = Place::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
+            // One body is in chunks and was rewritten.
+            let (_, bodies) = unit.renders.last_mut().expect("the unit has renders");
+            let body = bodies.get_mut(&html).expect("the render has html");
+            body.place = BodyLocation::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
             body.info.rewritten_at = Some(at(2_000));
             texts.remove(&(html.clone(), Some(Tid::new(at(102), 5))));
         }
@@ -222,19 +224,19 @@ fn bodies_of_renders_come_back() {
 }
 
 #[test]
-fn a_block_says_the_sha1_of_what_would_take_long_to_hash() {
+fn block_stores_sha1_beyond_the_hashing_limit() {
     let (one, mut writer) = (page("One"), Writer::new());
     for number in 1..=20 {
         let text = format!("{number}{}", "a".repeat(1_000_000));
         push_imported(&mut writer, &one, number, number - 1, &text);
     }
     let bytes = writer.finish();
-    let block = Block::open(&bytes, Limits::default()).expect("it is whole");
+    let block = Block::open(&bytes, Limits::default()).expect("the block is whole");
     assert_eq!((values(&block, "sha1"), values(&block, "size")), (4, 4));
 }
 
 #[test]
-fn a_body_that_is_damaged_leaves_the_others_as_they_are() {
+fn damaged_body_leaves_other_bodies_unchanged() {
     let (one, mut writer) = (page("One"), Writer::new());
     let mut state = 1_u64;
     let mut letter = || {
@@ -249,8 +251,9 @@ fn a_body_that_is_damaged_leaves_the_others_as_they_are() {
     let mut bytes = writer.finish();
     let damaged_at = bytes.len() * 9 / 10;
     bytes[damaged_at] ^= 1;
-    let block = Block::salvage(&bytes, Limits::default()).expect("its directory is whole");
-    let (read, _) = read_units(&one, &block).expect("its records are whole").expect("they are understood");
+    let block = Block::salvage(&bytes, Limits::default()).expect("the directory is whole");
+    let (read, _) =
+        read_units(&one, &block).expect("the records are whole").expect("the entries are understood");
     let (before, after) = (&went_in[0].1, &read[0].1);
     assert_eq!(before[0], after[0]);
     assert_eq!(

@@ -78,7 +78,7 @@ pub struct Migration {
     clock: Arc<dyn Clock>,
     tables: Vec<&'static Schema>,
     record: Record,
-    standing: Standing,
+    start: Standing,
     /// The number of damaged rows that were not copied, and descriptions of the first of them.
     damaged: Mutex<(u64, Vec<String>)>,
 }
@@ -107,7 +107,7 @@ impl Migration {
         target.create(&MIGRATIONS).await?;
         let (mut record, found) =
             Record::read(target.clone(), source_name, tables, Arc::clone(&clock)).await?;
-        let mut standing = Standing::New;
+        let mut start = Standing::New;
         match found {
             Found::Nothing => {
                 refuse_other_data(&target, tables).await?;
@@ -116,24 +116,17 @@ impl Migration {
             Found::Unfinished => {
                 let copied = record.copied();
                 if copied != Counts::default() {
-                    standing = Standing::Resumed(copied);
+                    start = Standing::Resumed(copied);
                 }
             }
             Found::Finished => {
-                standing = Standing::Again;
+                start = Standing::Again;
                 record.start().await?;
             }
         }
-        let migration = Self {
-            source,
-            target,
-            clock,
-            tables: tables.to_vec(),
-            record,
-            standing,
-            damaged: Mutex::default(),
-        };
-        if matches!(migration.standing, Standing::Resumed(_)) {
+        let migration =
+            Self { source, target, clock, tables: tables.to_vec(), record, start, damaged: Mutex::default() };
+        if matches!(migration.start, Standing::Resumed(_)) {
             migration.refuse_changed_source().await?;
         }
         Ok(migration)
@@ -142,7 +135,7 @@ impl Migration {
     /// How the migration started.
     #[must_use]
     pub const fn standing(&self) -> Standing {
-        self.standing
+        self.start
     }
 
     /// What was copied of each table so far, including what an interrupted migration had copied.

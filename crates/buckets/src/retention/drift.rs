@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_pauses_for_what_is_left_of_the_grace() {
+    fn new_process_pauses_for_the_rest_of_the_grace() {
         let (drift, clock) = begin();
         assert!(!begin_after(&drift, &clock).pauses(&clock, GRACE, SKEW), "the clock did not jump");
         clock.set(clock.now().saturating_add(GRACE * 24));

@@ -1,7 +1,7 @@
-//! Garbage collection: chunk sets and blocks that nothing names are deleted.
+//! Garbage collection: deletes unreferenced chunk sets and blocks.
 //!
-//! Nothing is decided before a failed write can no longer take effect by itself, nor by a read that some replicas did not
-//! answer. See decision 0017.
+//! The collector examines a chunk set or a block only after a failed write that names it can no longer take
+//! effect by itself. The collector relies only on reads that all replicas have answered. See decision 0017.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -25,19 +25,21 @@ use crate::{
     },
 };
 
-/// Hours of notes, and notes of chunk sets, that are read together.
-const NOTES: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+/// The maximum number of chunk set entries, and of partitions with entries of one hour, that are read at
+/// once.
+const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// Rows of bodies that are read together. Each may have a megabyte.
-const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+/// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
+const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 impl Revisioned {
-    /// Deletes the chunks of large bodies that were received at least `age` ago and that nothing names: of writes that
-    /// were refused or cut short, and of bodies that were replaced. `age` is longer than any write may take. Returns the
-    /// number of bodies deleted. Blocks of the archive that no page came to name are deleted, too.
+    /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago. They belong to
+    /// writes that were refused or interrupted, and to bodies that were replaced. Also deletes the blocks of
+    /// the archive that no page names. Returns the number of bodies deleted. `age` has to be longer than any
+    /// write may take.
     ///
-    /// On a cluster an entry waits until a failed write that names it can no longer take effect by itself, and until all
-    /// replicas answer.
+    /// On a cluster, an entry waits until a failed write that names its chunk set can no longer take effect
+    /// by itself, and until all replicas answer.
     #[boxed]
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
         if let Some(archive) = &self.0.archive {
@@ -46,9 +48,11 @@ impl Revisioned {
         self.0.collect_chunk_sets(self.0.records.noted_before(age).await?).await
     }
 
-    /// Deletes the blocks of the archive that no page names any more, while nothing else is done in this process: all of
-    /// them where no other process has the store, else those that nobody can be reading, as [`Self::collect_orphans`]
-    /// does. Returns their number.
+    /// Deletes the blocks of the archive that no page names any more, and returns their number. This process
+    /// may do nothing else meanwhile.
+    ///
+    /// If no other process uses the store, all such blocks are deleted. Otherwise the blocks that another
+    /// process may be reading are kept, as by [`Self::collect_orphans`].
     #[boxed]
     pub async fn collect_blocks(&self) -> Result<u64> {
         match &self.0.archive {
@@ -57,7 +61,8 @@ impl Revisioned {
         }
     }
 
-    /// The number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas answer.
+    /// Returns the number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas
+    /// answer.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
         self.0.count_collectable(self.0.records.noted_before(age).await?).await
@@ -65,56 +70,58 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Deletes the chunk sets noted at `due` or before that nothing names, and their notes. Returns the number of sets
-    /// deleted.
-    pub(super) async fn collect_chunk_sets(&self, due: Timestamp) -> Result<u64> {
+    /// Deletes the unreferenced chunk sets whose entries were written at `until` or before, and these
+    /// entries. Returns the number of sets deleted.
+    pub(super) async fn collect_chunk_sets(&self, until: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting) = (0, Waiting::default());
-        let mut hours = self.records.partitions(&CHUNK_SETS, NOTES);
+        let mut hours = self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS);
         while let Some(hour) = hours.next().await? {
-            collected += self.collect_hour(hour, due, &mut waiting).await?;
+            collected += self.collect_hour(hour, until, &mut waiting).await?;
         }
         waiting.log("chunks of large bodies");
         Ok(collected)
     }
 
-    async fn collect_hour(&self, hour: Vec<Value>, due: Timestamp, waiting: &mut Waiting) -> Result<u64> {
-        let (mut collected, mut notes) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour.clone(), NOTES)));
-        while let Some(note) = notes.next().await? {
-            let Some((page, entry)) = noted(&note, due) else { continue };
-            match waiting.unless_unavailable(self.need_for(&page, entry.chunk_set, due).await)? {
-                None | Some(Need::StillNamed) => continue,
-                Some(Need::Referenced) => {}
-                Some(Need::Nobody { released }) => {
+    async fn collect_hour(&self, hour: Vec<Value>, until: Timestamp, waiting: &mut Waiting) -> Result<u64> {
+        let (mut collected, mut rows) =
+            (0, self.records.rows(&CHUNK_SETS, Scan::new(hour.clone(), ENTRY_PAGE_ROWS)));
+        while let Some(row) = rows.next().await? {
+            let Some((page, entry)) = noted(&row, until) else { continue };
+            match waiting.unless_unavailable(self.need_for(&page, entry.chunk_set, until).await)? {
+                None | Some(SetState::ReleasedButNamed) => continue,
+                Some(SetState::Referenced) => {}
+                Some(SetState::Unreferenced { released }) => {
                     self.delete_set(&page, entry.chunk_set, released).await?;
                     collected += 1;
                 }
             }
             let mut done = Batch::new(hour.clone());
-            done.delete(&CHUNK_SETS, entry.clustering(), note.written_at);
+            done.delete(&CHUNK_SETS, entry.clustering(), row.written_at);
             self.records.store.write(Vec::new(), done).await?;
         }
         Ok(collected)
     }
 
-    /// Who needs a set. All replicas have confirmed it: a batch that references or releases the set may have failed and
-    /// have reached one replica only.
-    async fn need_for(&self, page: &Page, set: ChunkSetId, due: Timestamp) -> Result<Need> {
+    /// Returns whether a chunk set is needed. All replicas have to confirm the answer: a batch that
+    /// references or releases the set may have failed, and may have reached one replica only.
+    async fn need_for(&self, page: &Page, set: ChunkSetId, until: Timestamp) -> Result<SetState> {
         let range = ClusteringRange::prefix(vec![set.to_value()]);
         let row = self.settled_rows(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
-        let Some(row) = row else { return Ok(Need::Nobody { released: None }) };
-        // Another note says when a set is looked at that was released a short time ago.
+        let Some(row) = row else { return Ok(SetState::Unreferenced { released: None }) };
+        // A set that was released after `until` has another entry. The set is examined when that entry is old
+        // enough.
         let reference = ChunkReference::from_row(&row)?;
-        if reference.released_at.is_none_or(|released_at| released_at > due) {
-            return Ok(Need::Referenced);
+        if reference.released_at.is_none_or(|released_at| released_at > until) {
+            return Ok(SetState::Referenced);
         }
-        // A store that this process alone writes to has no batches that reached some replicas only.
+        // If only this process writes to the store, no batch can have reached some replicas only.
         if !self.records.is_alone() && self.is_still_named(page, &reference).await? {
-            return Ok(Need::StillNamed);
+            return Ok(SetState::ReleasedButNamed);
         }
-        Ok(Need::Nobody { released: Some(row.written_at) })
+        Ok(SetState::Unreferenced { released: Some(row.written_at) })
     }
 
-    /// Deletes the chunks of a set, and then the reference that was released.
+    /// Deletes the chunks of a set, and then its released reference.
     async fn delete_set(&self, page: &Page, set: ChunkSetId, released: Option<Timestamp>) -> Result<()> {
         let mut unnamed = Batch::new(partition_of(page));
         if let Some(written_at) = released {
@@ -125,15 +132,17 @@ impl Shared {
         Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 
-    /// Whether a row names a set that was released. The release is in one batch with the row that takes the place of the
-    /// body. If this batch failed and has reached one replica only, the others have a row that names the set. The reads
-    /// of all replicas make the whole batch take effect, as far as the revision goes: so the body that was replaced is
-    /// not needed on any replica when its chunks are deleted.
+    /// Whether a row still names a released set.
+    ///
+    /// The release is in one batch with the row that replaces the body. If that batch failed and has reached
+    /// one replica only, the other replicas still have a row that names the set. The reads from all replicas
+    /// make the batch take effect everywhere for this revision. So no replica needs the replaced body when
+    /// its chunks are deleted.
     async fn is_still_named(&self, page: &Page, reference: &ChunkReference) -> Result<bool> {
         let (rev, set) = (reference.rev, reference.chunk_set);
         let named = match rev {
             Some(rev) => self.revision_names(page, rev, set).await,
-            // Released by a version that did not note the revision.
+            // The version that released the set did not store the revision.
             None => self.page_names(page, set).await,
         };
         let (domain, title) = (&page.domain, &page.title);
@@ -150,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Whether a row of a revision, of its renders, or of a copy of them names a set, by what all replicas know.
+    /// Whether a row of a revision, of its renders, or of their copies names a set. Reads from all replicas.
     async fn revision_names(&self, page: &Page, rev: Revision, set: ChunkSetId) -> Result<bool> {
         let of_rev = || ClusteringRange::prefix(rev_key(rev));
         for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
@@ -178,7 +187,7 @@ impl Shared {
         Ok(is_named)
     }
 
-    /// Whether any row of a page names a set, by what all replicas know.
+    /// Whether any row of a page names a set. Reads from all replicas.
     async fn page_names(&self, page: &Page, set: ChunkSetId) -> Result<bool> {
         for table in [&*CULLED, &*CULLED_RENDERS, &*REVISIONS, &*RENDERS] {
             self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE_ROWS).await?;
@@ -190,7 +199,8 @@ impl Shared {
         Ok(is_named)
     }
 
-    /// Whether a row of bodies in a range names a set. All rows of the range are read, so that all replicas agree on them.
+    /// Whether a row of bodies in a range names a set. Reads all rows of the range, even after a match, so
+    /// that all replicas agree on them.
     async fn any_names(
         &self,
         table: &'static Schema,
@@ -198,7 +208,7 @@ impl Shared {
         range: ClusteringRange,
         set: ChunkSetId,
     ) -> Result<bool> {
-        let scan = Scan::new(partition_of(page), BODIES).range(range).from_all_replicas();
+        let scan = Scan::new(partition_of(page), BODY_PAGE_ROWS).range(range).from_all_replicas();
         let (mut is_named, mut rows) = (false, self.records.rows(table, scan));
         while let Some(row) = rows.next().await? {
             is_named |= matches!(BodyRow::from_row(&row)?.stored, Stored::Chunks(named) if named.id == set);
@@ -206,7 +216,8 @@ impl Shared {
         Ok(is_named)
     }
 
-    /// The rows of a page in a range, by what all replicas know. Afterwards they agree on these rows.
+    /// Reads the rows of a page in a range from all replicas. After the read, all replicas agree on these
+    /// rows.
     async fn settled_rows(
         &self,
         table: &'static Schema,
@@ -218,19 +229,19 @@ impl Shared {
         Ok(self.records.rows(table, scan).collect().await?)
     }
 
-    /// How many sets [`Self::collect_chunk_sets`] would delete.
-    async fn count_collectable(&self, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut hours) = (0, self.records.partitions(&CHUNK_SETS, NOTES));
+    /// Returns the number of chunk sets that [`Self::collect_chunk_sets`] would delete.
+    async fn count_collectable(&self, until: Timestamp) -> Result<u64> {
+        let (mut counted, mut hours) = (0, self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS));
         while let Some(hour) = hours.next().await? {
-            counted += self.count_hour(hour, due).await?;
+            counted += self.count_hour(hour, until).await?;
         }
         Ok(counted)
     }
 
-    async fn count_hour(&self, hour: Vec<Value>, due: Timestamp) -> Result<u64> {
-        let (mut counted, mut notes) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour, NOTES)));
-        while let Some(note) = notes.next().await? {
-            let Some((page, entry)) = noted(&note, due) else { continue };
+    async fn count_hour(&self, hour: Vec<Value>, until: Timestamp) -> Result<u64> {
+        let (mut counted, mut rows) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour, ENTRY_PAGE_ROWS)));
+        while let Some(row) = rows.next().await? {
+            let Some((page, entry)) = noted(&row, until) else { continue };
             let counts = match self.records.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
                 None => true,
                 // A set may have two entries. It is counted at the entry of its release.
@@ -242,19 +253,19 @@ impl Shared {
     }
 }
 
-/// Who needs a chunk set.
-enum Need {
-    /// The page references it, or released it a short time ago.
+/// Whether a chunk set is needed.
+enum SetState {
+    /// The page references the set, or released it a short time ago.
     Referenced,
-    /// It was released, and a row still names it.
-    StillNamed,
-    /// Nobody. Its reference was released by a write of this time, if there is one.
-    Nobody { released: Option<Timestamp> },
+    /// The page released the set, and a row still names it.
+    ReleasedButNamed,
+    /// The set is not needed. `released` is the write time of its released reference, if there is one.
+    Unreferenced { released: Option<Timestamp> },
 }
 
-/// An entry of a chunk set that is due, and the page. `None` if it is not due, or is unreadable.
-fn noted(row: &Row, due: Timestamp) -> Option<(Page, ChunkSetEntry)> {
-    let entry = ChunkSetEntry::read(row).filter(|entry| entry.noted_at <= due)?;
+/// Returns the entry of a row, and its page. `None` if the entry was written after `until`, or is unreadable.
+fn noted(row: &Row, until: Timestamp) -> Option<(Page, ChunkSetEntry)> {
+    let entry = ChunkSetEntry::read(row).filter(|entry| entry.noted_at <= until)?;
     let ChunkSetEntry { domain, bucket, title, .. } = entry.clone();
     Some((Page { domain, bucket, title }, entry))
 }

@@ -1,9 +1,12 @@
 //! Erases the content of a revision permanently.
 //!
-//! First the revision's row is marked, in one batch with the deletes of all bodies that stand in tables: from then on
-//! nobody is given any of it. Then what is left elsewhere goes, each step so that it may be done again: the rows of
-//! its renders, the latest in rows of their own, chunks, and the blocks of the archive that have it. In the end the
-//! store is asked to keep nothing in its files. A table has a row for each erasure until all is done, and after.
+//! First, one batch marks the revision's row as erased, and deletes the bodies in the tables. From then on,
+//! no read returns any of the content. The next steps remove the content from the other places: the rows of
+//! the renders, the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be
+//! repeated. In the end, the store removes the deleted data from its files.
+//!
+//! The table `erasures` has a row for each erasure. The row is written before the first step, and is kept
+//! after the erasure is finished.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,90 +36,97 @@ use crate::{
     },
 };
 
-/// Rows of bodies that are read together. Each may have a megabyte.
-const BODIES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+/// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
+const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// Rows of renders that are written in one batch.
-const RENDER_ROWS: usize = 400;
+/// The maximum number of rows of renders in one batch.
+const RENDER_BATCH_ROWS: usize = 400;
 
-/// Who read a body before it was erased may be copying it still, on another server, and does not look again: for so long
-/// no copy comes to stand.
-const COPYING: Duration = Duration::from_secs(3600);
+/// The longest time between a read of a body and the write of its copy. Another server may have read the body
+/// before the erasure, and does not check again before it writes the copy. The deletes of copies have a write
+/// time that is later by this much, and hide such a copy.
+const MAX_COPY_DURATION: Duration = Duration::from_secs(3600);
 
-/// How often a row of the latest is tried to be deleted that others set at the same time.
-const ATTEMPTS: usize = 16;
+/// The maximum number of attempts to delete a `current` row that other processes set at the same time.
+const MAX_SWAP_ATTEMPTS: usize = 16;
 
-/// Revisions with a text of an erased one that are named.
-const NAMED: usize = 20;
+/// The maximum number of revisions that [`SameBytes`] lists. Further revisions are only counted.
+const MAX_LISTED_REVISIONS: usize = 20;
 
-/// What is to be erased with the content, and what is to be said of it.
+/// The options of an erasure: what is erased beside the content, and what the record says of the erasure.
 #[derive(Debug, Clone, Default)]
 pub struct Erasing {
-    /// Who erases.
+    /// The person who erases the revision.
     pub by: Option<String>,
-    /// Why.
+    /// The reason for the erasure.
     pub reason: Option<String>,
-    /// Who made the revision goes, too.
+    /// Also erases the user who made the revision.
     pub user: bool,
-    /// The summary goes, too.
+    /// Also erases the comment of the revision.
     pub comment: bool,
-    /// Revisions that cannot be read, and lie with it in a damaged block, are given up, as if they had never been stored.
-    /// Else such a block is an error. A caller that erases beside damage must have called [`Revisioned::pass_over_damage`].
+    /// Gives up unreadable revisions in a damaged block that also has the erased revision. They are then
+    /// missing, as if they had never been stored. Without this option, such a block is an error. A caller
+    /// that sets it must have called [`Revisioned::pass_over_damage`].
     pub give_up_damaged: bool,
 }
 
-/// What was erased.
+/// The report of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// When, and by whom: that of the first time.
+    /// When the revision was erased, by whom, and why. A repeated erasure has the values of the first one.
     pub erasure: Erasure,
-    /// It had been erased before; what was left to be done is done.
+    /// Whether the revision was already marked as erased. The missing steps of that erasure were then
+    /// completed.
     pub again: bool,
-    /// Renders of the revision.
+    /// The number of renders of the revision.
     pub renders: u64,
-    /// Bodies that were named by the revision and by its renders until now.
+    /// The number of bodies that the revision and its renders named before this erasure.
     pub bodies: u64,
-    /// Rewritten blocks of the archive.
+    /// The number of rewritten blocks of the archive.
     pub blocks: u64,
-    /// Revisions that were given up, of the page and of others.
+    /// The revisions that were given up, of this page and of other pages.
     pub given_up: Vec<(Title, Revision)>,
-    /// Where else on the page the very same bytes are: they stay there.
+    /// Other revisions of the page that have a body with the same bytes. Those bodies are not erased.
     pub same: Vec<SameBytes>,
-    /// Blocks that another process may be making, and that may have it: erase again in some hours.
+    /// The number of blocks that may have the revision, and that another process may be about to add to the
+    /// index. If there are any, the erasure has to be repeated in some hours.
     pub left: u64,
-    /// For how long the store's files keep what was deleted; `None`: it is in none of them any more.
+    /// How long the store's files keep the deleted data. `None`: no file has the data any more.
     pub kept_for: Option<Duration>,
 }
 
-/// A property that has the very same bytes as one that was erased, in other revisions.
+/// A property that has the same bytes as an erased body, in other revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SameBytes {
     /// The property.
     pub property: PropertyName,
-    /// Some of the revisions, the lowest.
+    /// The lowest of these revisions. The list is limited, [`SameBytes::count`] is not.
     pub revisions: Vec<Revision>,
-    /// How many there are.
+    /// The number of these revisions.
     pub count: u64,
 }
 
-/// An erasure that was begun.
+/// The state of an erasure that was begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureState {
     /// The page.
     pub page: Page,
     /// The revision.
     pub rev: Revision,
-    /// When it was begun, and by whom.
+    /// When the erasure was begun, by whom, and why.
     pub erasure: Erasure,
-    /// When all was deleted; `None`: it was cut off, and has to be done again.
+    /// When the erasure was finished. `None`: it was interrupted, and has to be repeated.
     pub finished_at: Option<Timestamp>,
-    /// When the store's files may lose it, if they have not when it was finished.
+    /// The time until which the store's files keep the deleted data. `None` if no file had the data when the
+    /// erasure was finished, or if the erasure is not finished.
     pub kept_until: Option<Timestamp>,
 }
 
 impl Revisioned {
-    /// Erases the content of a revision and of all its renders, wherever it lies. The record stays, and says so; what
-    /// other revisions have, too, stays theirs. Safe to be cut off at any point: done again, it is finished.
+    /// Erases the content of a revision and of all its renders, from tables, blocks and files. The record
+    /// stays, and says that the revision is erased. Other revisions with the same content keep it.
+    ///
+    /// An erasure may be interrupted at any point. Repeating the call completes it.
     #[boxed]
     pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
         let (this, page) = (self.clone(), page.clone());
@@ -130,11 +140,11 @@ impl Revisioned {
     }
 }
 
-/// What stands of a revision before it is erased.
-struct Standing {
+/// The stored rows of a revision that is about to be erased.
+struct ErasureTarget {
     revision: RevisionRow,
     renders: Vec<RenderRow>,
-    /// The latest time at which any row was written that is to be hidden.
+    /// The latest write time of the rows that the erasure has to hide.
     last_written: Timestamp,
     chunks: Vec<ChunkSet>,
     names: BTreeSet<PropertyName>,
@@ -150,7 +160,8 @@ impl Shared {
             }
         };
         let _alone = archive.blocks().alone().await;
-        // Checked before anything is marked as erased: the erasure could not be completed.
+        // A block of a later version makes it impossible to complete the erasure. Checked before anything is
+        // marked as erased.
         archive.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, how).await?;
         archive.another_epoch(page).await?;
@@ -192,17 +203,17 @@ impl Shared {
         begun: Erasure,
         how: &Erasing,
     ) -> Result<Planned<'p, (Erased, Vec<Properties>)>> {
-        let standing = self.standing_of(page, rev).await?;
-        let before = standing.revision.record.erased.clone();
-        let properties: Vec<Properties> = std::iter::once(&standing.revision.properties)
-            .chain(standing.renders.iter().map(|render| &render.properties))
+        let target = self.read_erasure_target(page, rev).await?;
+        let before = target.revision.record.erased.clone();
+        let properties: Vec<Properties> = std::iter::once(&target.revision.properties)
+            .chain(target.renders.iter().map(|render| &render.properties))
             .filter(|properties| !properties.is_empty())
             .cloned()
             .collect();
         let erased = Erased {
             again: before.is_some(),
             erasure: before.unwrap_or(begun),
-            renders: standing.renders.len() as u64,
+            renders: target.renders.len() as u64,
             bodies: properties.iter().map(|properties| properties.len() as u64).sum(),
             blocks: 0,
             given_up: Vec::new(),
@@ -210,36 +221,37 @@ impl Shared {
             left: 0,
             kept_for: None,
         };
-        let at = self.records.after(standing.last_written);
+        let at = self.records.after(target.last_written);
         let mut write = PageWrite::new(page, at).replacement();
         let row = RevisionRow {
-            record: blank_record(standing.revision.record, &standing.names, &erased.erasure, how),
+            record: blank_record(target.revision.record, &target.names, &erased.erasure, how),
             properties: Properties::new(),
             digest: BLANK_DIGEST,
-            ..standing.revision
+            ..target.revision
         };
         write.revision(&row);
-        for name in &standing.names {
+        for name in &target.names {
             let of = |column: Value| ClusteringRange::prefix(vec![name.as_str().into(), column]);
             write.then.delete_range(&REVISION_CONTENT, of(Value::Int(rev.get())), at);
             write.then.delete_range(&RENDER_CONTENT, of(Value::Int(rev.get())), at);
         }
-        let copied = at.saturating_add(COPYING);
+        let copied = at.saturating_add(MAX_COPY_DURATION);
         write.then.delete_range(&HISTORICAL, ClusteringRange::prefix(rev_key(rev)), copied);
         write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), copied);
-        for set in &standing.chunks {
-            // With the revision, so that they are found again, and deleted at once.
+        for set in &target.chunks {
+            // The reference keeps the revision. By it, `erase_chunks` finds the chunks and deletes them,
+            // without waiting for the garbage collector.
             let first = ChunkStore::release(&mut write.then, page, set.id, Some(rev), at);
             write.first.push(first);
         }
         Ok(Planned { write: Some(write), replaces: true, answer: (erased, properties) })
     }
 
-    async fn standing_of(&self, page: &Page, rev: Revision) -> Result<Standing> {
+    async fn read_erasure_target(&self, page: &Page, rev: Revision) -> Result<ErasureTarget> {
         let Some(revision) = self.records.revision(page, rev).await? else {
             return Err(self.no_revision(page, rev).await?);
         };
-        let mut standing = Standing {
+        let mut target = ErasureTarget {
             last_written: revision.written_at,
             names: revision.properties.keys().cloned().collect(),
             revision,
@@ -249,41 +261,41 @@ impl Shared {
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         for row in rows_of(&*self.records.store, &RENDERS, page, of_rev.clone(), INDEX_PAGE_ROWS).await? {
             let render = RenderRow::from_row(&row)?;
-            standing.last_written = standing.last_written.max(row.written_at);
-            standing.names.extend(render.properties.keys().cloned());
-            standing.renders.push(render);
+            target.last_written = target.last_written.max(row.written_at);
+            target.names.extend(render.properties.keys().cloned());
+            target.renders.push(render);
         }
         for table in [&*HISTORICAL, &*BY_REV] {
-            self.add_bodies(table, page, of_rev.clone(), &mut standing).await?;
+            self.add_bodies(table, page, of_rev.clone(), &mut target).await?;
         }
-        for name in standing.names.clone() {
+        for name in target.names.clone() {
             let of = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
             for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
-                self.add_bodies(table, page, of.clone(), &mut standing).await?;
+                self.add_bodies(table, page, of.clone(), &mut target).await?;
             }
         }
-        Ok(standing)
+        Ok(target)
     }
 
-    /// Looks at rows of bodies: when they were written, and which chunks they name.
+    /// Adds the write times of rows of bodies, and the chunk sets that these rows name.
     async fn add_bodies(
         &self,
         table: &'static Schema,
         page: &Page,
         range: ClusteringRange,
-        standing: &mut Standing,
+        target: &mut ErasureTarget,
     ) -> Result<()> {
-        let mut rows = self.records.rows(table, Scan::new(partition_of(page), BODIES).range(range));
+        let mut rows = self.records.rows(table, Scan::new(partition_of(page), BODY_PAGE_ROWS).range(range));
         while let Some(row) = rows.next().await? {
-            standing.last_written = standing.last_written.max(row.written_at);
+            target.last_written = target.last_written.max(row.written_at);
             if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
-                standing.chunks.push(set);
+                target.chunks.push(set);
             }
         }
         Ok(())
     }
 
-    /// Takes sizes, names and digests out of the rows of an erased revision's renders.
+    /// Removes the properties and their digest from the rows of an erased revision's renders.
     async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
         let rows = rows_of(
             &*self.records.store,
@@ -295,7 +307,7 @@ impl Shared {
         .await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         let left: Vec<_> = renders.into_iter().filter(|render| !render.is_blank()).collect();
-        for some in left.chunks(RENDER_ROWS) {
+        for some in left.chunks(RENDER_BATCH_ROWS) {
             let mut batch = Batch::new(partition_of(page));
             for render in some {
                 let blank = RenderRow {
@@ -312,11 +324,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes the rows of the latest that are of an erased revision.
+    /// Deletes the `current` rows that have a value of an erased revision.
     async fn erase_current(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows = rows_of(&*self.records.store, &CURRENT, page, ClusteringRange::all(), BODIES).await?;
+        let rows =
+            rows_of(&*self.records.store, &CURRENT, page, ClusteringRange::all(), BODY_PAGE_ROWS).await?;
         for mut row in rows {
-            for _ in 0..ATTEMPTS {
+            for _ in 0..MAX_SWAP_ATTEMPTS {
                 if whose(&row).is_none_or(|(of, _)| of != rev) {
                     break;
                 }
@@ -334,15 +347,15 @@ impl Shared {
 
     async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {
         let key = Key::new(partition_of(page), vec![set.name()]);
-        let standing = self.records.store.get(&CHUNK_REFERENCES, &key).await?;
-        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let existing = self.records.store.get(&CHUNK_REFERENCES, &key).await?;
+        let at = self.records.after(existing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(partition_of(page));
         let first = ChunkStore::release(&mut batch, page, set.id, Some(rev), at);
         Ok(self.records.store.write(vec![first], batch).await?)
     }
 
-    /// Deletes the chunks of an erased revision, and of all copies of it; where nobody else has the store, also all that
-    /// nobody names.
+    /// Deletes the chunks of an erased revision and of all its copies. If no other process uses the store,
+    /// also deletes all unreferenced chunk sets.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
         let copies = ClusteringRange::prefix(rev_key(rev));
         for row in rows_of(&*self.records.store, &CHUNK_COPIES, page, copies, INDEX_PAGE_ROWS).await? {
@@ -353,20 +366,21 @@ impl Shared {
             rows_of(&*self.records.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE_ROWS)
                 .await?
         {
-            // Released or not: a strategy may have deleted the row that named it, and left the rest to the sweep.
+            // The set is deleted even if it is not released. A strategy may have deleted the row that named
+            // the set, and left the release to the sweep.
             let reference = ChunkReference::from_row(&row)?;
             if reference.rev == Some(rev) {
                 self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
             }
         }
         if self.records.is_alone() {
-            // Nobody else is receiving any.
+            // No other process receives bodies, so unreferenced chunk sets of any age are deleted.
             self.collect_chunk_sets(Timestamp::MAX).await?;
         }
         Ok(())
     }
 
-    /// Deletes a set of chunks, and then what says of it that it is the revision's.
+    /// Deletes a chunk set, and then the row that names its revision.
     async fn erase_chunk_set(
         &self,
         page: &Page,
@@ -382,8 +396,9 @@ impl Shared {
         Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 
-    /// The revisions of the page that have a body with the same bytes, by property: what nearly all revisions have, such as an
-    /// empty `data-parsoid`, is to be told from a text that should be gone.
+    /// Returns the other revisions of the page that have a body with the same bytes as an erased one, by
+    /// property. Their number shows whether nearly all revisions have these bytes, as with an empty
+    /// `data-parsoid`, or whether a text is left that should be erased too.
     async fn same_as(&self, page: &Page, rev: Revision, erased: &[Properties]) -> Result<Vec<SameBytes>> {
         let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
         let erased: BTreeSet<_> = infos.map(|info| (info.sha1, info.size)).collect();
@@ -411,54 +426,55 @@ impl Shared {
         let named = same.into_iter().map(|(property, revisions)| SameBytes {
             property,
             count: revisions.len() as u64,
-            revisions: revisions.into_iter().take(NAMED).collect(),
+            revisions: revisions.into_iter().take(MAX_LISTED_REVISIONS).collect(),
         });
         Ok(named.collect())
     }
 
-    /// Notes that an erasure was begun, unless it was: then by whom and when it was first.
+    /// Stores that an erasure was begun and is not finished. Returns when, by whom and why the revision was
+    /// erased first.
     async fn begin_erasure(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.no_revision(page, rev).await?);
         }
         let key = erasure_key(page, rev);
-        let standing = self.records.store.get(&ERASURES, &key).await?;
-        let erasure = match &standing {
+        let existing = self.records.store.get(&ERASURES, &key).await?;
+        let erasure = match &existing {
             Some(row) => ErasureRow::from_row(row)?.erasure(),
             None => Erasure { at: self.records.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
         };
-        // Until it is completed again.
-        self.put_erasure(page, rev, standing.as_ref(), &erasure, (None, None)).await?;
+        // An erasure that was finished earlier is unfinished until it is completed again.
+        self.put_erasure(page, rev, existing.as_ref(), &erasure, (None, None)).await?;
         Ok(erasure)
     }
 
     async fn finish_erasure(&self, page: &Page, rev: Revision, erased: &Erased) -> Result<()> {
         let key = erasure_key(page, rev);
-        let standing = self.records.store.get(&ERASURES, &key).await?;
+        let existing = self.records.store.get(&ERASURES, &key).await?;
         let now = self.records.clock.now();
         let kept_until = erased.kept_for.map(|time| now.saturating_add(time));
         let times = (Some(now), kept_until);
-        self.put_erasure(page, rev, standing.as_ref(), &erased.erasure, times).await
+        self.put_erasure(page, rev, existing.as_ref(), &erased.erasure, times).await
     }
 
     async fn put_erasure(
         &self,
         page: &Page,
         rev: Revision,
-        standing: Option<&Row>,
+        existing: Option<&Row>,
         erasure: &Erasure,
         (finished_at, kept_until): (Option<Timestamp>, Option<Timestamp>),
     ) -> Result<()> {
         let mut batch = Batch::new(erasure_key(page, rev).partition);
         let title = page.title.clone();
-        let at = self.records.after(standing.map_or(Timestamp::MIN, |row| row.written_at));
+        let at = self.records.after(existing.map_or(Timestamp::MIN, |row| row.written_at));
         let Erasure { at: erased_at, by, reason } = erasure.clone();
         let row = ErasureRow { title, rev, erased_at, by, reason, finished_at, kept_until };
         row.put(&mut batch, at);
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// The revisions of a page of which an erasure was begun, and is not finished.
+    /// Returns the revisions of a page whose erasure was begun and is not finished.
     pub(super) async fn unfinished_erasures(&self, page: &Page) -> Result<Vec<Revision>> {
         let key = erasure_key(page, Revision::MIN);
         let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
@@ -494,7 +510,7 @@ fn erasure_key(page: &Page, rev: Revision) -> Key {
 }
 
 typed_row! {
-    /// An erasure that was begun.
+    /// The row of an erasure that was begun.
     struct ErasureRow in ERASURES {
         key { title: Title, rev: Revision }
         values {
@@ -513,7 +529,8 @@ impl ErasureRow {
     }
 }
 
-/// What stays of a record: nothing by which what was erased can be guessed.
+/// Returns the record of a revision after its erasure. The record has no sizes and digests, by which the
+/// erased content could be guessed.
 fn blank_record(
     mut record: RevisionRecord,
     names: &BTreeSet<PropertyName>,

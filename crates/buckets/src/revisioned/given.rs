@@ -1,4 +1,4 @@
-//! The properties that a write is given, as they will be stored.
+//! The properties of a write request, as they will be stored.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::{
     rows::{Digest, Properties, digest, index_size},
 };
 
-/// The bytes that the properties of a render and of its revision may take in the indexes: names, headers and
-/// sizes. A batch holds them twice, beside the bodies.
+/// The maximum number of bytes that the properties of a render and of its revision take in the indexes:
+/// names, headers and sizes. A batch has these bytes twice, in addition to the bodies.
 pub(super) const MAX_INDEX: usize = 96 << 10;
 
-/// The properties that a request gives.
+/// The properties of a request.
 pub(super) struct Given {
     pub(super) bodies: Bodies,
     pub(super) digest: Digest,
@@ -37,7 +37,7 @@ impl Given {
     }
 }
 
-/// A property as it will be stored.
+/// Returns the name of a property, and its body as it will be stored.
 pub(crate) fn body_of(
     property: NewProperty,
     rewritten_at: Option<Timestamp>,
@@ -51,14 +51,14 @@ pub(crate) fn body_of(
     (property.name, BodyRow { info, stored: property.body.stored })
 }
 
-/// Which of the properties belong to the revision, and which to the render.
+/// Divides the properties into properties of the revision, and properties of the render.
 pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, Properties) {
     (bodies.iter())
         .map(|(name, body)| (name.clone(), body.info.clone()))
         .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
 }
 
-/// Gives the size, unless it is too much for one batch.
+/// Returns the size of the properties in the indexes. A size above [`MAX_INDEX`] is an error.
 pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
     let size = index_size(of_revision) + index_size(of_render);
     if size <= MAX_INDEX {
@@ -81,16 +81,16 @@ pub(super) fn same_content(one: &Properties, other: &Properties) -> bool {
         })
 }
 
-/// Those of a revision's properties that it does not have yet. One that it has may be given again with the
-/// same bytes only.
-pub(super) fn added_to_revision(stand: &Properties, given: Properties) -> Result<Properties> {
+/// Returns the properties of a request that the revision does not have yet. The request may repeat an
+/// existing property of the revision only with the same bytes. Different bytes are a conflict.
+pub(super) fn added_to_revision(existing: &Properties, requested: Properties) -> Result<Properties> {
     let mut added = Properties::new();
-    for (name, info) in given {
-        match stand.get(&name) {
+    for (name, info) in requested {
+        match existing.get(&name) {
             None => {
                 added.insert(name, info);
             }
-            Some(stands) if stands.sha1 == info.sha1 && stands.size == info.size => {}
+            Some(same) if same.sha1 == info.sha1 && same.size == info.size => {}
             Some(_) => {
                 return Err(Error::Conflict(format!(
                     "property {name} belongs to the revision, which has other bytes: store it with a new revision, or replace it with PUT"

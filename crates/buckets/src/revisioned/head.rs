@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_the_same_time_is_no_sign_that_a_write_has_happened() {
+    fn has_happened_ignores_copies_with_the_time_of_the_write() {
         let at = Timestamp::from_micros(1_767_225_600_000_001);
         let named = |table| RowName { table, clustering: vec![Value::Int(7)], replaces: true };
         let announced = Announced { rows: vec![named(&*schemas::RENDERS), named(&*schemas::HISTORICAL)], at };

@@ -9,7 +9,7 @@ use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_tables::{ClusteringRange, Row, Slot};
 
-use super::{LOOKS, Revisioned, Shared, joint_reads::JointReads};
+use super::{MAX_READ_ATTEMPTS, Revisioned, Shared, joint_reads::JointReads};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
@@ -190,7 +190,7 @@ impl Shared {
     }
 
     pub(super) async fn latest_render(&self, page: &Page) -> Result<Render> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let (render, revision) = futures::future::try_join(
                 self.records.first(&RENDERS, page, ClusteringRange::all()),
                 self.records.first(&REVISIONS, page, ClusteringRange::all()),
@@ -217,7 +217,7 @@ impl Shared {
         let policy = self.settings.retention.of(page);
         let one_row = policy.is_some_and(|policy| policy.strategy.is_one_row());
         let mut absent = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let (index, revision, body) = futures::future::try_join3(
                 self.records.first(&RENDERS, page, ClusteringRange::all()),
                 self.records.first(&REVISIONS, page, ClusteringRange::all()),

@@ -8,7 +8,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 
-use super::{ONE, Revisioned, Shared, read::with_revision};
+use super::{Revisioned, SINGLE_ROW, Shared, read::with_revision};
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
     rows::{
@@ -64,7 +64,7 @@ impl Revisioned {
         let (mut renders, mut cursor, mut bytes) = (Vec::new(), None, 0);
         let more = loop {
             let wanted = INDEX_PAGE_ROWS.get().min(limit + 1 - renders.len());
-            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE))
+            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
                 .range(range.clone())
                 .after(cursor);
             let rows = shared.records.scan(&RENDERS, scan).await?;
@@ -115,7 +115,7 @@ impl Revisioned {
     /// Returns the next revision above `rev` that has a render.
     #[boxed]
     pub async fn next_revision(&self, page: &Page, rev: Revision) -> Result<Option<Revision>> {
-        let scan = Scan::new(partition_of(page), ONE).range(ClusteringRange::all().above(rev.get()));
+        let scan = Scan::new(partition_of(page), SINGLE_ROW).range(ClusteringRange::all().above(rev.get()));
         let rows = self.0.records.scan(&RENDERS, scan.reverse()).await?;
         rows.items.first().map(|row| Ok(RenderRow::from_row(row)?.rev)).transpose()
     }
@@ -140,8 +140,8 @@ impl Revisioned {
         let mut last = after;
         let whole_from = loop {
             let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE_ROWS.get());
-            let scan =
-                Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(ONE)).range(below(last));
+            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
+                .range(below(last));
             let rows = shared.records.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;

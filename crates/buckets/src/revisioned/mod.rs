@@ -1,6 +1,6 @@
-//! Buckets of revisions.
+//! Buckets of revisions: reads, writes and maintenance.
 //!
-//! Reading and writing are a file each; what they decide, they decide in functions without I/O.
+//! Reads and writes are in a file each. Their decisions are in functions without I/O.
 
 mod archiving;
 mod collect;
@@ -54,18 +54,20 @@ use crate::{
     schemas::{self},
 };
 
-/// The settings of the revisioned buckets.
+/// The settings of the buckets of revisions.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is known of properties beforehand.
+    /// The definitions of properties.
     pub definitions: Definitions,
-    /// The bytes of newest properties that are kept in memory, where the store allows it.
+    /// The maximum number of bytes of newest properties that are kept in memory. Nothing is kept if the store
+    /// has no partition versions.
     pub cache_bytes: u64,
-    /// How far in the future the time given for a write may lie.
+    /// How far in the future the timestamp of a write request may be.
     pub skew: Duration,
-    /// What is kept, and for how long.
+    /// Which superseded values are kept, and for how long.
     pub retention: Retention,
-    /// What is sealed in blocks; `None`: nothing more. What was sealed is read all the same.
+    /// Which superseded revisions are sealed in blocks. `None`: no further revisions are sealed. Existing
+    /// blocks are read in either case.
     pub archive: Option<ArchiveSettings>,
 }
 
@@ -81,7 +83,7 @@ impl Default for Settings {
     }
 }
 
-/// All revisioned buckets of a store. Cheap to clone.
+/// All buckets of revisions in a store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Revisioned(pub(crate) Arc<Shared>);
 
@@ -93,34 +95,37 @@ pub(crate) struct Shared {
     latest: LatestCache,
     pub(crate) sampling: Sampling,
     pub(crate) drift: Drift,
-    /// Whether it has learned what others wrote down.
+    /// Set when this process has read the clock state that other processes stored.
     pub(crate) clock_is_known: OnceCell<()>,
     pub(crate) copies: Copies,
     pub(crate) generations: Generations,
-    /// Whether some bucket has, or had, one row a property for the latest; looked up when it is asked first.
+    /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
+    /// at the first use.
     pub(crate) one_rows: OnceCell<bool>,
-    /// The buckets in which something was written that nobody noted as due.
+    /// The buckets whose rescan was restarted, because of a write that was not enqueued.
     pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
     /// Held by the task of this process that continues a rescan, or restarts all of them.
     pub(crate) walks: tokio::sync::Mutex<()>,
-    /// One for each cull that a write has begun.
+    /// One permit for each cull that a write starts in the background.
     pub(crate) culls: Arc<Semaphore>,
     pub(crate) retained: Counters,
-    /// Where there is an archive.
+    /// The archive, if the store has one.
     pub(crate) archive: Option<Arc<Archive>>,
 }
 
-const ONE: NonZeroUsize = NonZeroUsize::MIN;
+/// The limit of a scan that needs a single row.
+const SINGLE_ROW: NonZeroUsize = NonZeroUsize::MIN;
 
-/// Buckets that are remembered to have writes that nobody noted as due.
-const UNNOTED: u64 = 10_000;
+/// The maximum number of buckets that are remembered after a write that was not enqueued.
+const MAX_UNNOTED_BUCKETS: u64 = 10_000;
 
-/// How often a read that saw an index row and not yet its body looks again.
-const LOOKS: usize = 4;
+/// The maximum number of attempts of a read. An attempt fails if it finds an index row, and not the row that
+/// the index row names.
+const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Revisioned {
-    /// Opens the buckets of a store, and makes the tables that are missing. `seed` is random: of two processes
-    /// each has its own.
+    /// Opens the buckets of a store, and creates the tables that are missing. `seed` is random, and differs
+    /// between processes.
     #[boxed]
     pub async fn open(
         store: Arc<dyn TableStore>,
@@ -152,7 +157,7 @@ impl Revisioned {
             copies: Copies::new(),
             generations: Generations::new(),
             one_rows: OnceCell::new_with(one_row.then_some(true)),
-            unnoted: Cache::new(UNNOTED),
+            unnoted: Cache::new(MAX_UNNOTED_BUCKETS),
             walks: tokio::sync::Mutex::default(),
             culls: Arc::new(Semaphore::new(CULLS)),
             retained: Counters::default(),
@@ -165,31 +170,31 @@ impl Revisioned {
         })))
     }
 
-    /// The settings that it was opened with.
+    /// Returns the settings that the buckets were opened with.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
 
-    /// The latest time that may be given for a write: now, and as much later as clocks may differ.
+    /// Returns the latest timestamp that a write request may have: the `skew` of the settings after now.
     #[must_use]
     pub fn latest_time(&self) -> Timestamp {
         self.0.records.latest_time()
     }
 
-    /// What there is: domains and pages.
+    /// Returns the catalog of domains and pages.
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
         &self.0.records.catalog
     }
 
-    /// Damaged rows that were passed over since this was last called: what was asked for lacks them.
+    /// Returns the damaged rows that were skipped since the last call. The results of reads lack these rows.
     #[must_use]
     pub fn found_damage(&self) -> Vec<FoundDamage> {
         self.0.records.catalog.damage.take()
     }
 
-    /// Whether the store answers, and takes writes as far as it knows.
+    /// Checks that the store answers a read, and that it reports no outage of writes.
     pub async fn ping(&self) -> Result<()> {
         if let Some(outage) = self.0.records.store.outage() {
             return Err(rashomon_tables::Error::Unavailable(outage).into());
@@ -203,28 +208,30 @@ impl Revisioned {
         self.0.records.stage(page, name)
     }
 
-    /// Receives a body that is in memory already.
+    /// Stages a body that is in memory already.
     #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         self.0.records.stage_bytes(page, name, body).await
     }
 
-    /// Writes a body that was staged in memory to chunks, where it takes no memory until the write that names it. A body
-    /// that is in chunks already is given back as it is.
+    /// Moves a staged body from memory to chunks. The body then takes no memory until the write that names
+    /// it. A body that is in chunks already is returned unchanged.
     #[boxed]
     pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
         let stored = self.0.records.chunks.spill(page, &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 
-    /// Whether the content of a revision was erased: nothing of it is taken, and nothing of it should be staged.
+    /// Whether the content of a revision was erased. Writes of that content are refused, so it should not be
+    /// staged.
     #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         self.0.records.is_erased(page, rev).await
     }
 
-    /// `Erased` where the content of the revision of a new render was erased: nothing of it should be staged. Revisions
-    /// that are missing, or arrive meanwhile, are checked by the write.
+    /// Returns the error `Erased` if the content of the revision of a new render was erased. Nothing of the
+    /// render should be staged then. The write itself checks a revision that is missing now, or that arrives
+    /// meanwhile.
     #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {
@@ -240,7 +247,7 @@ impl Revisioned {
         }
     }
 
-    /// What retention has done in this process.
+    /// Returns the statistics of retention in this process.
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {
         self.0.retained.read()

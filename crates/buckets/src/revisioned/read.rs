@@ -7,7 +7,7 @@ use rashomon_clock::Timestamp;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
 
-use super::{LOOKS, ONE, Revisioned, Shared};
+use super::{MAX_READ_ATTEMPTS, Revisioned, SINGLE_ROW, Shared};
 use crate::{
     Error, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
     Revision, RevisionDetail, Tid, Versions,
@@ -31,7 +31,7 @@ impl Revisioned {
         let rev = shared.revision_of(page, tid).await?;
         let policy = shared.settings.retention.of(page);
         let versions = shared.settings.definitions.get(name).versions;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let (found, revision, latest) = futures::future::try_join3(
                 shared.find(page, policy, (rev, tid), name, versions),
                 shared.records.revision(page, rev),
@@ -295,7 +295,7 @@ impl Shared {
         let TimeKey { rev, .. } = RowKey::of(&row)?;
         let of_rev = ClusteringRange::prefix(rev_key(rev));
         let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let (revision, render) = futures::future::try_join(
                 self.records.revision(page, rev),
                 self.newest_kept(page, until.clone()),
@@ -376,7 +376,7 @@ impl Shared {
     async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let (mut oldest, mut after, mut searched) = (None, None, 0);
         loop {
-            let limit = if oldest.is_none() { ONE } else { INDEX_PAGE_ROWS };
+            let limit = if oldest.is_none() { SINGLE_ROW } else { INDEX_PAGE_ROWS };
             let scan = Scan::new(partition_of(page), limit).range(range.clone()).reverse().after(after);
             let rows = self.records.scan(&RENDERS, scan).await?;
             for row in &rows.items {

@@ -25,22 +25,22 @@ use crate::{
     },
 };
 
-/// The maximum number of repairs that a report names. Further repairs are counted.
-const MAX_NAMED: usize = 1000;
+/// The maximum number of repairs that a report describes. Further repairs are counted.
+const MAX_DESCRIBED_REPAIRS: usize = 1000;
 
 /// The report of a repair, or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// The first repairs, each in a sentence.
     pub repairs: Vec<String>,
-    /// The number of repairs that are not named.
+    /// The number of further repairs, which are not described.
     pub more_repairs: u64,
 }
 
 impl RepairReport {
     fn add(&mut self, page: &Page, what: impl Display) {
         let Page { domain, bucket, title } = page;
-        if self.repairs.len() < MAX_NAMED {
+        if self.repairs.len() < MAX_DESCRIBED_REPAIRS {
             self.repairs.push(format!("domain {domain}, bucket {bucket}, title {title}: {what}"));
         } else {
             self.more_repairs += 1;
@@ -52,7 +52,7 @@ impl RepairReport {
 enum Found<T> {
     /// A whole row.
     Whole(T),
-    /// No row, or a damaged row: the word says which.
+    /// No row, or a damaged row. The word is "missing" or "damaged".
     Lost(&'static str),
 }
 
@@ -90,8 +90,8 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Removes damaged rows of titles without a page. The key of such a row is damaged, or the page was never
-    /// written.
+    /// Removes damaged rows of titles without a page. Either the key of such a row is damaged, or the page
+    /// was never written.
     async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
         let mut partitions = self.records.partitions(&TITLES, INDEX_PAGE_ROWS);
         while let Some(partition) = partitions.next().await? {
@@ -155,7 +155,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Restores the catalog entries of the page: that of its title, and that of its domain.
+    /// Restores the catalog entries of the page: the entry of its title, and the entry of its domain.
     async fn entries(&mut self) -> Result<()> {
         let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
         for (batch, name) in entries(self.page, self.shared.records.clock.now()).into_iter().zip(names) {

@@ -1,4 +1,4 @@
-//! How much there is.
+//! Statistics of the stored data.
 
 use std::collections::BTreeMap;
 
@@ -14,48 +14,49 @@ use crate::{
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
-/// Titles that are read at once.
-const TITLES_PAGE: usize = 500;
+/// The maximum number of titles that are read at once.
+const TITLE_PAGE_ROWS: usize = 500;
 
-/// How much a domain has.
+/// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DomainStats {
-    /// Pages.
+    /// The number of pages.
     pub pages: u64,
-    /// Their revisions.
+    /// The number of revisions of these pages.
     pub revisions: u64,
-    /// The renders of those.
+    /// The number of renders of these revisions.
     pub renders: u64,
-    /// Bytes of all bodies, as they came.
+    /// The number of bytes of all bodies, before compression.
     pub raw_bytes: u64,
-    /// Bytes of all bodies, as they are stored, blocks of the archive included.
+    /// The number of bytes that all bodies take in the store, including the blocks of the archive.
     pub stored_bytes: u64,
-    /// The same by property.
+    /// The statistics of each property.
     pub properties: BTreeMap<PropertyName, PropertyStats>,
-    /// What of it is in blocks; `None` where the store has no archive.
+    /// The statistics of the archive. `None` if the store has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStats>,
 }
 
-/// How much there is of one property.
+/// Statistics of a property.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PropertyStats {
-    /// Bodies.
+    /// The number of bodies.
     pub bodies: u64,
-    /// Their bytes, as they came.
+    /// The number of bytes of these bodies, before compression.
     pub raw_bytes: u64,
-    /// The bytes of those that are not in blocks of the archive, as they are stored.
+    /// The number of bytes that these bodies take in the store, except bodies in blocks of the archive.
     pub stored_bytes: u64,
-    /// Those that are in blocks.
+    /// The number of bodies in blocks.
     #[serde(skip_serializing_if = "is_zero")]
     pub archived: u64,
-    /// The bytes of these, as they came.
+    /// The number of bytes of the bodies in blocks, before compression.
     #[serde(skip_serializing_if = "is_zero")]
     pub archived_raw_bytes: u64,
-    /// What these take of the blocks: of what is shared each property has what it brought first.
+    /// The number of bytes that the bodies take in the blocks. Bytes that several properties share are
+    /// counted for the property that added them first.
     #[serde(skip_serializing_if = "is_zero")]
     pub archived_stored_bytes: u64,
-    /// The blocks that have some of them.
+    /// The number of blocks with bodies of the property.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocks: u64,
 }
@@ -66,8 +67,8 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Revisioned {
-    /// Counts all that a domain's pages have, by reading it. `progress` is told, now and then, what was counted so
-    /// far.
+    /// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. `progress` is called
+    /// now and then with the counts so far.
     #[boxed]
     pub async fn stats(
         &self,
@@ -79,14 +80,14 @@ impl Revisioned {
         let mut last = None;
         loop {
             let titles =
-                self.catalog().titles(domain, &BucketName::page(), last.as_ref(), TITLES_PAGE).await?;
+                self.catalog().titles(domain, &BucketName::page(), last.as_ref(), TITLE_PAGE_ROWS).await?;
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
                 self.count_page(&page, &mut stats, progress).await?;
                 if let Some(of_store) = &self.0.archive {
                     archive.add(of_store, &page).await?;
                 }
-                // It is told by the blocks that are damaged.
+                // The statistics of the archive count the damaged blocks.
                 drop(self.passed_over());
                 progress(&stats);
             }
@@ -117,7 +118,7 @@ impl Revisioned {
         while let Some(rows) = shared.records.next_rows(&REVISIONS, page, &mut after).await? {
             stats.revisions += rows.len() as u64;
         }
-        // A title is noted before its page is written.
+        // A title is stored before its page is written, so a title may have no revision.
         stats.pages += u64::from(stats.revisions > revisions_before);
         let mut after = None;
         while let Some(rows) = shared.records.next_rows(&RENDERS, page, &mut after).await? {
@@ -149,7 +150,7 @@ impl Revisioned {
                 }
                 bytes
             }
-            // With its block.
+            // The bytes are counted with the block.
             Stored::Archived(_) => 0,
         };
         let property = stats.properties.entry(name).or_default();

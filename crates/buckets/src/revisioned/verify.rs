@@ -1,4 +1,4 @@
-//! Whether all that is stored is whole: every index entry has its content, and the other way round.
+//! Verification of the stored data: every index entry has its content, and all content has an index entry.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -26,32 +26,34 @@ use crate::{
     },
 };
 
-/// Pages that are looked at side by side: of the time that one takes, most is spent waiting for the store.
-const PAGES_AT_A_TIME: usize = 16;
+/// The maximum number of pages that are verified side by side. Most of the time is spent waiting for the
+/// store.
+const MAX_CONCURRENT_PAGES: usize = 16;
 
-/// Who is told how far a verification is.
-struct Watch<'a> {
+/// Counts the bodies that a verification has read, and reports the count to a callback.
+struct BodyProgress<'a> {
     bodies: AtomicU64,
-    progress: Mutex<&'a mut (dyn FnMut(u64) + Send)>,
+    callback: Mutex<&'a mut (dyn FnMut(u64) + Send)>,
 }
 
-impl Watch<'_> {
-    /// So many bodies more were read.
+impl BodyProgress<'_> {
+    /// Adds to the number of bodies read, and reports the new number.
     fn add(&self, bodies: u64) {
         let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)(bodies);
+        self.callback.lock().unwrap_or_else(PoisonError::into_inner)(bodies);
     }
 }
 
 impl Revisioned {
-    /// Reads all that is stored and compares it: every body with its SHA-1, every index with what it points to,
-    /// and back. Nobody may write meanwhile. `progress` is told, now and then, the number of bodies read.
+    /// Reads all stored data, and compares each body with its SHA-1, and each index with the rows that it
+    /// points to, in both directions. No process may write meanwhile. `progress` is called now and then with
+    /// the number of bodies read.
     #[boxed(?Send)]
     pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
-        let watch = Watch { bodies: AtomicU64::new(0), progress: Mutex::new(progress) };
+        let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
         let mut after = None;
-        // A page that has content and no index must be found too.
+        // Pages are listed from each of these tables, to find also a page that has content and no index.
         for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
             loop {
                 let partitions = self.0.records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
@@ -65,8 +67,8 @@ impl Revisioned {
                         }
                     }
                 }
-                let found = pages.into_iter().map(|page| self.0.verify_in(table, page, &watch));
-                let mut found = stream::iter(found).buffered(PAGES_AT_A_TIME);
+                let found = pages.into_iter().map(|page| self.0.verify_in(table, page, &progress));
+                let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
                 while let Some(found) = found.next().await {
                     report.add(found?);
                 }
@@ -96,16 +98,23 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// What there is to say of a page that has rows in the table.
-    async fn verify_in(&self, table: &'static Schema, page: Page, watch: &Watch<'_>) -> Result<VerifyReport> {
+    /// Verifies a page that has rows in the table. For [`REVISIONS`], the whole page is verified. For any
+    /// other table, the page only has to have a revision.
+    async fn verify_in(
+        &self,
+        table: &'static Schema,
+        page: Page,
+        progress: &BodyProgress<'_>,
+    ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let result = if table.name() == REVISIONS.name() {
-            self.verify_page(&page, &mut report, watch).await
+            self.verify_page(&page, &mut report, progress).await
         } else {
             self.verify_has_revision(&page, table, &mut report).await
         };
         report.corrupt_is_problem(page_in_words(&page), result)?;
-        // What is half erased looks as what was lost does.
+        // A revision whose erasure was interrupted causes the same problems as lost rows. Unfinished
+        // erasures are reported, since they may be the reason.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = self.unfinished_erasures(&page).await;
             for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
@@ -116,7 +125,12 @@ impl Shared {
         Ok(report)
     }
 
-    async fn verify_page(&self, page: &Page, report: &mut VerifyReport, watch: &Watch<'_>) -> Result<()> {
+    async fn verify_page(
+        &self,
+        page: &Page,
+        report: &mut VerifyReport,
+        progress: &BodyProgress<'_>,
+    ) -> Result<()> {
         report.pages += 1;
         let is_noted =
             report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_noted(page).await)?;
@@ -126,18 +140,18 @@ impl Shared {
         report.corrupt_is_problem(page_in_words(page), self.records.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
-        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, watch).await?;
-        found += self.verify_bodies(page, &RENDER_CONTENT, report, watch).await?;
-        found += self.verify_bodies(page, &CURRENT, report, watch).await?;
+        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
+        found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
+        found += self.verify_bodies(page, &CURRENT, report, progress).await?;
         if found < named {
             self.name_missing(page, report).await?;
         }
         Ok(())
     }
 
-    /// Names the bodies that the indexes of a page name and that are not there.
+    /// Reports the bodies that the indexes of a page name and that are missing.
     async fn name_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
-        // What is damaged is named as that.
+        // A damaged row is reported as damaged, not as missing.
         let is_lost = |found: Result<Option<Row>>| match found {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
             found => found.map(|row| row.is_none()),
@@ -180,7 +194,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether there is no such row, neither whole nor damaged.
+    /// Whether a row is missing. A damaged row is not missing.
     async fn is_missing(&self, table: &'static Schema, page: &Page, key: Vec<Value>) -> Result<bool> {
         match self.records.get(table, page, key).await {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
@@ -202,7 +216,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives the number of bodies that the revisions name.
+    /// Verifies the revisions of a page, and their index by time. Returns the number of bodies that the
+    /// revisions name.
     async fn verify_revisions(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
@@ -229,7 +244,7 @@ impl Shared {
             for row in &rows {
                 let TimeKey { timestamp, rev } = RowKey::of(row)?;
                 let revision = match self.records.get(&REVISIONS, page, rev_key(rev)).await {
-                    // It is named as a damaged row.
+                    // The row is reported as damaged.
                     Err(Error::Store(StoreError::Corrupt(_))) => continue,
                     revision => revision?,
                 };
@@ -242,7 +257,8 @@ impl Shared {
         Ok(named)
     }
 
-    /// Gives the number of bodies that the renders name.
+    /// Verifies the renders of a page, and their index by tid. Returns the number of bodies that the renders
+    /// name.
     async fn verify_renders(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
@@ -273,7 +289,8 @@ impl Shared {
         while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let TidRow { tid, rev } = TypedRow::from_row(row)?;
-                // That of a render that was made of an old revision goes with it.
+                // A row that expires leads to a render that was generated for an old revision. The indexes do
+                // not have such a render, and its read copies expire too.
                 let lasts = row.expires_at.is_none();
                 if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
                     report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
@@ -283,13 +300,13 @@ impl Shared {
         Ok(named)
     }
 
-    /// Reads the bodies of one table. Gives the number of those that an index names.
+    /// Verifies the bodies of one table. Returns the number of bodies that an index names.
     async fn verify_bodies(
         &self,
         page: &Page,
         table: &'static Schema,
         report: &mut VerifyReport,
-        watch: &Watch<'_>,
+        progress: &BodyProgress<'_>,
     ) -> Result<u64> {
         let mut found = 0;
         let mut after = None;
@@ -301,7 +318,7 @@ impl Shared {
                 let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
                 let properties = match self.properties_of(page, rev, tid).await {
-                    // Its index is named as a damaged row.
+                    // The row of the index is reported as damaged.
                     Err(Error::Store(StoreError::Corrupt(_))) => {
                         Properties::from([(name.clone(), body.info.clone())])
                     }
@@ -320,12 +337,12 @@ impl Shared {
                 let place = format_args!("{}: {place}", page_in_words(page));
                 report.corrupt_is_problem(place, self.verify_body(page, rev, tid, body).await)?;
             }
-            watch.add(rows.len() as u64);
+            progress.add(rows.len() as u64);
         }
         Ok(found)
     }
 
-    /// What the index says of the revision or render that a body is of.
+    /// Returns the properties that the index has for the revision or render of a body.
     async fn properties_of(&self, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<Properties> {
         Ok(match tid {
             Some(tid) => self.records.render(page, rev, tid).await?.map(|render| render.properties),
@@ -341,7 +358,8 @@ impl Shared {
             let Some(reference) = reference.filter(|reference| reference.released_at.is_none()) else {
                 return Err(corrupt("its chunks are not named, and will be collected"));
             };
-            // They go with it; what was stored by an early version does not say whose they are.
+            // The chunks are deleted together with the body that the reference names. References that an
+            // early version stored do not name a body.
             if reference.rev.is_some() && (reference.rev, reference.tid) != (Some(rev), tid) {
                 return Err(corrupt("its chunks are named as those of another body, and will go with that"));
             }
@@ -367,7 +385,8 @@ impl Shared {
     }
 }
 
-/// The property, the revision and the render (`None` for a property of the revision) of a row with a body.
+/// Returns the property, the revision and the render of a row with a body. The render of a property of the
+/// revision is `None`.
 fn body_of_row(table: &Schema, row: &Row) -> Option<(PropertyName, Revision, Option<Tid>)> {
     if *table == *CURRENT {
         let (rev, tid) = whose(row)?;

@@ -1,4 +1,4 @@
-//! Typed rows: the rows of the tables in [`schemas`](crate::schemas), with named columns.
+//! Typed rows: the rows of the tables in [`schemas`], with named columns.
 
 mod catalog;
 mod chunks;
