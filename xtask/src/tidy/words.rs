@@ -49,20 +49,9 @@ const SAMPLES: &[(&str, &str)] = &[
     ("xtask/src/bench/load/tests.rs", concat!("h", "e")),
 ];
 
-/// Paths that are still to be reworded. The list may only shrink.
-const NOT_YET: &[&str] = &["crates/archive/src/", "crates/buckets/src/"];
-
-/// The file with the list.
-const HERE: &str = "xtask/src/tidy/words.rs";
-
-/// No refused word, but in the files of the list; and each entry of the list has one.
+/// No refused word, but in sample texts.
 pub(super) fn refused(tree: &Tree) -> Vec<Problem> {
-    except(tree, NOT_YET)
-}
-
-fn except(tree: &Tree, not_yet: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut done = not_yet.to_vec();
     for (path, text) in tree.texts().filter(|(path, _)| !is_test_data(path)) {
         let prose = match path.rsplit_once('.') {
             Some((_, "rs")) => prose_of_rust(text),
@@ -70,12 +59,6 @@ fn except(tree: &Tree, not_yet: &[&str]) -> Vec<Problem> {
             _ => continue,
         };
         let found = in_prose(&prose);
-        if not_yet.iter().any(|prefix| path.starts_with(prefix)) {
-            if !found.is_empty() {
-                done.retain(|prefix| !path.starts_with(prefix));
-            }
-            continue;
-        }
         for (offset, word) in found.into_iter().filter(|(_, word)| !SAMPLES.contains(&(path, *word))) {
             problems.push(Problem::line(
                 path,
@@ -83,10 +66,6 @@ fn except(tree: &Tree, not_yet: &[&str]) -> Vec<Problem> {
                 format!("`{word}`: say it plainly. GLOSSARY.md has the words to use instead"),
             ));
         }
-    }
-    for prefix in done {
-        let message = format!("nothing in {prefix} is still to be reworded: remove it from the list");
-        problems.push(Problem::file(HERE, message));
     }
     problems
 }
@@ -255,7 +234,7 @@ mod tests {
     use super::*;
 
     fn check(path: &str, text: &str) -> Vec<Problem> {
-        except(&Tree::of(&[(path, text)]), &[])
+        refused(&Tree::of(&[(path, text)]))
     }
 
     #[test]
@@ -325,17 +304,5 @@ mod tests {
         assert_eq!(check(path, &text), []);
         assert_eq!(check("a.rs", &text).len(), 1);
         assert_eq!(check(path, &format!("// {}\n", REFUSED[0])).len(), 1);
-    }
-
-    #[test]
-    fn the_list_has_only_paths_that_are_to_be_reworded() {
-        let (bad, good) = (format!("// {}\n", REFUSED[0]), "// fine\n");
-        let list = ["crates/a/src/", "crates/a/tests/"];
-        let tree = Tree::of(&[("crates/a/src/lib.rs", &bad), ("crates/a/tests/all.rs", &bad)]);
-        assert_eq!(except(&tree, &list), []);
-        let tree = Tree::of(&[("crates/a/src/lib.rs", &bad), ("crates/a/tests/all.rs", good)]);
-        let found = except(&tree, &list);
-        assert_eq!(found.len(), 1);
-        assert!(found[0].path == HERE && found[0].message.contains("crates/a/tests/"), "{found:?}");
     }
 }
