@@ -16,7 +16,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli",
 
 /// Crates above their bounds today, with a number that they do not exceed. A number may only fall.
 const LARGER_TODAY: &[(&str, usize)] =
-    &[("crates/api", 10_320), ("crates/buckets", 18_550), ("crates/cli", 10_620), ("xtask", 8_800)];
+    &[("crates/api", 10_320), ("crates/buckets", 11_930), ("crates/cli", 10_620), ("xtask", 8_800)];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/rust.rs";
