@@ -41,10 +41,10 @@ impl Archive {
         Self::new(records, Arc::new(BlockStore::new(store, 0)), None)
     }
 
-    /// Returns the blocks of the archive.
-    #[must_use]
-    pub fn blocks(&self) -> &Arc<BlockStore> {
-        &self.blocks
+    /// Excludes seals, compactions, erasures and the giving up of blocks in this process, until the guard is
+    /// dropped.
+    pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.blocks.sealing.lock().await
     }
 
     /// Returns the time up to which garbage collection entries are final. No process, and no failed batch of

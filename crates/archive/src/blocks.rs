@@ -110,12 +110,6 @@ impl BlockStore {
         Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
     }
 
-    /// Excludes seals, compactions, erasures and the giving up of blocks in this process, until the guard is
-    /// dropped.
-    pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.sealing.lock().await
-    }
-
     /// Writes the pieces of a block. The block must be enqueued for garbage collection before.
     pub(super) async fn write(&self, of: &Page, id: BlockId, bytes: &Bytes, now: Timestamp) -> Result<()> {
         let parts = bytes.len().div_ceil(PIECE_BYTES);

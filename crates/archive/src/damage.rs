@@ -42,7 +42,7 @@ pub struct PassedOver {
 /// The page, the block, and the lowest revision of a skipped part.
 type SkipKey = (Page, BlockId, Revision);
 
-/// What was skipped, once each. Unset unless damage is to be skipped.
+/// The skipped parts, once each. Unset if damage is an error.
 #[derive(Debug, Default)]
 pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, PassedOver>>>);
 
@@ -83,7 +83,7 @@ impl Archive {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }
 
-    /// Takes the list of what was skipped since the last call.
+    /// Takes the list of the parts that were skipped since the last call.
     #[must_use]
     pub fn passed_over(&self) -> Vec<PassedOver> {
         let skipped = self.blocks.damage.0.get();
@@ -99,12 +99,12 @@ impl Archive {
     }
 
     /// Gives up the completely unreadable blocks that may contain a revision: deletes them, after no page
-    /// references them any more. Returns what the blocks had of each page. If it is interrupted, another call
+    /// references them any more. Returns the lost revisions of each page. If it is interrupted, another call
     /// completes it.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
+        let _alone = self.alone().await;
+        self.check_versions(page, rev).await?;
         let blocks = &self.blocks;
-        let _alone = blocks.alone().await;
-        blocks.check_versions(page, rev).await?;
         let mut given_up = Vec::new();
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
             if !(row.revs.0..=row.revs.1).contains(&rev) {
@@ -112,7 +112,7 @@ impl Archive {
             }
             match blocks.open(page, row.block).await {
                 Err(StoreError::Corrupt(why)) => {
-                    given_up.extend(self.give_up(blocks, page, row.block, &why).await?);
+                    given_up.extend(self.give_up(page, row.block, &why).await?);
                 }
                 opened => drop(opened?),
             }
@@ -123,13 +123,8 @@ impl Archive {
         Ok(given_up)
     }
 
-    async fn give_up(
-        &self,
-        blocks: &BlockStore,
-        page: &Page,
-        id: BlockId,
-        why: &str,
-    ) -> Result<Vec<PassedOver>> {
+    async fn give_up(&self, page: &Page, id: BlockId, why: &str) -> Result<Vec<PassedOver>> {
+        let blocks = &self.blocks;
         let mut named_by = named_by(blocks, page, id).await?;
         // The index row by which the block was found is deleted last.
         named_by.sort_by_key(|(of, _)| of == page);

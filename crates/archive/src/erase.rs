@@ -104,7 +104,7 @@ impl Archive {
             // If a page still references the block, the next round rewrites it again.
             self.blocks.delete_unless_named(pages, id, at).await?;
         }
-        let what = "others make blocks of the page all the time: erase again what was erased";
+        let what = "other processes keep making blocks of the page: repeat the erasure";
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 

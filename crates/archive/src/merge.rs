@@ -72,7 +72,7 @@ impl Archive {
         how: Merging,
         progress: &mut (dyn FnMut(&Merged) + Send),
     ) -> Result<Merged> {
-        let _alone = self.blocks.sealing.lock().await;
+        let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, how)?;
         let mut last = None;
         loop {

@@ -37,8 +37,8 @@ use rashomon_records::{
     BucketName, DomainName, Error, Page, Result, Revision, Tid, Title,
     content::{ChunkSet, ChunkStore},
     rows::{
-        ChunkReference, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow, partition_of,
-        rev_key,
+        ChunkReference, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow, of_revision,
+        partition_of,
     },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -126,7 +126,7 @@ impl Archive {
         progress: &mut (dyn FnMut(&Sealed) + Send),
     ) -> Result<Sealed> {
         let Some(settings) = &self.settings else { return Ok(Sealed::default()) };
-        let _alone = self.blocks.sealing.lock().await;
+        let _alone = self.alone().await;
         let mut sealer = Sealer::new(self, leases, settings.of_bucket(domain, bucket), how)?;
         let mut last = None;
         loop {
@@ -307,7 +307,7 @@ impl<'a> Sealer<'a> {
         if self.is_known_too_large(page, rev) {
             return Ok(());
         }
-        let stored = self.all(&RENDERS, page, ClusteringRange::prefix(rev_key(rev)), true).await?;
+        let stored = self.all(&RENDERS, page, of_revision(rev), true).await?;
         let stored = stored.iter().map(|row| Some((RenderKey::read(&row.key)?.tid, row.written_at)));
         let Some(stored) = stored.collect::<Option<Vec<_>>>() else { return Ok(()) };
         let (revision, renders) = match self.as_read(page, rev).await? {

@@ -30,11 +30,10 @@ impl Archive {
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let blocks = &self.blocks;
-        let listed = verify_indexes(blocks, report).await;
+        let listed = verify_indexes(&self.blocks, report).await;
         report_listing(&ARCHIVE_INDEX, "the indexes behind it were not looked at", report, listed)?;
         let mut seen = BTreeSet::new();
-        let listed = self.verify_listed(blocks, &mut seen, report, progress).await;
+        let listed = self.verify_listed(&mut seen, report, progress).await;
         // The list of blocks ends at an unreadable row. Blocks behind it are found by the pages that
         // reference them.
         if !report_listing(
@@ -43,7 +42,7 @@ impl Archive {
             report,
             listed,
         )? {
-            let named = self.verify_named(blocks, &mut seen, report, progress).await;
+            let named = self.verify_named(&mut seen, report, progress).await;
             report.corrupt_is_problem(ARCHIVE_INDEX.name(), named)?;
         }
         Ok(())
@@ -52,15 +51,14 @@ impl Archive {
     /// Verifies all blocks that the store lists.
     async fn verify_listed(
         &self,
-        blocks: &BlockStore,
         seen: &mut BTreeSet<BlockId>,
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_BLOCKS, PARTITIONS_PER_READ);
+        let mut partitions = PartitionStream::new(&*self.blocks.store, &ARCHIVE_BLOCKS, PARTITIONS_PER_READ);
         while let Some(partition) = partitions.next().await? {
             seen.extend(block_of(&partition).map(|(_, id)| id));
-            self.verify_one(blocks, &partition, report).await?;
+            self.verify_one(&partition, report).await?;
             progress(report.blocks);
         }
         Ok(())
@@ -69,19 +67,18 @@ impl Archive {
     /// Verifies the blocks that pages reference and that were not verified yet.
     async fn verify_named(
         &self,
-        blocks: &BlockStore,
         seen: &mut BTreeSet<BlockId>,
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
+        let mut pages = PartitionStream::new(&*self.blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
         while let Some(of) = pages.next().await? {
             // The problems of an index were reported before.
-            let (Some(page), Ok(index)) = (page_of(&of), index_of(&*blocks.store, &of).await) else {
+            let (Some(page), Ok(index)) = (page_of(&of), index_of(&*self.blocks.store, &of).await) else {
                 continue;
             };
             for row in index.into_iter().filter(|row| seen.insert(row.block)) {
-                self.verify_one(blocks, &partition_of_block(&page, row.block), report).await?;
+                self.verify_one(&partition_of_block(&page, row.block), report).await?;
                 progress(report.blocks);
             }
         }
@@ -89,27 +86,17 @@ impl Archive {
     }
 
     /// Verifies one block. A damaged block is reported as a problem, and other blocks are still verified.
-    async fn verify_one(
-        &self,
-        blocks: &BlockStore,
-        partition: &[Value],
-        report: &mut VerifyReport,
-    ) -> Result<()> {
+    async fn verify_one(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
         let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.to_vec(), Vec::new()));
-        let checked = self.verify_block(blocks, partition, report).await;
+        let checked = self.verify_block(partition, report).await;
         report.corrupt_is_problem(place, checked).map(drop)
     }
 
     /// Decodes a block, and checks that all its revisions can be found.
-    async fn verify_block(
-        &self,
-        blocks: &BlockStore,
-        partition: &[Value],
-        report: &mut VerifyReport,
-    ) -> Result<()> {
+    async fn verify_block(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
         let (of, id) = block_of(partition).ok_or_else(|| corrupt("it is no block"))?;
         report.blocks += 1;
-        let bytes = blocks.read(&of, id).await?;
+        let bytes = self.blocks.read(&of, id).await?;
         let decoded = blocking(move || {
             let block = Block::open(&bytes, Limits::default())
                 .and_then(|block| block.verify().map(|()| block))
@@ -117,13 +104,13 @@ impl Archive {
             units_of(&of, id, &block).map(|(pages, _)| pages)
         });
         for (page, units) in decoded.await? {
-            let index = index_of(&*blocks.store, &partition_of(&page)).await?;
+            let index = index_of(&*self.blocks.store, &partition_of(&page)).await?;
             if index.iter().any(|row| row.block == id) {
                 continue;
             }
             // No page needs the block of an interrupted seal, nor of an interrupted import, which is
             // repeated. Such a block has a garbage collection entry until it is deleted.
-            if blocks.enqueued_at(id).await?.is_some() {
+            if self.blocks.enqueued_at(id).await?.is_some() {
                 continue;
             }
             for unit in units {

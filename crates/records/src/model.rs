@@ -37,7 +37,7 @@ impl Parent {
     }
 }
 
-/// The record of a revision: what is known of it except its properties.
+/// The record of a revision: all its data except the properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionRecord {
     /// The number of the revision.

@@ -22,11 +22,9 @@ use crate::{
     revisioned::Shared,
     rows::{
         ChunkReference, ChunkSetId, Properties, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow,
-        partition_of, render_key, rev_key,
+        content_table, of_property, of_property_at, of_revision, partition_of, render_key, rev_key,
     },
-    schemas::{
-        CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
-    },
+    schemas::{CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISIONS},
 };
 
 /// Revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked for
@@ -283,11 +281,8 @@ impl Shared {
         }
         let (mut batch, at) = (Batch::new(partition_of(page)), self.records.after(extent.written_at));
         for name in &extent.names {
-            let table = match self.settings.definitions.get(name).versions {
-                Versions::Render => &*RENDER_CONTENT,
-                Versions::Revision => &*REVISION_CONTENT,
-            };
-            let range = ClusteringRange::prefix(vec![name.as_str().into()]).below(below.get());
+            let table = content_table(self.settings.definitions.get(name).versions);
+            let range = of_property(name).below(below.get());
             batch.delete_range(table, range, extent.until);
         }
         extent.row(below).put(&mut batch, at);
@@ -344,7 +339,7 @@ impl Shared {
         cutoff: Timestamp,
         thorough: bool,
     ) -> Result<Culled> {
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         let (mut limit, mut after, mut several) = (FIRST_PAGE_ROWS, None, false);
         let stays = loop {
             let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
@@ -389,7 +384,7 @@ impl Shared {
                 stays = not_yet;
             }
         }
-        let mut range = ClusteringRange::prefix(rev_key(rev)).below(stays.as_time_uuid());
+        let mut range = of_revision(rev).below(stays.as_time_uuid());
         if let Some(done) = done.as_ref().filter(|_| !thorough) {
             range = range.at_least(done.below.as_time_uuid());
         }
@@ -430,9 +425,7 @@ impl Shared {
         after: Timestamp,
         until: Timestamp,
     ) -> Result<Option<Tid>> {
-        let range = ClusteringRange::prefix(rev_key(rev))
-            .at_least(renders.start.as_time_uuid())
-            .below(renders.end.as_time_uuid());
+        let range = of_revision(rev).at_least(renders.start.as_time_uuid()).below(renders.end.as_time_uuid());
         let (mut lowest, mut next) = (None, None);
         loop {
             let (rows, more) = self.renders(page, range.clone(), next).await?;
@@ -475,10 +468,10 @@ impl Shared {
         let extent = extent.extended(cutoff, &all);
         let (mut batch, at) = (Batch::new(partition_of(page)), self.records.after(extent.written_at));
         for name in &extent.names {
-            let range = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
+            let range = of_property_at(name, rev);
             batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
         }
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         extent.render_row(rev, below).put(&mut batch, at);
         batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
         self.delete(page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await

@@ -12,12 +12,12 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Value};
 
 use super::{
     Policy,
-    rows::{DueCursorRow, DueRow},
+    rows::{DueCursorRow, DueKey, DueRow},
 };
 use crate::{
     Page, Result, Revision,
     revisioned::Shared,
-    rows::TypedRow,
+    rows::{RowKey, TypedRow},
     schemas::{DUE, DUE_CURSORS},
 };
 
@@ -100,18 +100,14 @@ impl QueueEntry {
     /// An entry from the key of a damaged row: the whole page has to be checked, as if its values had been
     /// superseded at the time in the key. The rows of the page decide what is culled, so nothing is culled
     /// too early.
-    fn from_damaged(clustering: &[Value]) -> Option<Self> {
-        let [Value::Timestamp(due_at), Value::Text(domain), Value::Text(bucket), Value::Text(title), _] =
-            clustering
-        else {
-            return None;
-        };
+    fn from_damaged(key: &Key) -> Option<Self> {
+        let DueKey { due_at, domain, bucket, title, .. } = RowKey::read(key)?;
         Some(Self {
-            due_at: *due_at,
-            page: Page::parse(domain, bucket, title)?,
+            due_at,
+            page: Page { domain, bucket, title },
             highest: Revision::MAX,
             lowest: Revision::MIN,
-            at: *due_at,
+            at: due_at,
             thorough: true,
             again: false,
         })
@@ -168,9 +164,7 @@ impl Shared {
                     entries.push(QueueEntry::from_row(row)?);
                 }
                 if !rows.damaged.is_empty() {
-                    entries.extend(
-                        rows.damaged.iter().filter_map(|row| QueueEntry::from_damaged(&row.key.clustering)),
-                    );
+                    entries.extend(rows.damaged.iter().filter_map(|row| QueueEntry::from_damaged(&row.key)));
                     entries.sort_by_key(|entry| entry.due_at);
                 }
                 cursor = rows.next;

@@ -18,8 +18,8 @@ use crate::{
     content::{Bodies, BodyRow},
     revisioned::Shared,
     rows::{
-        HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, partition_of,
-        render_key, rev_key,
+        HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, of_revision,
+        partition_of, render_key, rev_key,
     },
     schemas::{HISTORICAL, REVISIONS_BY_TID},
 };
@@ -192,7 +192,7 @@ impl Shared {
         }
         let (mut tids, mut after) = (HashSet::new(), None);
         loop {
-            let (renders, next) = self.renders(page, ClusteringRange::prefix(rev_key(rev)), after).await?;
+            let (renders, next) = self.renders(page, of_revision(rev), after).await?;
             tids.extend(renders.into_iter().map(|render| render.tid));
             after = next;
             if after.is_none() {
@@ -381,7 +381,7 @@ impl Shared {
     ) -> Result<Option<Tid>> {
         let policy = self.settings.retention.of(page);
         let copied_before = policy.is_some_and(|policy| policy.strategy.expires());
-        let mut range = ClusteringRange::prefix(rev_key(rev));
+        let mut range = of_revision(rev);
         loop {
             let Some(row) = self.records.first(&HISTORICAL, page, range.clone()).await? else {
                 return Ok(None);

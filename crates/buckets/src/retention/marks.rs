@@ -12,7 +12,7 @@ use super::rows::{CulledRendersRow, CulledRow};
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
     revisioned::Shared,
-    rows::{Json, Properties, RenderRow, RevisionRow, TypedRow, partition_of, rev_key},
+    rows::{Json, Properties, RenderRow, RevisionRow, TypedRow, of_revision, partition_of},
     schemas::{CULLED, CULLED_RENDERS},
 };
 
@@ -147,7 +147,7 @@ impl Shared {
 
     /// The watermark of a revision's renders.
     pub(super) async fn culled_renders(&self, page: &Page, rev: Revision) -> Result<Option<RenderWatermark>> {
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         let row = self.records.first(&CULLED_RENDERS, page, of_rev).await?;
         Ok(row.as_ref().map(RenderWatermark::from_row).transpose()?.map(|(_, watermark)| watermark))
     }

@@ -10,7 +10,7 @@ use super::{Cull, Policy, cull::Culled, due::QueueEntry};
 use crate::{
     Page, Result, Revision, Revisioned, Superseded, Written,
     revisioned::{PageWrite, Shared},
-    rows::{RenderRow, RevisionRow, partition_of, rev_key},
+    rows::{RenderRow, RevisionRow, of_revision, partition_of},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -143,7 +143,7 @@ impl Shared {
             let Some(tid) = self.superseded_render(page, rev, cutoff).await? else {
                 return Ok(Culled::default());
             };
-            let newer = ClusteringRange::prefix(rev_key(rev)).above(tid.as_time_uuid());
+            let newer = of_revision(rev).above(tid.as_time_uuid());
             let newer = self
                 .records
                 .scan(&RENDERS, Scan::new(partition_of(page), NEXT_HIGHER_ROWS).range(newer).reverse())

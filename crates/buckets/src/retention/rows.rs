@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    BucketName, DomainName, PropertyName, Revision, Tid, Title,
+    BucketName, DomainName, PropertyName, Revision, Tid, Title, row_key,
     rows::Json,
     schemas::{
         CULLED, CULLED_RENDERS, DUE, DUE_CURSORS, RENDER_TIMELINE, RETENTION_CLOCK, RETENTION_WALKS,
@@ -44,6 +44,17 @@ typed_row! {
     pub(super) struct RenderTimelineRow in RENDER_TIMELINE {
         key { rev: Revision, ts: Timestamp }
         values { tid: Tid }
+    }
+}
+
+row_key! {
+    /// The key of an entry of the retention queue, for entries whose values are damaged.
+    pub(super) struct DueKey of DUE {
+        due_at: Timestamp,
+        domain: DomainName,
+        bucket: BucketName,
+        title: Title,
+        rev: Revision,
     }
 }
 

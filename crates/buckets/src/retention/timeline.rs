@@ -18,7 +18,7 @@ use super::{
 use crate::{
     DomainName, Page, Result, Revision, Tid,
     revisioned::{PageWrite, Shared},
-    rows::{TypedRow, rev_key},
+    rows::{TypedRow, of_revision},
     schemas::{RENDER_TIMELINE, REVISION_TIMELINE},
 };
 
@@ -219,7 +219,7 @@ impl Shared {
         if let Some(timeline) = &self.settings.retention.timeline {
             return timeline.render(page, rev, at).await;
         }
-        let range = ClusteringRange::prefix(rev_key(rev)).at_most(at);
+        let range = of_revision(rev).at_most(at);
         let row = self.records.first(&RENDER_TIMELINE, page, range).await?;
         Ok(row.as_ref().and_then(RenderTimelineRow::read).map(|entry| entry.tid))
     }

@@ -102,7 +102,7 @@ impl Revisioned {
     }
 
     /// Gives up blocks that may have the revision, and of which nothing can be read: removes them from the
-    /// indexes of their pages, and deletes them. Returns what was lost, by page. May be interrupted at any
+    /// indexes of their pages, and deletes them. Returns the lost revisions, by page. May be interrupted at any
     /// point; a repeat completes it.
     #[boxed]
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {

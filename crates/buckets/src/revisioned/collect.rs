@@ -17,7 +17,7 @@ use crate::{
     content::{BodyRow, Stored},
     rows::{
         ChunkReference, ChunkSetEntry, ChunkSetId, ColumnValue, RenderRow, RevisionRow, TypedRow,
-        of_property_at, partition_of, rev_key,
+        of_property_at, of_revision, partition_of,
     },
     schemas::{
         BY_REV, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS, CULLED, CULLED_RENDERS, CURRENT, HISTORICAL,
@@ -161,7 +161,7 @@ impl Shared {
 
     /// Whether a row of a revision, of its renders, or of their copies names a set. Reads from all replicas.
     async fn revision_names(&self, page: &Page, rev: Revision, set: ChunkSetId) -> Result<bool> {
-        let of_rev = || ClusteringRange::prefix(rev_key(rev));
+        let of_rev = || of_revision(rev);
         for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
             self.settled_rows(table, page, range, INDEX_PAGE_ROWS).await?;
         }

@@ -28,7 +28,7 @@ use crate::{
     retention::whose,
     rows::{
         BLANK_DIGEST, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow, RevisionRow,
-        TypedRow, partition_of, render_key, rev_key, rows_of,
+        TypedRow, of_property_at, of_revision, partition_of, render_key, rev_key, rows_of,
     },
     schemas::{
         BY_REV, CHUNK_COPIES, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT,
@@ -159,7 +159,7 @@ impl Shared {
                 Arc::new(Archive::without_blocks(Arc::clone(&self.records), store))
             }
         };
-        let _alone = archive.blocks().alone().await;
+        let _alone = archive.alone().await;
         // A block of a later version makes it impossible to complete the erasure. Checked before anything is
         // marked as erased.
         archive.check_versions(page, rev).await?;
@@ -231,13 +231,12 @@ impl Shared {
         };
         write.revision(&row);
         for name in &target.names {
-            let of = |column: Value| ClusteringRange::prefix(vec![name.as_str().into(), column]);
-            write.then.delete_range(&REVISION_CONTENT, of(Value::Int(rev.get())), at);
-            write.then.delete_range(&RENDER_CONTENT, of(Value::Int(rev.get())), at);
+            write.then.delete_range(&REVISION_CONTENT, of_property_at(name, rev), at);
+            write.then.delete_range(&RENDER_CONTENT, of_property_at(name, rev), at);
         }
         let copied = at.saturating_add(MAX_COPY_DURATION);
-        write.then.delete_range(&HISTORICAL, ClusteringRange::prefix(rev_key(rev)), copied);
-        write.then.delete_range(&BY_REV, ClusteringRange::prefix(rev_key(rev)), copied);
+        write.then.delete_range(&HISTORICAL, of_revision(rev), copied);
+        write.then.delete_range(&BY_REV, of_revision(rev), copied);
         for set in &target.chunks {
             // The reference keeps the revision. By it, `erase_chunks` finds the chunks and deletes them,
             // without waiting for the garbage collector.
@@ -258,7 +257,7 @@ impl Shared {
             renders: Vec::new(),
             chunks: Vec::new(),
         };
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         for row in rows_of(&*self.records.store, &RENDERS, page, of_rev.clone(), INDEX_PAGE_ROWS).await? {
             let render = RenderRow::from_row(&row)?;
             target.last_written = target.last_written.max(row.written_at);
@@ -269,7 +268,7 @@ impl Shared {
             self.add_bodies(table, page, of_rev.clone(), &mut target).await?;
         }
         for name in target.names.clone() {
-            let of = ClusteringRange::prefix(vec![name.as_str().into(), Value::Int(rev.get())]);
+            let of = of_property_at(&name, rev);
             for table in [&*REVISION_CONTENT, &*RENDER_CONTENT] {
                 self.add_bodies(table, page, of.clone(), &mut target).await?;
             }
@@ -297,14 +296,7 @@ impl Shared {
 
     /// Removes the properties and their digest from the rows of an erased revision's renders.
     async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
-        let rows = rows_of(
-            &*self.records.store,
-            &RENDERS,
-            page,
-            ClusteringRange::prefix(rev_key(rev)),
-            INDEX_PAGE_ROWS,
-        )
-        .await?;
+        let rows = rows_of(&*self.records.store, &RENDERS, page, of_revision(rev), INDEX_PAGE_ROWS).await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         let left: Vec<_> = renders.into_iter().filter(|render| !render.is_blank()).collect();
         for some in left.chunks(RENDER_BATCH_ROWS) {
@@ -357,7 +349,7 @@ impl Shared {
     /// Deletes the chunks of an erased revision and of all its copies. If no other process uses the store,
     /// also deletes all unreferenced chunk sets.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
-        let copies = ClusteringRange::prefix(rev_key(rev));
+        let copies = of_revision(rev);
         for row in rows_of(&*self.records.store, &CHUNK_COPIES, page, copies, INDEX_PAGE_ROWS).await? {
             let copy = ChunkCopy::from_row(&row)?;
             self.erase_chunk_set(page, &CHUNK_COPIES, copy.chunk_set, &row).await?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
-use rashomon_tables::{ClusteringRange, Scan, Value};
+use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{Revisioned, Shared};
 use crate::{
@@ -12,7 +12,9 @@ use crate::{
     Tid,
     content::BodyRow,
     retention::{Culls, whose},
-    rows::{RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, partition_of},
+    rows::{
+        RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, of_property, partition_of,
+    },
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
@@ -73,9 +75,7 @@ impl Revisioned {
         first: Revision,
         last: Revision,
     ) -> Result<BTreeMap<Revision, Property>> {
-        let range = ClusteringRange::prefix(vec![Value::from(name.as_str())])
-            .at_least(first.get())
-            .at_most(last.get());
+        let range = of_property(name).at_least(first.get()).at_most(last.get());
         let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).reverse();
         let rows = self.0.records.scan_beside_damage(&REVISION_CONTENT, scan).await?;
         let mut bodies = BTreeMap::new();

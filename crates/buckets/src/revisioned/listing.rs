@@ -12,7 +12,8 @@ use super::{Revisioned, SINGLE_ROW, Shared, read::with_revision};
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
     rows::{
-        Properties, RenderHead, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, partition_of, rev_key,
+        Properties, RenderHead, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, of_revision,
+        partition_of,
     },
     schemas::{RENDERS, REVISIONS},
 };
@@ -56,7 +57,7 @@ impl Revisioned {
             return Err(shared.no_revision(page, rev).await?);
         };
         let culls = shared.culls(page, rev, rev).await?;
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         let range = match after {
             Some(tid) => of_rev.below(tid.as_time_uuid()),
             None => of_rev,
@@ -96,7 +97,7 @@ impl Revisioned {
         tid: Tid,
         limit: NonZeroUsize,
     ) -> Result<RendersBeside> {
-        let of_rev = || ClusteringRange::prefix(rev_key(rev));
+        let of_rev = || of_revision(rev);
         let tids = async |range, order| {
             let mut scan = Scan::new(partition_of(page), limit).range(range);
             scan.order = order;

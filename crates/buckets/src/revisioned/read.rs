@@ -13,8 +13,8 @@ use crate::{
     Revision, RevisionDetail, Tid, Versions,
     content::BodyRow,
     rows::{
-        Properties, RenderKey, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, partition_of,
-        rev_key,
+        Properties, RenderKey, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, of_revision,
+        partition_of,
     },
     schemas::{RENDERS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -172,7 +172,7 @@ impl Revisioned {
         let mut renders = Vec::new();
         let mut after = None;
         loop {
-            let range = ClusteringRange::prefix(rev_key(rev));
+            let range = of_revision(rev);
             let (rows, next) = self.0.renders(page, range, after).await?;
             renders.extend(rows.into_iter().map(|row| RenderInfo {
                 stored: culls.has_render(&row),
@@ -276,7 +276,7 @@ impl Shared {
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
         let (revision, render) = futures::future::try_join(
             self.records.revision(page, rev),
-            self.newest_kept(page, ClusteringRange::prefix(rev_key(rev))),
+            self.newest_kept(page, of_revision(rev)),
         )
         .await?;
         match (revision, render) {
@@ -293,7 +293,7 @@ impl Shared {
             return Err(Error::NotFound(Missing::BeforeFirst));
         };
         let TimeKey { rev, .. } = RowKey::of(&row)?;
-        let of_rev = ClusteringRange::prefix(rev_key(rev));
+        let of_rev = of_revision(rev);
         let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
         for _ in 0..MAX_READ_ATTEMPTS {
             let (revision, render) = futures::future::try_join(

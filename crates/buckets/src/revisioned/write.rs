@@ -18,7 +18,10 @@ use crate::{
     RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
     content::{Bodies, BodyRow, CHUNK_SIZE, Lifetime, Stored},
     retention::After,
-    rows::{Digest, Properties, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, render_key, rev_key},
+    rows::{
+        Digest, Properties, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, of_revision, render_key,
+        rev_key,
+    },
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -312,7 +315,7 @@ impl Shared {
         mut properties: Properties,
         nothing_added: bool,
     ) -> Result<Plan> {
-        let row = self.records.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let row = self.records.first(&RENDERS, page, of_revision(rev)).await?;
         let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
         let newest = RenderRow::from_row(&row)?;
         let base = match base {

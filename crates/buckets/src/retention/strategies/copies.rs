@@ -1,29 +1,25 @@
 //! Copies of whole renders in the tables whose rows expire.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Mutation, Value};
+use rashomon_tables::{Batch, Value};
 
 use super::super::Policy;
 use crate::{
     Page, PropertyName, Result, Revision, Tid,
     content::{Bodies, Lifetime, Stored},
     revisioned::{MAX_BODIES, PageWrite, Shared},
-    rows::{self, RenderKey, RowKey, partition_of, render_key, rev_key},
+    rows::{self, ByRevKey, Column, HistoricalKey, RenderKey, RowKey, of_revision, partition_of},
     schemas::{BY_REV, HISTORICAL, RENDERS},
 };
 
 /// The key, in `historical`, of the copy of a property of a render.
 pub(crate) fn copy_key(rev: Revision, tid: Tid, name: &PropertyName) -> Vec<Value> {
-    let mut key = render_key(rev, tid);
-    key.push(name.as_str().into());
-    key
+    HistoricalKey { rev, tid, property: name.clone() }.clustering()
 }
 
 /// The key, in `by_rev`, of the copy of a property of the newest render of a revision.
 fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
-    let mut key = rev_key(rev);
-    key.push(name.as_str().into());
-    key
+    ByRevKey { rev, property: name.clone() }.clustering()
 }
 
 impl Shared {
@@ -47,27 +43,15 @@ impl Shared {
         let mut batches = Vec::new();
         let mut by_tid = Batch::new(partition_of(page));
         for (name, body) in self.fit_until((page, rev), bodies.clone(), until).await? {
-            by_tid.mutations.push(Mutation::Put {
-                table: &HISTORICAL,
-                clustering: copy_key(rev, tid, &name),
-                values: body.to_values(),
-                written_at,
-                expires_at: Some(until),
-            });
+            by_tid.put_until(&HISTORICAL, copy_key(rev, tid, &name), body.to_values(), written_at, until);
         }
         batches.push(by_tid);
         if policy.strategy.is_per_query() && self.is_newest(page, rev, tid).await? {
             let mut by_rev = Batch::new(partition_of(page));
             for (name, body) in self.fit_until((page, rev), bodies.clone(), until).await? {
                 let mut values = body.to_values();
-                values.push(Some(tid.as_time_uuid().into()));
-                by_rev.mutations.push(Mutation::Put {
-                    table: &BY_REV,
-                    clustering: by_rev_key(rev, &name),
-                    values,
-                    written_at,
-                    expires_at: Some(until),
-                });
+                values.push(tid.to_column());
+                by_rev.put_until(&BY_REV, by_rev_key(rev, &name), values, written_at, until);
             }
             batches.push(by_rev);
         }
@@ -97,7 +81,7 @@ impl Shared {
 
     /// Whether no newer render of the revision is stored.
     async fn is_newest(&self, page: &Page, rev: Revision, tid: Tid) -> Result<bool> {
-        let newest = self.records.first(&RENDERS, page, ClusteringRange::prefix(rev_key(rev))).await?;
+        let newest = self.records.first(&RENDERS, page, of_revision(rev)).await?;
         let newest = newest.and_then(|row| RenderKey::read(&row.key));
         Ok(newest.is_none_or(|newest| newest.tid <= tid))
     }

@@ -65,7 +65,7 @@ pub(crate) fn whose(row: &Row) -> Option<(Revision, Option<Tid>)> {
 }
 
 fn key(page: &Page, name: &PropertyName) -> Key {
-    Key::new(partition_of(page), vec![name.as_str().into()])
+    Key::new(partition_of(page), CurrentKey { property: name.clone() }.clustering())
 }
 
 fn rank(row: &Row) -> Result<Rank> {

@@ -19,8 +19,10 @@ use crate::{
     Page, PropertyName, Result, Revision, Tid, Versions, Written,
     content::{Bodies, BodyRow},
     revisioned::{PageBody, PageWrite, Shared, WriteKind},
-    rows::{CurrentKey, RenderRow, RowKey, content_of, partition_of, rev_key},
-    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT},
+    rows::{
+        CurrentKey, RenderRow, RowKey, content_of, content_table, of_property, of_property_at, partition_of,
+    },
+    schemas::{CURRENT, RENDERS},
 };
 
 /// The steps that remain after a write has committed.
@@ -244,16 +246,12 @@ impl Shared {
         names.extend(bodies.iter().map(|body| body.name.clone()));
         let mut ranges: Vec<(&'static Schema, ClusteringRange)> = Vec::new();
         for name in names {
-            let of_name = vec![Value::from(name.as_str())];
-            let lower = ClusteringRange::prefix(of_name.clone()).below(rev.get());
-            match self.settings.definitions.get(&name).versions {
-                Versions::Revision if is_new => ranges.push((&*REVISION_CONTENT, lower)),
-                Versions::Render if is_new => ranges.push((&*RENDER_CONTENT, lower)),
-                Versions::Revision => {}
-                Versions::Render => {
-                    let of_rev = ClusteringRange::prefix([of_name, rev_key(rev)].concat());
-                    ranges.push((&*RENDER_CONTENT, of_rev.below(tid.as_time_uuid())));
-                }
+            let versions = self.settings.definitions.get(&name).versions;
+            let table = content_table(versions);
+            if is_new {
+                ranges.push((table, of_property(&name).below(rev.get())));
+            } else if versions == Versions::Render {
+                ranges.push((table, of_property_at(&name, rev).below(tid.as_time_uuid())));
             }
         }
         ranges
@@ -272,7 +270,9 @@ impl Shared {
         let (mut set, mut others) = (Vec::new(), Vec::new());
         for body in html_last(&write.bodies).filter(|body| is_set(body)) {
             let PageBody { rev, tid, name, body, versions } = body;
-            let looked_at = clear.iter().position(|row| is_current_of(row, name));
+            let looked_at = clear
+                .iter()
+                .position(|row| CurrentKey::read(&row.key).is_some_and(|key| key.property == *name));
             let existing = match looked_at {
                 Some(index) => Some(clear.swap_remove(index)),
                 None => self.current_of(write.page, name).await?,
@@ -307,7 +307,7 @@ impl Shared {
         let lost: Vec<_> = others.iter().map(whose).collect();
         let rows = self.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
         let is_left = |row: &Row| {
-            let is_set = set.iter().any(|name| is_current_of(row, name));
+            let is_set = CurrentKey::read(&row.key).is_some_and(|key| set.contains(&key.property));
             !is_set && !clear.contains(row) && lost.contains(&whose(row))
         };
         let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
@@ -371,11 +371,6 @@ impl Shared {
     fn must_wait(&self, policy: &Policy) -> bool {
         self.drift.pauses(&self.records.clock, policy.grace, policy.skew)
     }
-}
-
-/// Whether a `current` row is of this property.
-fn is_current_of(row: &Row, name: &PropertyName) -> bool {
-    CurrentKey::read(&row.key).is_some_and(|key| key.property == *name)
 }
 
 /// Whether a write of the revision `by` may delete a render of the revision `superseded`, which may be the

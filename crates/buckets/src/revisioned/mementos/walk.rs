@@ -18,7 +18,9 @@ use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
     retention::Culls,
     revisioned::Shared,
-    rows::{RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, partition_of, rev_key},
+    rows::{
+        RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of, rev_key,
+    },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
@@ -331,7 +333,7 @@ impl<'a> Walk<'a> {
     async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<Row>> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {
-            let range = ClusteringRange::prefix(rev_key(rev));
+            let range = of_revision(rev);
             let scan = Scan::new(partition_of(self.page), INDEX_PAGE_ROWS).range(range).after(after);
             let rows = shared.records.scan(&RENDERS, scan).await?;
             self.pay(&rows.items);
