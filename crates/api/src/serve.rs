@@ -37,7 +37,7 @@ pub struct ServeOptions {
     pub max_head_bytes: usize,
     /// How long a head may take to arrive, and how long a connection may be idle between requests.
     pub head_seconds: u64,
-    /// How long a client may read nothing of what is sent to it.
+    /// The maximum time in which a client reads nothing of an answer.
     pub stalled_seconds: u64,
     /// How long to wait at shutdown for running requests.
     pub shutdown_seconds: u64,

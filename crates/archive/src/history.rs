@@ -201,7 +201,7 @@ impl HistoryArchiver {
         Ok(outcomes)
     }
 
-    /// Writes all waiting revisions, and reports what was put into blocks.
+    /// Writes all waiting revisions, and reports the sealed revisions.
     #[boxed]
     pub async fn finish(&self) -> Result<Sealed> {
         let mut state = self.state.lock().await;
@@ -395,7 +395,7 @@ struct Placing {
 
 impl Placing {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
-    /// block. Returns what was sealed.
+    /// block. Returns the sealed revisions, counted.
     async fn all(self, mut filling: Filling, at: Timestamp) -> Result<Sealed> {
         let gone = filling.pending.take_released();
         let made = self.archive.make_block(filling.pending).await?;

@@ -30,7 +30,7 @@ pub enum Promise {
 pub struct Violation {
     /// The promise.
     pub promise: Promise,
-    /// What was observed instead.
+    /// The observed behaviour.
     pub what: String,
 }
 

@@ -43,7 +43,7 @@ const MAP_ENTRY_BYTES: usize = 5;
 const MAP_ROOT: u8 = 1;
 const MAP_CHILD: u8 = 5;
 
-/// A connection, with what is known of the pages that it read.
+/// A connection, with the findings about the pages that it read.
 #[derive(Debug)]
 pub(crate) struct Audited {
     connection: Connection,

@@ -76,7 +76,7 @@ impl CheckReport {
 }
 
 impl SqliteStore {
-    /// Reads all of the store, and reports every difference from what was written. Reads and writes continue
+    /// Reads all of the store, and reports every difference from the written rows. Reads and writes continue
     /// meanwhile. The log grows while SQLite's own check runs.
     ///
     /// Blocks the thread for the time that it takes to read the file twice. An error means that the check

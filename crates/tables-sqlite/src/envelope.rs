@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// The description of a row that differs from what was written.
+/// The description of a row that differs from the written row.
 pub(crate) const NOT_WHOLE: &str = "its checksum does not agree";
 
 /// The identity of a row: everything that its checksum covers beside its values.

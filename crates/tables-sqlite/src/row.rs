@@ -158,7 +158,7 @@ pub(crate) fn with_stored<T>(
     look(Stored::read(row, 0).map_err(sqlite)?).map(Some)
 }
 
-/// The error for a row that differs from what was written.
+/// The error for a row that differs from the written row.
 pub(crate) fn corrupt(table: &str, key: &[u8], what: &str) -> Error {
     Error::Corrupt(format!("the row {} of table {table}: {what}", key.escape_ascii()))
 }

@@ -31,7 +31,7 @@ pub struct Stats {
     pub free_pages: u32,
     /// Each table, counted exactly, in the order in which the tables were created.
     pub tables: Vec<TableStats>,
-    /// Rows that differ from what was written, each in a sentence. They are counted as they are.
+    /// Rows that differ from the written rows, each in a sentence. They are counted as they are.
     pub damaged: Vec<String>,
 }
 

@@ -8,7 +8,7 @@
 use rashomon_buckets::{Page, Revision, Superseded, Tid};
 use rashomon_clock::Timestamp;
 
-/// One entry: what was superseded, when, and until when the entry is needed.
+/// One entry: the superseded value, the time, and until when the entry is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) at: Timestamp,

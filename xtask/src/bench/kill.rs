@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     Ok(report)
 }
 
-/// What was known at the time of the kill.
+/// The acknowledged writes and those in flight, at the time of the kill.
 struct Killed {
     acknowledged: Vec<Acknowledged>,
     in_flight: Vec<Write>,

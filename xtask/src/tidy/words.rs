@@ -110,7 +110,7 @@ fn occurrences(text: &str, phrase: &str) -> Vec<Range<usize>> {
 /// A text in which only prose is left. Offsets are those of the source.
 struct Prose(Vec<u8>);
 
-/// Takes the place of what is no prose, so that words on its sides are not in succession.
+/// Replaces text that is not prose, so that the words on its sides are not in succession.
 const NO_PROSE: u8 = 0;
 
 impl Prose {

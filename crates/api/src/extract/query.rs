@@ -173,7 +173,7 @@ fn nothing_of_a_time() -> Problem {
     Problem::not_found("of a time there are only the properties, such as rev/2013-02-23T22:23:24Z/html")
 }
 
-/// Parses the text after `rev/`. The error explains what was probably meant, and why it is wrong.
+/// Parses the text after `rev/`. The error names the probable intention, and why the text is wrong.
 fn parse_selector(text: &str) -> Result<Selector> {
     let is_tid_like = text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4;
     let is_time_like = text.len() > 4 && text.as_bytes()[4] == b'-' && !is_tid_like;

@@ -33,7 +33,7 @@ impl Pool {
         self.bytes.extend_from_slice(literal);
     }
 
-    /// Removes what was appended since the pool had this length. Only what is not indexed yet can be removed.
+    /// Removes the text that was appended since the pool had this length. Indexed text cannot be removed.
     pub(crate) fn take_back(&mut self, len: usize) {
         debug_assert!(self.indexed <= len, "indexed literals have to stay");
         self.bytes.truncate(len);

@@ -45,7 +45,7 @@ pub struct Difference {
 }
 
 impl Migration {
-    /// Compares all tables. Calls `show` from time to time with what was read of both stores together.
+    /// Compares all tables. Calls `show` from time to time with the counts of both stores together.
     #[boxed]
     pub async fn compare(&self, show: &mut (dyn FnMut(Counts) + Send)) -> Result<Vec<Comparison>> {
         let shown = Shown::new(show);

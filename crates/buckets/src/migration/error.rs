@@ -15,7 +15,7 @@ pub enum MigrationError {
         /// The sources of earlier migrations into the target.
         of: Vec<String>,
     },
-    /// The source differs from what was copied before. Nothing more was copied.
+    /// The source differs from the rows that were copied before. Nothing more was copied.
     #[error(
         "the source has changed since this migration was cut off: in the table {table}, {partition} differs \
          from its copy. What was copied before would stay as it was then: migrate into an empty target"

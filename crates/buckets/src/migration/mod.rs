@@ -138,7 +138,7 @@ impl Migration {
         self.start
     }
 
-    /// What was copied of each table so far, including what an interrupted migration had copied.
+    /// The copied rows of each table so far, including those of an interrupted migration.
     pub fn copied(&self) -> impl Iterator<Item = (&'static str, Counts)> + '_ {
         self.tables.iter().map(|table| (table.name(), self.record.of(table).copied))
     }
@@ -149,7 +149,7 @@ impl Migration {
         self.record.finish().await
     }
 
-    /// Returns `SourceChanged` if the source differs from what was copied before.
+    /// Returns `SourceChanged` if the source differs from the rows that were copied before.
     ///
     /// Checks one copied partition of each table of which rows were copied. A difference means that the
     /// source is another store under the same name, or that it was written to. The partitions that are copied

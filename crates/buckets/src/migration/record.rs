@@ -63,7 +63,7 @@ const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 pub(super) struct Position {
     /// The cursor among the partitions of the source; `None` at the beginning, and at the end.
     pub(super) after: Option<Cursor>,
-    /// What was copied up to the cursor.
+    /// The rows that were copied up to the cursor.
     pub(super) copied: Counts,
     /// Whether the whole table is copied.
     pub(super) complete: bool,
@@ -143,7 +143,7 @@ impl Record {
         self.positions.get(table.name()).cloned().unwrap_or_default()
     }
 
-    /// The sum of what was copied of all tables.
+    /// The copied rows of all tables together.
     pub(super) fn copied(&self) -> Counts {
         let mut all = Counts::default();
         self.positions.values().for_each(|position| all.add(position.copied));

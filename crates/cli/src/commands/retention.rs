@@ -43,7 +43,7 @@ struct OfDomain {
     run: DryRun,
 }
 
-/// What was deleted.
+/// The deleted values, counted.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Culled {
     renders_culled: u64,

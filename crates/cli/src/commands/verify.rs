@@ -129,7 +129,7 @@ async fn check_files(
 }
 
 /// Compares the meaning of rows: bodies with their SHA-1, and indexes with their targets. Returns a
-/// description of what was checked.
+/// description of the checks.
 async fn check_buckets(
     store: &Store,
     clock: &Arc<dyn Clock>,

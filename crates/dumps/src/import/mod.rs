@@ -80,7 +80,7 @@ impl Default for ImportOptions {
 /// the import. All other revisions are stored, even strange ones.
 ///
 /// If the input is cut short or damaged, or if the store fails, an error is returned. It contains the report
-/// of what was done until then: all complete revisions before that place are stored.
+/// of the work until then: all complete revisions before that place are stored.
 pub async fn import(
     buckets: &Revisioned,
     catalog: &Catalog,

@@ -26,7 +26,7 @@ pub struct ImportReport {
     pub skipped: BTreeMap<String, u64>,
     /// The size of all bodies in bytes.
     pub text_bytes: u64,
-    /// What was sealed in blocks of the archive at once.
+    /// The revisions that were sealed in blocks at once.
     pub sealed: Option<Sealed>,
 }
 
@@ -52,7 +52,7 @@ pub struct Mismatch {
     pub rev: Revision,
     /// The line in which the revision begins.
     pub line: u64,
-    /// What was compared: a property, or the whole revision, whose SHA-1 covers all its slots.
+    /// The compared value: a property, or the whole revision, whose SHA-1 covers all its slots.
     pub what: String,
     /// The SHA-1 of the input.
     pub said: String,
@@ -82,7 +82,7 @@ pub struct ImportError {
     /// The reason.
     #[source]
     pub failure: ImportFailure,
-    /// The report of what was done until then. It stays stored.
+    /// The report of the work until then. The imported revisions stay stored.
     pub report: Box<ImportReport>,
 }
 

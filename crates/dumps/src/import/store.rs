@@ -61,7 +61,7 @@ impl Importer {
         self.archiver.is_none().then(|| title.clone())
     }
 
-    /// Stores pages that wait for others to share a block, and reports what was sealed in blocks.
+    /// Stores pages that wait for others to share a block, and reports the sealed revisions.
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;

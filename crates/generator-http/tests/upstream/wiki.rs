@@ -47,7 +47,7 @@ impl Wiki {
         self.buckets.put_revision(page, new).await.unwrap().tid
     }
 
-    /// Lets two days pass, and culls what was superseded before them.
+    /// Lets two days pass, and culls values that were superseded before them.
     pub(crate) async fn cull(&self) {
         self.clock.advance(2 * DAY);
         let limit = NonZeroUsize::new(1000).unwrap();

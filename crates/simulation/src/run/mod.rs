@@ -60,7 +60,7 @@ pub(crate) struct Run {
     clocks_agree_from: Timestamp,
     /// The longest time for which a copy was kept under any of the policies.
     kept_for: Duration,
-    /// When the policy was set. What was stored then was enqueued at that time.
+    /// When the policy was set. The values that were stored then were enqueued at that time.
     policy_since: Timestamp,
     /// When a server rescans next.
     next_walk: Timestamp,

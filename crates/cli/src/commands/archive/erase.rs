@@ -85,7 +85,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     Ok(exit)
 }
 
-/// The error that nobody can tell whether the revision exists.
+/// The error if a damaged block hides whether the revision exists.
 fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where neither a \
@@ -99,7 +99,7 @@ fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
 struct GivenUp(Vec<PassedOver>);
 
 impl GivenUp {
-    /// Adds what was given up, and reports it.
+    /// Adds the revisions that were given up, and reports them.
     fn add(&mut self, given_up: Vec<PassedOver>) -> Result<(), CommandError> {
         for PassedOver { page, block, revisions: (first, last), count, why } in &given_up {
             output::line(format_args!(

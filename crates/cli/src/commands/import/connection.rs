@@ -128,7 +128,7 @@ impl Answer {
 
     /// The reason why the server refused the dump, in its own words if there are any.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
-        // If the connection ends early, the message is what was received.
+        // If the connection ends early, the message is the received part.
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
         let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());

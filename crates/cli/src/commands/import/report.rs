@@ -25,7 +25,7 @@ pub(super) struct Outcome {
     first_left_out: Vec<Exception>,
     #[serde(default)]
     first_mismatches: Vec<Exception>,
-    /// What was sealed in blocks of the archive. An import by a server seals nothing.
+    /// The revisions that were sealed in blocks. An import by a server seals nothing.
     #[serde(skip)]
     sealed: Option<Sealed>,
 }
