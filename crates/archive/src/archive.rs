@@ -1,14 +1,13 @@
 //! The archive of a store.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_records::Records;
 use rashomon_tables::TableStore;
 
 use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore};
-use rashomon_records::{Page, Result};
+use rashomon_records::Result;
 
 /// The blocks of a store, and the records of its pages.
 #[derive(Debug)]
@@ -17,13 +16,6 @@ pub struct Archive {
     pub(super) blocks: Arc<BlockStore>,
     /// `None` if the archive is off: nothing is sealed.
     pub(super) settings: Option<ArchiveSettings>,
-}
-
-/// Knows which pages another process is writing.
-#[async_trait]
-pub trait PageLeases: Debug + Send + Sync {
-    /// Whether another process holds the lease of the page. Completes the write of a process that died.
-    async fn is_held(&self, page: &Page) -> Result<bool>;
 }
 
 impl Archive {

@@ -46,7 +46,7 @@ use rashomon_records::{
 use rashomon_tables::{Error as StoreError, TableStore};
 
 pub use self::{
-    archive::{Archive, PageLeases},
+    archive::Archive,
     blocks::BlockStore,
     collect::Waiting,
     damage::PassedOver,

@@ -19,7 +19,7 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore};
 
 use super::{
-    Archive, ArchivePolicy, BucketArchive, PageLeases,
+    Archive, ArchivePolicy, BucketArchive,
     candidates::{Candidate, candidates},
     decide::{StayReason, judge},
     deletes::{self, Resealed, StoredRows},
@@ -41,6 +41,7 @@ use rashomon_records::{
         partition_of,
     },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    write::WritePipeline,
 };
 
 /// Number of revisions in one read.
@@ -122,12 +123,12 @@ impl Archive {
         domain: &DomainName,
         bucket: &BucketName,
         how: Sealing,
-        leases: &dyn PageLeases,
+        writes: &WritePipeline,
         progress: &mut (dyn FnMut(&Sealed) + Send),
     ) -> Result<Sealed> {
         let Some(settings) = &self.settings else { return Ok(Sealed::default()) };
         let _alone = self.alone().await;
-        let mut sealer = Sealer::new(self, leases, settings.of_bucket(domain, bucket), how)?;
+        let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), how)?;
         let mut last = None;
         loop {
             let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
@@ -150,7 +151,7 @@ impl Archive {
 
 struct Sealer<'a> {
     archive: &'a Archive,
-    leases: &'a dyn PageLeases,
+    writes: &'a WritePipeline,
     cutoff: Timestamp,
     how: Sealing,
     policy: ArchivePolicy,
@@ -192,7 +193,7 @@ impl<E: Into<Error>> From<E> for StopReason {
 impl<'a> Sealer<'a> {
     fn new(
         archive: &'a Archive,
-        leases: &'a dyn PageLeases,
+        writes: &'a WritePipeline,
         settings: BucketArchive,
         how: Sealing,
     ) -> Result<Self> {
@@ -205,7 +206,7 @@ impl<'a> Sealer<'a> {
         let policy = settings.policy;
         Ok(Self {
             archive,
-            leases,
+            writes,
             cutoff,
             how,
             policy,
@@ -250,7 +251,7 @@ impl<'a> Sealer<'a> {
         if !self.is_worth_it(page, below).await? {
             return Ok(());
         }
-        if self.leases.is_held(page).await? {
+        if self.writes.writer(page).is_held().await? {
             // Another process may still have to roll back rows of a conditional write.
             self.sealed.left += 1;
             return Ok(());

@@ -4,7 +4,6 @@
 //! constructors check it. The crate returns plain data.
 
 pub mod migration;
-mod retention;
 mod revisioned;
 
 pub(crate) use rashomon_archive as archive;
@@ -15,20 +14,20 @@ pub use rashomon_archive::{
 pub use rashomon_records::{
     Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Definition, Definitions, DomainName,
     EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, GivenHeaders,
-    HeaderError, Headers, ImportOutcome, ImportRender, ImportRevision, InlineBody, Listing, Missing,
-    NameError, Namespace, NewProperty, NewRender, NewRevision, Page, PageInfo, Parent, Property,
+    HeaderError, Headers, ImportOutcome, ImportRender, ImportRevision, InlineBody, Listing, MAX_BODIES,
+    Missing, NameError, Namespace, NewProperty, NewRender, NewRevision, Page, PageInfo, Parent, Property,
     PropertyInfo, PropertyName, PropertySink, PropertyVersion, Render, RenderBase, RenderInfo, Result,
     Revision, RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, Sha1, SiteInfo, SlotRecord, Staged,
-    StoredRevision, Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
+    StoredRevision, Superseded, Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
 };
 pub(crate) use rashomon_records::{catalog, content, rows};
+pub use rashomon_retention::{
+    Cull, Current, DryRun, Fill, Generated, Generator, MemoryTimeline, Policy, Rescan, Retention,
+    RetentionStats, Sampling, Strategy, Sweep, Timeline,
+};
 /// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
-pub use retention::{
-    Cull, Current, DryRun, Fill, Generated, Generator, MemoryTimeline, Policy, Retention, RetentionStats,
-    Sampling, Strategy, Superseded, Sweep, Timeline, Walk,
-};
 pub use revisioned::{
-    CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_BODIES, MAX_COUNTED_RENDERS, MementoPosition,
+    CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_COUNTED_RENDERS, MementoPosition,
     PropertyStats, RendersBeside, RepairReport, Revisioned, SameBytes, Settings,
 };

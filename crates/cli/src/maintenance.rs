@@ -112,7 +112,7 @@ async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
         for bucket in &names {
             let mut pages = 0;
             loop {
-                let walk = buckets.walk(&domain, bucket).await?;
+                let walk = buckets.rescan(&domain, bucket).await?;
                 pages += walk.pages;
                 if walk.finished {
                     break;

@@ -15,11 +15,13 @@ mod import_unit;
 mod locks;
 mod model;
 mod names;
+mod reads;
 mod records;
 pub mod rows;
 pub mod schemas;
 mod tid;
 mod verify_report;
+pub mod write;
 
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
@@ -39,3 +41,4 @@ pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision,
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use tid::Tid;
 pub use verify_report::{VerifyReport, page_in_words};
+pub use write::{MAX_BODIES, Superseded};

@@ -20,8 +20,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/api", "handlers", "state"),
     ("crates/api", "json", "extract"),
     ("crates/api", "state", "handlers"),
-    ("crates/buckets", "retention", "revisioned"),
-    ("crates/buckets", "revisioned", "retention"),
     ("crates/cli", "arguments", "commands"),
     ("crates/cli", "commands", "arguments"),
     ("crates/cli", "commands", "server"),

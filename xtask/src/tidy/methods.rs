@@ -15,8 +15,8 @@ const MAX_FUNCTIONS: usize = 40;
 
 /// Types with more functions today: crate, type, number. A number may only fall, and falls with its type.
 const MORE: &[(&str, &str, usize)] = &[
-    ("crates/buckets", "Revisioned", 58),
-    ("crates/buckets", "Shared", 224),
+    ("crates/buckets", "Revisioned", 57),
+    ("crates/buckets", "Shared", 81),
     ("crates/simulation", "Run", 65),
 ];
 

@@ -13,7 +13,7 @@ use rashomon_tables::{Key, Partition, Schema};
 use super::{
     Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, ends::End, shown::Shown,
 };
-use crate::rows::key_in_words;
+use rashomon_records::rows::key_in_words;
 
 /// The comparison of a single partition ignores rows that expire within this time. Such rows may expire
 /// between the two reads, which is no difference.

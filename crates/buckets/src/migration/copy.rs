@@ -13,7 +13,7 @@ use super::{
     Counts, Migration, MigrationError, PARTITIONS, ROWS, ROWS_BYTES, Result, SIDE_BY_SIDE, record::Position,
     shown::Shown,
 };
-use crate::rows::key_in_words;
+use rashomon_records::rows::key_in_words;
 
 /// The maximum number of damaged rows that are described. Further damaged rows are counted.
 const MAX_NAMED: usize = 100;

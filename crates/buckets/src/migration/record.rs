@@ -17,7 +17,7 @@ use rashomon_tables::{
 };
 
 use super::{Counts, MigrationError, Result, ends::End};
-use crate::rows::TypedRow;
+use rashomon_records::rows::TypedRow;
 
 /// The progress of each table, by the name of the source. `position` is a cursor of the source store: all
 /// partitions up to it are copied. `complete` is 1 once the whole table is copied. All rows of a source get

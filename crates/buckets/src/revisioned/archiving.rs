@@ -10,7 +10,7 @@ use rashomon_records::{ImportUnit, VerifyReport};
 use super::{Revisioned, Shared};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
-    archive::{HistoryArchiver, Merged, Merging, PageLeases, PassedOver, RowImporter, Sealed, Sealing},
+    archive::{HistoryArchiver, Merged, Merging, PassedOver, RowImporter, Sealed, Sealing},
 };
 
 impl Revisioned {
@@ -29,7 +29,7 @@ impl Revisioned {
         progress: &mut (dyn FnMut(&Sealed) + Send),
     ) -> Result<Sealed> {
         match &self.0.archive {
-            Some(archive) => archive.seal(domain, bucket, how, &*self.0, progress).await,
+            Some(archive) => archive.seal(domain, bucket, how, &self.0.writes, progress).await,
             None => Ok(Sealed::default()),
         }
     }
@@ -110,13 +110,6 @@ impl Revisioned {
             Some(archive) => archive.give_up_unreadable(page, rev).await,
             None => Ok(Vec::new()),
         }
-    }
-}
-
-#[async_trait]
-impl PageLeases for Shared {
-    async fn is_held(&self, page: &Page) -> Result<bool> {
-        Self::is_held(self, page).await
     }
 }
 

@@ -17,18 +17,20 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_records::{INDEX_PAGE_ROWS, typed_row};
+use rashomon_records::{
+    INDEX_PAGE_ROWS, typed_row,
+    write::{PageBatch, PlannedWrite, run_whole},
+};
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
-use super::{Revisioned, Shared, page_write::PageWrite, reservation::Planned, write::whole};
+use super::{Revisioned, Shared};
 use crate::{
     BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
     archive::Archive,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
-    retention::whose,
     rows::{
-        BLANK_DIGEST, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow, RevisionRow,
-        TypedRow, of_property_at, of_revision, partition_of, render_key, rev_key, rows_of,
+        BLANK_DIGEST, BodyKey, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow,
+        RevisionRow, TypedRow, of_property_at, of_revision, partition_of, render_key, rev_key, rows_of,
     },
     schemas::{
         BY_REV, CHUNK_COPIES, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT,
@@ -130,7 +132,7 @@ impl Revisioned {
     #[boxed]
     pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move { this.0.erase(&page, rev, &how).await }).await
+        run_whole(async move { this.0.erase(&page, rev, &how).await }).await
     }
 
     /// The erasures of a bucket, by title.
@@ -191,9 +193,10 @@ impl Shared {
     ) -> Result<(Erased, Vec<Properties>)> {
         let _page = self.records.locks.page(page).await;
         let _revision = self.records.locks.revision(page, rev).await;
-        let reservation = self.hold(page, None).await?;
+        let writer = self.writes.writer(page);
+        let lease = writer.take_lease(None).await?;
         let planned = self.plan_mark(page, rev, begun, how).await;
-        self.finish(page, reservation, planned).await
+        writer.execute(lease, planned).await
     }
 
     async fn plan_mark<'p>(
@@ -202,7 +205,7 @@ impl Shared {
         rev: Revision,
         begun: Erasure,
         how: &Erasing,
-    ) -> Result<Planned<'p, (Erased, Vec<Properties>)>> {
+    ) -> Result<PlannedWrite<'p, (Erased, Vec<Properties>)>> {
         let target = self.read_erasure_target(page, rev).await?;
         let before = target.revision.record.erased.clone();
         let properties: Vec<Properties> = std::iter::once(&target.revision.properties)
@@ -222,33 +225,33 @@ impl Shared {
             kept_for: None,
         };
         let at = self.records.after(target.last_written);
-        let mut write = PageWrite::new(page, at).replacement();
+        let mut batch = PageBatch::new(page, at).replacement();
         let row = RevisionRow {
             record: blank_record(target.revision.record, &target.names, &erased.erasure, how),
             properties: Properties::new(),
             digest: BLANK_DIGEST,
             ..target.revision
         };
-        write.revision(&row);
+        batch.revision(&row);
         for name in &target.names {
-            write.then.delete_range(&REVISION_CONTENT, of_property_at(name, rev), at);
-            write.then.delete_range(&RENDER_CONTENT, of_property_at(name, rev), at);
+            batch.then.delete_range(&REVISION_CONTENT, of_property_at(name, rev), at);
+            batch.then.delete_range(&RENDER_CONTENT, of_property_at(name, rev), at);
         }
         let copied = at.saturating_add(MAX_COPY_DURATION);
-        write.then.delete_range(&HISTORICAL, of_revision(rev), copied);
-        write.then.delete_range(&BY_REV, of_revision(rev), copied);
+        batch.then.delete_range(&HISTORICAL, of_revision(rev), copied);
+        batch.then.delete_range(&BY_REV, of_revision(rev), copied);
         for set in &target.chunks {
             // The reference keeps the revision. By it, `erase_chunks` finds the chunks and deletes them,
             // without waiting for the garbage collector.
-            let first = ChunkStore::release(&mut write.then, page, set.id, Some(rev), at);
-            write.first.push(first);
+            let first = ChunkStore::release(&mut batch.then, page, set.id, Some(rev), at);
+            batch.first.push(first);
         }
-        Ok(Planned { write: Some(write), replaces: true, answer: (erased, properties) })
+        Ok(PlannedWrite { batch: Some(batch), replaces: true, answer: (erased, properties) })
     }
 
     async fn read_erasure_target(&self, page: &Page, rev: Revision) -> Result<ErasureTarget> {
         let Some(revision) = self.records.revision(page, rev).await? else {
-            return Err(self.no_revision(page, rev).await?);
+            return Err(self.records.no_revision(page, rev).await?);
         };
         let mut target = ErasureTarget {
             last_written: revision.written_at,
@@ -322,7 +325,7 @@ impl Shared {
             rows_of(&*self.records.store, &CURRENT, page, ClusteringRange::all(), BODY_PAGE_ROWS).await?;
         for mut row in rows {
             for _ in 0..MAX_SWAP_ATTEMPTS {
-                if whose(&row).is_none_or(|(of, _)| of != rev) {
+                if BodyKey::of_row(&row).is_none_or(|key| key.rev != rev) {
                     break;
                 }
                 if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
@@ -427,7 +430,7 @@ impl Shared {
     /// erased first.
     async fn begin_erasure(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
-            return Err(self.no_revision(page, rev).await?);
+            return Err(self.records.no_revision(page, rev).await?);
         }
         let key = erasure_key(page, rev);
         let existing = self.records.store.get(&ERASURES, &key).await?;

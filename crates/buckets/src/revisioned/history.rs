@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
+use rashomon_retention::Culls;
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{Revisioned, Shared};
@@ -11,9 +12,9 @@ use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
     content::BodyRow,
-    retention::{Culls, whose},
     rows::{
-        RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, of_property, partition_of,
+        BodyKey, RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, of_property,
+        partition_of,
     },
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
@@ -47,7 +48,7 @@ impl Revisioned {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
             return Ok(Listing { items: Vec::new(), next });
         };
-        let culls = self.0.culls(page, first.record.rev, last.record.rev).await?;
+        let culls = self.0.retention.culls(page, first.record.rev, last.record.rev).await?;
         let mut renders = self.0.renders_between(page, first.record.rev, last.record.rev, &culls).await?;
         let items = (revisions.into_iter())
             .filter_map(|revision| {
@@ -88,9 +89,9 @@ impl Revisioned {
             bodies.insert(rev, Property { version, parent: None, info, body });
         }
         // The body of the highest revision may be in the table of the latest values instead.
-        let row = self.0.current_of(page, name).await?.filter(|_| rows.next.is_none());
+        let row = self.0.retention.current_row(page, name).await?.filter(|_| rows.next.is_none());
         if let Some(row) = row
-            && let Some((rev, None)) = whose(&row)
+            && let Some(BodyKey { rev, tid: None, .. }) = BodyKey::of_row(&row)
             && (first..=last).contains(&rev)
         {
             let (info, body) = BodyRow::from_row(&row)?.into_body(&self.0.records.chunks)?;

@@ -8,18 +8,19 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
-use rashomon_records::ImportUnit;
+use rashomon_records::{
+    ImportUnit,
+    write::{PageBatch, run_post_commit, run_whole},
+};
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
     Revisioned, Shared,
     given::{body_of, check_index},
-    page_write::PageWrite,
-    write::{MAX_BODIES, whole},
 };
 use crate::{
-    Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, Page, Parent, Result,
-    Revision, RevisionRecord, Tid, Versions,
+    Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
+    Result, Revision, RevisionRecord, Tid, Versions,
     content::{Bodies, Lifetime},
     rows::{
         Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, partition_of, rev_key,
@@ -49,7 +50,7 @@ impl Revisioned {
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move { this.0.import(&page, revisions).await }).await
+        run_whole(async move { this.0.import(&page, revisions).await }).await
     }
 }
 
@@ -102,7 +103,8 @@ impl Shared {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
         }
-        let _page = match self.copies_on_write(page) {
+        let writer = self.writes.writer(page);
+        let _page = match writer.locks_page() {
             true => Either::Left(self.records.locks.page(page).await),
             false => Either::Right(self.records.locks.page_shared(page).await),
         };
@@ -114,7 +116,7 @@ impl Shared {
         if !is_new {
             // If the writer of the latest render was interrupted, the render may exist only in copies.
             // Nothing completes it once the import supersedes it, so it is completed here.
-            self.finish_latest(page).await?;
+            writer.complete_interrupted().await?;
             state.revisions = self.stored_revisions(page, &revisions).await?;
         }
         let mut units = Vec::with_capacity(revisions.len());
@@ -127,8 +129,7 @@ impl Shared {
         }
         let revs = || units.iter().map(|unit| unit.render.rev);
         if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
-            let at = self.time_to_write(page, lowest, highest).await?;
-            let at = latest.map_or(at, |latest| at.max(self.time_below(page, &latest)));
+            let at = writer.write_time(lowest..=highest, latest.as_ref()).await?;
             self.write_units(page, units, is_new, at).await?;
         }
         Ok(outcomes)
@@ -322,25 +323,31 @@ impl Shared {
         is_new: bool,
         at: Timestamp,
     ) -> Result<()> {
-        let new = || PageWrite::new(page, at).import();
-        let mut write = new();
+        let writer = self.writes.writer(page);
+        let new = || PageBatch::new(page, at).import();
+        let mut batch = new();
         if is_new && !units.is_empty() {
-            write.new_page();
+            batch.new_page();
         }
         let mut bytes = 0;
         for mut unit in units {
-            unit.of_revision = self.fit(Lifetime::Named(page), unit.of_revision, MAX_BODIES / 2).await?;
-            unit.of_render = self.fit(Lifetime::Named(page), unit.of_render, MAX_BODIES / 2).await?;
+            unit.of_revision =
+                self.records.chunks.fit(Lifetime::Named(page), unit.of_revision, MAX_BODIES / 2).await?;
+            unit.of_render =
+                self.records.chunks.fit(Lifetime::Named(page), unit.of_render, MAX_BODIES / 2).await?;
             let more = unit_bytes(&unit);
-            if write.len() > MAX_BATCH_MUTATIONS || (bytes + more > MAX_BODIES && write.len() > 0) {
-                let full = std::mem::replace(&mut write, new());
-                let _import = self.commit(full).await?;
+            if batch.rows() > MAX_BATCH_MUTATIONS || (bytes + more > MAX_BODIES && batch.rows() > 0) {
+                let full = std::mem::replace(&mut batch, new());
+                run_post_commit(writer.commit(full).await?).await?;
                 bytes = 0;
             }
             bytes += more;
-            write.unit(unit);
+            batch.unit(unit);
         }
-        if write.len() == 0 { Ok(()) } else { self.commit(write).await.map(drop) }
+        if batch.rows() == 0 {
+            return Ok(());
+        }
+        run_post_commit(writer.commit(batch).await?).await
     }
 }
 
@@ -365,23 +372,6 @@ fn plan_new(mut revision: Sound, state: &mut PageState, units: &mut Vec<ImportUn
     }
     revision.renders.iter().for_each(|unit| state.add(unit));
     units.extend(revision.renders);
-}
-
-impl PageWrite<'_> {
-    fn unit(&mut self, unit: ImportUnit) {
-        let (rev, tid, at) = (unit.render.rev, unit.render.tid, self.at());
-        if let Some(revision) = unit.revision {
-            self.new_revision(&RevisionRow { stored_at: at, written_at: at, ..revision });
-        }
-        self.new_render(&RenderRow { stored_at: at, written_at: at, ..unit.render });
-        for (bodies, versions) in
-            [(&unit.of_revision, Versions::Revision), (&unit.of_render, Versions::Render)]
-        {
-            for (name, body) in bodies {
-                self.body(rev, tid, name, body, versions);
-            }
-        }
-    }
 }
 
 fn infos(bodies: &Bodies) -> Properties {

@@ -7,6 +7,7 @@ use std::sync::{
 
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
+use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Row, Slot};
 
 use super::{MAX_READ_ATTEMPTS, Revisioned, Shared, joint_reads::JointReads};
@@ -14,11 +15,7 @@ use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
     content::BodyRow,
-    retention::{is_of, whose},
-    rows::{
-        BodyKey, RenderKey, RenderRow, RevisionRow, RowKey, content_of, content_table, of_property,
-        of_revision, partition_of,
-    },
+    rows::{BodyKey, RenderKey, RenderRow, RevisionRow, RowKey, of_revision, partition_of},
     schemas::{RENDERS, REVISIONS},
 };
 
@@ -85,11 +82,6 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
     hash.digest128()
 }
 
-/// The revision of a row of a content table, and the render unless the row has a property of the revision.
-pub(super) fn whose_body(row: &Row) -> Option<(Revision, Option<Tid>)> {
-    BodyKey::read(&row.key).map(|key| (key.rev, key.tid))
-}
-
 impl Revisioned {
     /// Returns a property of the newest render of the latest revision.
     ///
@@ -101,7 +93,7 @@ impl Revisioned {
         let key = cache_key(page, name);
         if let Some(property) = shared.kept_latest(key, page, name) {
             cache.hits.fetch_add(1, Ordering::Relaxed);
-            shared.copied_if_read(page, name, &property).await?;
+            shared.note_read(page, name, &property).await?;
             return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +111,7 @@ impl Revisioned {
             }
             result => result?,
         };
-        shared.copied_if_read(page, name, &property).await?;
+        shared.note_read(page, name, &property).await?;
         Ok(property)
     }
 
@@ -143,14 +135,10 @@ impl Revisioned {
 }
 
 impl Shared {
-    /// Copies the latest render if the bucket's strategy copies what is read.
-    async fn copied_if_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
-        let policy = self.settings.retention.of(page);
-        let Some(policy) = policy.filter(|policy| policy.strategy.copies_what_is_read()) else {
-            return Ok(());
-        };
+    /// Tells retention that the property of the latest render was read.
+    async fn note_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
         let PropertyVersion { rev, tid, .. } = property.version;
-        self.keep_latest(page, policy, (rev, tid), name).await
+        self.retention.on_read_latest(page, (rev, tid), name).await
     }
 
     /// Returns the cached property, if it is current.
@@ -205,7 +193,7 @@ impl Shared {
                 return Ok(super::read::render_of(revision, render));
             }
         }
-        Err(self.incomplete(page))
+        Err(self.records.incomplete(page))
     }
 
     /// Reads the latest property from the store. One round of reads is enough if the page does not change
@@ -213,20 +201,12 @@ impl Shared {
     /// rows are of different renders, reads the exact rows.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
         let versions = self.settings.definitions.get(name).versions;
-        let (content, of_name) = (content_table(versions), of_property(name));
-        let policy = self.settings.retention.of(page);
-        let one_row = policy.is_some_and(|policy| policy.strategy.is_one_row());
         let mut absent = None;
         for _ in 0..MAX_READ_ATTEMPTS {
             let (index, revision, body) = futures::future::try_join3(
                 self.records.first(&RENDERS, page, ClusteringRange::all()),
                 self.records.first(&REVISIONS, page, ClusteringRange::all()),
-                async {
-                    match one_row {
-                        true => self.current_of(page, name).await,
-                        false => self.records.first(content, page, of_name.clone()).await,
-                    }
-                },
+                self.retention.newest_row(page, name, versions),
             )
             .await?;
             let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
@@ -246,41 +226,26 @@ impl Shared {
                 Versions::Revision => revision.properties.contains_key(name),
             };
             if !expected {
-                let newest = match body.as_ref().filter(|_| one_row).and_then(whose) {
-                    None if one_row => {
-                        self.records.first(content, page, of_name).await?.as_ref().and_then(whose_body)
-                    }
-                    None => body.as_ref().and_then(whose_body),
-                    newest => newest,
-                };
+                let newest = body.as_ref().and_then(BodyKey::of_row).map(|key| key.value());
                 absent = Some((rev, newest));
                 break;
             }
-            let is_it = |row: &Row| match one_row {
-                true => is_of(row, rev, tid, versions),
-                false => row.key.clustering == content_of(versions, name, rev, tid).1,
-            };
+            let value = (rev, (versions == Versions::Render).then_some(tid));
+            let is_it = |row: &Row| BodyKey::of_row(row).is_some_and(|key| key.value() == value);
             let body = match body.filter(is_it) {
                 Some(row) => Some(row),
-                None => self.durable(page, rev, tid, name, versions).await?,
+                None => self.retention.find_latest(BodyId { page, rev, tid, name, versions }).await?,
             };
-            let body = match body {
-                Some(body) => BodyRow::from_row(&body)?,
-                // The row of the latest value is being set, or its writer was interrupted. A later render may
-                // have been stored since.
-                None if one_row => match self.copy_of(page, rev, tid, name, versions).await? {
-                    Some(copy) => BodyRow::from_row(&copy)?,
-                    None => continue,
-                },
-                None => continue,
-            };
+            // A later render may have been stored since.
+            let Some(body) = body else { continue };
+            let body = BodyRow::from_row(&body)?;
             let (info, body) = body.into_body(&self.records.chunks)?;
             let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
             return Ok(Property { version, parent: revision.record.parent, info, body });
         }
         match absent {
             Some((latest, newest)) => Err(self.no_latest(page, latest, newest).await?),
-            None => Err(self.incomplete(page)),
+            None => Err(self.records.incomplete(page)),
         }
     }
 
@@ -302,13 +267,5 @@ impl Shared {
             }
         };
         Ok(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid }))
-    }
-
-    /// Logs and returns the error for a page whose index names rows that are missing, however often they are
-    /// read.
-    pub(super) fn incomplete(&self, page: &Page) -> Error {
-        tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");
-        let what = format!("page {} of {} is not stored whole", page.title, page.domain);
-        rashomon_tables::Error::Corrupt(what).into()
     }
 }

@@ -54,9 +54,9 @@ impl Revisioned {
     ) -> Result<(RevisionDetail, Option<Tid>)> {
         let shared = &self.0;
         let Some(revision) = shared.records.revision(page, rev).await? else {
-            return Err(shared.no_revision(page, rev).await?);
+            return Err(shared.records.no_revision(page, rev).await?);
         };
-        let culls = shared.culls(page, rev, rev).await?;
+        let culls = shared.retention.culls(page, rev, rev).await?;
         let of_rev = of_revision(rev);
         let range = match after {
             Some(tid) => of_rev.below(tid.as_time_uuid()),
@@ -160,7 +160,7 @@ impl Revisioned {
             }
         };
         if items.is_empty() && whole_from.is_none() {
-            shared.check_exists(page).await?;
+            shared.records.check_exists(page).await?;
         }
         let more = whole_from.is_some() || items.len() > limit;
         items.truncate(limit);
@@ -209,7 +209,7 @@ impl Shared {
         let range = ClusteringRange::all()
             .at_most(Value::Int(first.record.rev.get()))
             .at_least(Value::Int(last.record.rev.get()));
-        let culls = self.culls(page, last.record.rev, first.record.rev).await?;
+        let culls = self.retention.culls(page, last.record.rev, first.record.rev).await?;
         let RenderCounts { counted, damaged, whole_from } = self.count_renders(page, range).await?;
         let mut counted = counted.into_iter().peekable();
         let mut lines = Vec::with_capacity(revisions.len());

@@ -89,7 +89,7 @@ impl Revisioned {
         match walk.next(&self.0).await? {
             Found::State(state) => match state.newest_until(|tid| tid.time() <= time) {
                 Some(kept) => self.render(page, kept.tid).await,
-                None => Err(self.0.incomplete(page)),
+                None => Err(self.0.records.incomplete(page)),
             },
             Found::End => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
             Found::Exhausted => Err(walk.out_of_reach()),
@@ -121,7 +121,7 @@ impl Revisioned {
         let until = Timestamp::from_micros(at.saturating_mul(SECOND).saturating_add(SECOND - 1));
         let mut walk = Walk::into_the_past(page, name, until);
         match walk.next(&self.0).await? {
-            Found::State(state) => return state.at(at).ok_or_else(|| self.0.incomplete(page)),
+            Found::State(state) => return state.at(at).ok_or_else(|| self.0.records.incomplete(page)),
             Found::Exhausted => return Err(walk.out_of_reach()),
             Found::End => {}
         }
@@ -145,7 +145,7 @@ impl Revisioned {
                 }
             }
         };
-        first.selectable(next).into_iter().next().ok_or_else(|| self.0.incomplete(page))
+        first.selectable(next).into_iter().next().ok_or_else(|| self.0.records.incomplete(page))
     }
 
     /// Lists the states of the page that [`Self::memento`] can select, oldest first, from a position on: at
@@ -253,7 +253,7 @@ impl List {
 impl Shared {
     /// Returns the error for a page without a state: no revision has the property, or there is no page.
     async fn no_state(&self, page: &Page) -> Result<Error> {
-        Ok(match self.check_exists(page).await {
+        Ok(match self.records.check_exists(page).await {
             Ok(()) => Error::NotFound(Missing::PropertyAnywhere),
             Err(error) => error,
         })

@@ -5,18 +5,16 @@
 mod archiving;
 mod collect;
 mod erase;
+mod generated;
 mod given;
-mod head;
 mod history;
 mod import;
 mod joint_reads;
 mod latest;
 mod listing;
 mod mementos;
-mod page_write;
 mod read;
 mod repair;
-mod reservation;
 mod rewrite;
 mod stats;
 mod verify;
@@ -25,11 +23,10 @@ mod write;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_recursion::async_recursion as boxed;
-use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_records::Records;
+use rashomon_records::{Records, write::WritePipeline};
+use rashomon_retention::RetentionEngine;
 use rashomon_tables::TableStore;
-use tokio::sync::{OnceCell, Semaphore};
 
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
@@ -38,19 +35,12 @@ pub use self::{
     mementos::MementoPosition,
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
-    write::MAX_BODIES,
 };
-pub(crate) use self::{
-    given::body_of,
-    page_write::{PageBody, PageWrite, WriteKind},
-    write::whole,
-};
-use self::{latest::LatestCache, reservation::Vigil};
+use self::{generated::RendersInFlight, latest::LatestCache};
 use crate::{
-    BucketName, Catalog, Definitions, DomainName, Error, FoundDamage, Page, PropertyName, PropertySink,
-    RenderBase, Result, Retention, RetentionStats, Revision, Staged,
+    BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,
+    PropertySink, RenderBase, Rescan, Result, Retention, RetentionStats, Revision, Staged, Sweep,
     archive::{self, Archive, ArchiveSettings, Overlay},
-    retention::{CULLS, Copies, Counters, Drift, Generations, Sampling},
     schemas::{self},
 };
 
@@ -91,33 +81,16 @@ pub struct Revisioned(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) records: Arc<Records>,
     pub(crate) settings: Settings,
-    vigil: Vigil,
+    writes: WritePipeline,
+    pub(crate) retention: RetentionEngine,
     latest: LatestCache,
-    pub(crate) sampling: Sampling,
-    pub(crate) drift: Drift,
-    /// Set when this process has read the clock state that other processes stored.
-    pub(crate) clock_is_known: OnceCell<()>,
-    pub(crate) copies: Copies,
-    pub(crate) generations: Generations,
-    /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
-    /// at the first use.
-    pub(crate) one_rows: OnceCell<bool>,
-    /// The buckets whose rescan was restarted, because of a write that was not enqueued.
-    pub(crate) unnoted: Cache<(DomainName, BucketName), ()>,
-    /// Held by the task of this process that continues a rescan, or restarts all of them.
-    pub(crate) walks: tokio::sync::Mutex<()>,
-    /// One permit for each cull that a write starts in the background.
-    pub(crate) culls: Arc<Semaphore>,
-    pub(crate) retained: Counters,
+    generated: RendersInFlight,
     /// The archive, if the store has one.
     pub(crate) archive: Option<Arc<Archive>>,
 }
 
 /// The limit of a scan that needs a single row.
 const SINGLE_ROW: NonZeroUsize = NonZeroUsize::MIN;
-
-/// The maximum number of buckets that are remembered after a write that was not enqueued.
-const MAX_UNNOTED_BUCKETS: u64 = 10_000;
 
 /// The maximum number of attempts of a read. An attempt fails if it finds an index row, and not the row that
 /// the index row names.
@@ -143,24 +116,16 @@ impl Revisioned {
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(Error::Invalid(what.to_owned()));
         }
-        let one_row = settings.retention.policies().any(|policy| policy.strategy.is_one_row());
         let union =
             blocks.as_ref().map(|blocks| Arc::new(Overlay::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
         let (definitions, skew) = (settings.definitions.clone(), settings.skew);
-        let records = Arc::new(Records::new(store, union, Arc::clone(&clock), definitions, skew, seed));
+        let records = Arc::new(Records::new(store, union, clock, definitions, skew, seed));
+        let retention = RetentionEngine::new(Arc::clone(&records), settings.retention.clone());
         Ok(Self(Arc::new(Shared {
-            vigil: Vigil::new(seed),
+            writes: WritePipeline::new(Arc::clone(&records), Arc::new(retention.clone()), seed),
+            retention,
             latest: LatestCache::new(settings.cache_bytes),
-            sampling: Sampling::new(&settings.retention),
-            drift: Drift::new(&clock),
-            clock_is_known: OnceCell::new(),
-            copies: Copies::new(),
-            generations: Generations::new(),
-            one_rows: OnceCell::new_with(one_row.then_some(true)),
-            unnoted: Cache::new(MAX_UNNOTED_BUCKETS),
-            walks: tokio::sync::Mutex::default(),
-            culls: Arc::new(Semaphore::new(CULLS)),
-            retained: Counters::default(),
+            generated: RendersInFlight::new(),
             archive: blocks.map(|blocks| {
                 let (records, settings) = (Arc::clone(&records), settings.archive.clone());
                 Arc::new(Archive::new(records, blocks, settings))
@@ -236,7 +201,7 @@ impl Revisioned {
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {
             RenderBase::Revision(rev) => rev,
-            RenderBase::Render(tid) => match self.0.revision_of(page, tid).await {
+            RenderBase::Render(tid) => match self.0.records.revision_of(page, tid).await {
                 Err(Error::NotFound(_)) => return Ok(()),
                 rev => rev?,
             },
@@ -250,6 +215,31 @@ impl Revisioned {
     /// Returns the statistics of retention in this process.
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {
-        self.0.retained.read()
+        self.0.retention.stats()
+    }
+
+    /// Culls values that were superseded for long enough. See [`RetentionEngine::sweep`].
+    pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
+        self.0.retention.sweep(limit).await
+    }
+
+    /// Continues the rescan of a bucket. See [`RetentionEngine::rescan`].
+    pub async fn rescan(&self, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
+        self.0.retention.rescan(domain, bucket).await
+    }
+
+    /// What the configured retention would delete of a bucket. See [`RetentionEngine::dry_run`].
+    pub async fn dry_run(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<DryRun> {
+        self.0.retention.dry_run(domain, bucket, progress).await
+    }
+
+    /// Waits until the culls that writes have started in the background are done.
+    pub async fn drain_background_culls(&self) {
+        self.0.retention.drain_background_culls().await;
     }
 }

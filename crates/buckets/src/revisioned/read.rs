@@ -1,22 +1,19 @@
 //! Reads of revisions, renders and properties, by name and by time.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::INDEX_PAGE_ROWS;
-use rashomon_tables::{ClusteringRange, Cursor, Row, Scan};
+use rashomon_retention::BodyId;
+use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{MAX_READ_ATTEMPTS, Revisioned, SINGLE_ROW, Shared};
 use crate::{
-    Error, Missing, Page, Policy, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result,
-    Revision, RevisionDetail, Tid, Versions,
-    content::BodyRow,
-    rows::{
-        Properties, RenderKey, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, of_revision,
-        partition_of,
-    },
-    schemas::{RENDERS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result, Revision,
+    RevisionDetail, Tid,
+    rows::{Properties, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of},
+    schemas::{RENDERS, REVISIONS_BY_TIME},
 };
 
 /// The maximum number of renders of a revision that are searched for a render that the archive's policy kept.
@@ -28,24 +25,16 @@ impl Revisioned {
     #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
-        let rev = shared.revision_of(page, tid).await?;
-        let policy = shared.settings.retention.of(page);
+        let rev = shared.records.revision_of(page, tid).await?;
         let versions = shared.settings.definitions.get(name).versions;
+        let id = BodyId { page, rev, tid, name, versions };
         for _ in 0..MAX_READ_ATTEMPTS {
-            let (found, revision, latest) = futures::future::try_join3(
-                shared.find(page, policy, (rev, tid), name, versions),
-                shared.records.revision(page, rev),
-                shared.latest_if(policy.is_some(), page),
-            )
-            .await?;
+            let (found, revision) =
+                futures::future::try_join(shared.retention.locate(id), shared.records.revision(page, rev))
+                    .await?;
             let revision = revision.ok_or(Error::NotFound(Missing::Revision(rev)))?;
             revision.record.check_not_erased()?;
-            let is_latest = latest == Some((rev, tid));
-            let body = match shared.kept(page, policy, found, &revision, tid, name, is_latest).await? {
-                Some(body) => Some(BodyRow::from_row(&body)?),
-                None => shared.historical(page, policy, rev, tid, name).await?,
-            };
-            if let Some(body) = body {
+            if let Some(body) = shared.retention.on_read(found, id, &revision).await? {
                 let (info, body) = body.into_body(&shared.records.chunks)?;
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
@@ -54,23 +43,20 @@ impl Revisioned {
             // stored meanwhile, was culled, or is lost.
             let render = shared.records.render(page, rev, tid).await?;
             let render = render.ok_or(Error::NotFound(Missing::Render(tid)))?;
-            if !render.properties.contains_key(name) && !revision.properties.contains_key(name) {
-                return Err(Error::NotFound(Missing::Property { rev, tid }));
+            let is_of_render = render.properties.contains_key(name);
+            if !is_of_render && !revision.properties.contains_key(name) {
+                return Err(no_property(rev, tid));
             }
-            if render.is_left_out_with(name) {
-                return Err(Error::NotFound(Missing::Culled { rev, tid }));
-            }
-            let (of_render, written_at) = match render.properties.contains_key(name) {
-                true => (Some(tid), render.bodies_written_at()),
-                false => (None, shared.first_written(&revision)),
-            };
-            if shared.is_culled(page, rev, of_render, written_at, name).await?
-                || shared.has_expired(page, rev, of_render, written_at).await?
+            if render.is_left_out_with(name)
+                || match is_of_render {
+                    true => shared.retention.was_render_body_deleted(page, &render, name).await?,
+                    false => shared.retention.was_revision_body_deleted(page, &revision, name).await?,
+                }
             {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
         }
-        Err(shared.incomplete(page))
+        Err(shared.records.incomplete(page))
     }
 
     /// Returns the newest render of a revision from which a property can be read: the newest render of all,
@@ -83,8 +69,7 @@ impl Revisioned {
         let is_left_out = newest.is_left_out_with(name);
         let named = newest.properties.contains_key(name) || revision.properties.contains_key(name);
         let generates = shared.settings.retention.generator.is_some();
-        let policy = shared.settings.retention.of(page);
-        if policy.is_none() && ((named && !is_left_out) || !generates) {
+        if !shared.retention.has_policy(page) && ((named && !is_left_out) || !generates) {
             return match (named, is_left_out) {
                 (true, false) => Ok(newest.tid),
                 // `newest_of` prefers kept renders. If it returned one that was left out, none was kept.
@@ -92,23 +77,9 @@ impl Revisioned {
                 (false, _) => Err(no_property(rev, newest.tid)),
             };
         }
-        if policy.is_some_and(|policy| policy.strategy.is_per_query())
-            && let Some(tid) = shared.newest_by_rev(page, rev, name).await?
-            // The row may be of a later render. A generated render counts only for a property that the newest
-            // render lacks, although a generated render may have more properties. And a copy is made before
-            // its render is written, so that the render may come later or never.
-            && (tid == newest.tid || (!named && tid > newest.tid && shared.has_tid(page, tid).await?))
-        {
-            return Ok(tid);
-        }
         let versions = shared.settings.definitions.get(name).versions;
-        if named && shared.anywhere(page, rev, newest.tid, name, versions).await?.is_some() {
-            return Ok(newest.tid);
-        }
-        if policy.is_some()
-            && let Some(tid) = shared.newest_historical(page, rev, name).await?
-        {
-            shared.retained.generator_hits.fetch_add(1, Relaxed);
+        let id = BodyId { page, rev, tid: newest.tid, name, versions };
+        if let Some(tid) = shared.retention.newest_stored(id, named).await? {
             return Ok(tid);
         }
         match self.generated(page, rev, name).await? {
@@ -126,7 +97,7 @@ impl Revisioned {
     /// Returns a render.
     #[boxed]
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
-        let rev = self.0.revision_of(page, tid).await?;
+        let rev = self.0.records.revision_of(page, tid).await?;
         let (render, revision) = futures::future::try_join(
             self.0.records.render(page, rev, tid),
             self.0.records.revision(page, rev),
@@ -136,7 +107,12 @@ impl Revisioned {
         if let Some(render) = render {
             return Ok(render_of(revision, render));
         }
-        let made = self.0.made_render(page, rev, tid).await?.ok_or(Error::NotFound(Missing::Render(tid)))?;
+        let made = self
+            .0
+            .retention
+            .generated_render(page, rev, tid)
+            .await?
+            .ok_or(Error::NotFound(Missing::Render(tid)))?;
         let properties = with_revision(made, &revision.properties);
         Ok(Render { properties, tid, record: Arc::new(revision.record) })
     }
@@ -166,14 +142,14 @@ impl Revisioned {
     #[boxed]
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
         let Some(revision) = self.0.records.revision(page, rev).await? else {
-            return Err(self.0.no_revision(page, rev).await?);
+            return Err(self.0.records.no_revision(page, rev).await?);
         };
-        let culls = self.0.culls(page, rev, rev).await?;
+        let culls = self.0.retention.culls(page, rev, rev).await?;
         let mut renders = Vec::new();
         let mut after = None;
         loop {
             let range = of_revision(rev);
-            let (rows, next) = self.0.renders(page, range, after).await?;
+            let (rows, next) = self.0.records.renders(page, range, after).await?;
             renders.extend(rows.into_iter().map(|row| RenderInfo {
                 stored: culls.has_render(&row),
                 tid: row.tid,
@@ -187,90 +163,11 @@ impl Revisioned {
     }
 }
 
-/// The row in which a body was found.
-enum Found {
-    /// A permanent row: in a content table, or in the table of the latest values.
-    Durable(Row),
-    /// A copy that expires.
-    Copy(Row),
-}
-
-impl Found {
-    fn row(self) -> Row {
-        match self {
-            Self::Durable(row) | Self::Copy(row) => row,
-        }
-    }
-}
-
 fn no_property(rev: Revision, tid: Tid) -> Error {
     Error::NotFound(Missing::Property { rev, tid })
 }
 
 impl Shared {
-    /// Returns the latest render of a page if `it_matters`, else `None`.
-    async fn latest_if(&self, it_matters: bool, page: &Page) -> Result<Option<(Revision, Tid)>> {
-        if !it_matters {
-            return Ok(None);
-        }
-        let row = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
-        Ok(row.and_then(|row| RenderKey::read(&row.key)).map(|key| (key.rev, key.tid)))
-    }
-
-    /// Looks for the body of a property. Looks first in the table that the bucket's strategy prefers.
-    async fn find(
-        &self,
-        page: &Page,
-        policy: Option<&Policy>,
-        (rev, tid): (Revision, Tid),
-        name: &PropertyName,
-        versions: Versions,
-    ) -> Result<Option<Found>> {
-        if let Some(policy) = policy.filter(|policy| policy.strategy.is_per_query())
-            && let Some(copy) = self.copy(page, rev, tid, name).await?
-            // A copy that expires within `skew` may have expired already by the clock of another process.
-            // That process may have replaced the original, and not the copy.
-            && copy.expires_at > Some(self.records.clock.now().saturating_add(policy.skew))
-        {
-            return Ok(Some(Found::Copy(copy)));
-        }
-        Ok(self.durable(page, rev, tid, name, versions).await?.map(Found::Durable))
-    }
-
-    /// Ensures that a body that was found, and is about to be returned, stays readable for another `ttl`, as
-    /// far as the bucket's strategy does this. Returns `None` if the body was deleted meanwhile.
-    #[expect(clippy::too_many_arguments)]
-    async fn kept(
-        &self,
-        page: &Page,
-        policy: Option<&Policy>,
-        found: Option<Found>,
-        revision: &RevisionRow,
-        tid: Tid,
-        name: &PropertyName,
-        is_latest: bool,
-    ) -> Result<Option<Row>> {
-        let Some(found) = found else { return Ok(None) };
-        let Some(policy) = policy.filter(|policy| !is_latest || policy.strategy.copies_what_is_read()) else {
-            return Ok(Some(found.row()));
-        };
-        match found {
-            Found::Copy(copy) => {
-                self.refresh(page, policy, revision.record.rev, tid, &copy).await?;
-                Ok(Some(copy))
-            }
-            Found::Durable(row) if policy.strategy.keeps_what_it_finds() => {
-                Ok(self.keep(page, policy, revision, tid, name).await?.then_some(row))
-            }
-            // When this row is deleted, only its copy remains. The read extends the lifetime of the copy, if
-            // there is one.
-            Found::Durable(row) => {
-                self.historical(page, Some(policy), revision.record.rev, tid, name).await?;
-                Ok(Some(row))
-            }
-        }
-    }
-
     /// Returns a revision, and its newest render that the archive's policy kept, or its newest render if none
     /// was kept.
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
@@ -281,7 +178,7 @@ impl Shared {
         .await?;
         match (revision, render) {
             (Some(revision), Some(render)) => Ok((revision, render)),
-            _ => Err(self.no_revision(page, rev).await?),
+            _ => Err(self.records.no_revision(page, rev).await?),
         }
     }
 
@@ -289,7 +186,7 @@ impl Shared {
     pub(super) async fn rows_at(&self, page: &Page, time: Timestamp) -> Result<(RevisionRow, RenderRow)> {
         let range = ClusteringRange::all().at_most(time);
         let Some(row) = self.records.first(&REVISIONS_BY_TIME, page, range).await? else {
-            self.check_exists(page).await?;
+            self.records.check_exists(page).await?;
             return Err(Error::NotFound(Missing::BeforeFirst));
         };
         let TimeKey { rev, .. } = RowKey::of(&row)?;
@@ -309,46 +206,7 @@ impl Shared {
                 return Ok((revision, render));
             }
         }
-        Err(self.incomplete(page))
-    }
-
-    /// Whether the index by tid has the render.
-    pub(crate) async fn has_tid(&self, page: &Page, tid: Tid) -> Result<bool> {
-        Ok(self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
-    }
-
-    /// Returns the revision of a render.
-    pub(super) async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
-        let row = self.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
-        let row = row.ok_or(Error::NotFound(Missing::Render(tid)))?;
-        TidRow::from_row(&row).map(|row| row.rev)
-    }
-
-    /// Returns `Missing::Page` unless the page has a render.
-    pub(super) async fn check_exists(&self, page: &Page) -> Result<()> {
-        let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
-        latest.map(drop).ok_or(Error::NotFound(Missing::Page))
-    }
-
-    /// Returns the error for a missing revision: `Missing::Page` if there is no page, else
-    /// `Missing::Revision`.
-    pub(super) async fn no_revision(&self, page: &Page, rev: Revision) -> Result<Error> {
-        Ok(match self.check_exists(page).await {
-            Ok(()) => Error::NotFound(Missing::Revision(rev)),
-            Err(error) => error,
-        })
-    }
-
-    /// Returns the next renders in a range, the highest first, and the cursor of the rest.
-    pub(crate) async fn renders(
-        &self,
-        page: &Page,
-        range: ClusteringRange,
-        after: Option<Cursor>,
-    ) -> Result<(Vec<RenderRow>, Option<Cursor>)> {
-        let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range).after(after);
-        let rows = self.records.scan(&RENDERS, scan).await?;
-        Ok((rows.items.iter().map(RenderRow::from_row).collect::<Result<_>>()?, rows.next))
+        Err(self.records.incomplete(page))
     }
 
     /// Returns the newest render in a range whose bodies the archive's policy kept. If there is none among
@@ -361,7 +219,7 @@ impl Shared {
         }
         let (mut after, mut searched) = (None, 0);
         loop {
-            let (rows, next) = self.renders(page, range.clone(), after).await?;
+            let (rows, next) = self.records.renders(page, range.clone(), after).await?;
             searched += rows.len();
             let kept = rows.into_iter().find(|row| !row.left_out);
             if kept.is_some() || next.is_none() || searched >= MAX_SEARCHED_RENDERS {

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
+use rashomon_records::write::{PageBatch, PlannedWrite, run_whole};
+use rashomon_retention::BodyId;
 use rashomon_tables::Row;
 
 use super::{
     Revisioned, Shared,
     given::{body_of, check_index},
-    page_write::PageWrite,
-    reservation::Planned,
-    write::{MAX_BODIES, whole},
 };
 use crate::{
-    Error, Expect, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision, Rewritten,
-    Tid, Versions,
+    Error, Expect, MAX_BODIES, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision,
+    Rewritten, Tid, Versions,
     content::{BodyRow, Lifetime, Stored},
-    rows::{RenderRow, RevisionRow, content_of},
+    rows::{RenderRow, RevisionRow},
 };
 
 impl Revisioned {
@@ -35,7 +34,7 @@ impl Revisioned {
         expect: Expect,
     ) -> Result<Rewritten> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move { this.0.rewrite(&page, tid, property, expect).await }).await
+        run_whole(async move { this.0.rewrite(&page, tid, property, expect).await }).await
     }
 }
 
@@ -47,15 +46,16 @@ impl Shared {
         property: NewProperty,
         expect: Expect,
     ) -> Result<Rewritten> {
-        let rev = self.revision_of(page, tid).await?;
-        let _page = match self.records.is_alone() && !self.copies_on_write(page) {
+        let rev = self.records.revision_of(page, tid).await?;
+        let writer = self.writes.writer(page);
+        let _page = match self.records.is_alone() && !writer.locks_page() {
             true => None,
             false => Some(self.records.locks.page(page).await),
         };
         let _revision = self.records.locks.revision(page, rev).await;
-        let reservation = self.hold(page, None).await?;
+        let lease = writer.take_lease(None).await?;
         let planned = self.plan_rewrite(page, rev, tid, property, &expect).await;
-        self.finish(page, reservation, planned).await
+        writer.execute(lease, planned).await
     }
 
     async fn plan_rewrite<'p>(
@@ -65,7 +65,7 @@ impl Shared {
         tid: Tid,
         mut property: NewProperty,
         expect: &Expect,
-    ) -> Result<Planned<'p, Rewritten>> {
+    ) -> Result<PlannedWrite<'p, Rewritten>> {
         let versions = self.settings.definitions.get(&property.name).versions;
         let mut stored = self.stored_render(page, rev, tid, versions).await?;
         stored.revision.record.check_not_erased()?;
@@ -88,7 +88,7 @@ impl Shared {
             && new.info.size == old.info.size
         {
             let answer = Rewritten { version: current, info: old.info, replaced: false };
-            return Ok(Planned::nothing(answer));
+            return Ok(PlannedWrite::nothing(answer));
         }
         // The write time is later than the last replacement, too. An import may have brought the time of that
         // replacement from a clock that was ahead.
@@ -105,33 +105,33 @@ impl Shared {
         let changed = name.clone();
         properties.insert(name, new.info.clone());
         check_index(&stored.revision.properties, &stored.render.properties)?;
-        let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
-        self.move_out(page, stored.in_one_row).await?;
+        let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
+        self.retention.move_to_content(page, stored.rows).await?;
         // The copies get the new bytes, too, so that a reader of a copy sees the last write.
         let of = (versions == Versions::Render).then_some(tid);
         let copies = match bodies.get(&changed) {
-            Some(body) => self.replaced_copies(page, (rev, of), &changed, body, at).await?,
+            Some(body) => self.retention.replaced_copies(page, (rev, of), &changed, body, at).await?,
             None => Vec::new(),
         };
 
-        let mut write = PageWrite::new(page, at).replacement();
+        let mut batch = PageBatch::new(page, at).replacement();
         if self.records.catalog.has_damaged_entry(page) {
-            write.new_page();
+            batch.new_page();
         }
         match versions {
-            Versions::Revision => write.revision(&stored.revision),
-            Versions::Render => write.render(&stored.render),
+            Versions::Revision => batch.revision(&stored.revision),
+            Versions::Render => batch.render(&stored.render),
         }
-        for (name, body) in &bodies {
-            write.body(rev, tid, name, body, versions);
+        for (name, body) in bodies {
+            batch.body(rev, tid, name, body, versions);
         }
-        write.then.mutations.extend(copies);
+        batch.then.mutations.extend(copies);
         if let Stored::Chunks(set) = &old.stored {
-            write.release(set, rev);
+            batch.release(set, rev);
         }
         let version = PropertyVersion { rev, tid, rewritten_at: Some(at) };
         let answer = Rewritten { version, info: new.info, replaced: true };
-        Ok(Planned { write: Some(write), replaces: true, answer })
+        Ok(PlannedWrite { batch: Some(batch), replaces: true, answer })
     }
 
     /// Reads the stored render, with the bodies that the write has to repeat.
@@ -148,7 +148,7 @@ impl Shared {
         let (Some(revision), Some(render)) = (revision, render) else {
             return Err(Error::NotFound(Missing::Render(tid)));
         };
-        let mut stored = StoredRender { revision, render, bodies: BTreeMap::new(), in_one_row: Vec::new() };
+        let mut stored = StoredRender { revision, render, bodies: BTreeMap::new(), rows: Vec::new() };
         self.read_bodies(page, rev, tid, versions, &mut stored).await?;
         Ok(stored)
     }
@@ -168,16 +168,15 @@ impl Shared {
             Versions::Render => stored.render.properties.keys().cloned().collect(),
         };
         for name in names {
-            let Some(row) = self.anywhere(page, rev, tid, &name, versions).await? else { continue };
+            let body = BodyId { page, rev, tid, name: &name, versions };
+            let Some(row) = self.retention.find(body).await? else { continue };
             let mut body = BodyRow::from_row(&row)?;
             // The chunks of a copy expire with the copy, so the new body needs its own chunks.
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
                 body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
             }
-            stored.bodies.insert(name.clone(), (body, row.written_at));
-            if row.expires_at.is_none() && row.key.clustering != content_of(versions, &name, rev, tid).1 {
-                stored.in_one_row.push(row);
-            }
+            stored.bodies.insert(name, (body, row.written_at));
+            stored.rows.push(row);
         }
         Ok(())
     }
@@ -189,8 +188,8 @@ struct StoredRender {
     render: RenderRow,
     /// The bodies, with their write times.
     bodies: BTreeMap<PropertyName, (BodyRow, Timestamp)>,
-    /// The rows of bodies that are in the table of the latest values.
-    in_one_row: Vec<Row>,
+    /// The rows of these bodies.
+    rows: Vec<Row>,
 }
 
 impl StoredRender {

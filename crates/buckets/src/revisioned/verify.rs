@@ -8,6 +8,7 @@ use std::sync::{
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
 use rashomon_records::{INDEX_PAGE_ROWS, VerifyReport, page_in_words};
+use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
@@ -15,10 +16,9 @@ use super::{Revisioned, Shared};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
-    retention::whose,
     rows::{
-        BodyKey, ChunkReference, ColumnValue, CurrentKey, Properties, RenderRow, RevisionRow, RowKey, TidRow,
-        TimeKey, TypedRow, key_in_words, page_of, render_key, rev_key, unreadable,
+        BodyKey, ChunkReference, ColumnValue, Properties, RenderRow, RevisionRow, RowKey, TidRow, TimeKey,
+        TypedRow, key_in_words, page_of, render_key, rev_key, unreadable,
     },
     schemas::{
         CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
@@ -160,12 +160,11 @@ impl Shared {
         while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let Ok(revision) = RevisionRow::from_row(row) else { continue };
-                let (rev, written_at) = (revision.record.rev, self.first_written(&revision));
+                let (rev, tid) = (revision.record.rev, revision.first_tid);
                 for name in revision.properties.keys() {
-                    let first = revision.first_tid;
-                    if is_lost(self.anywhere(page, rev, first, name, Versions::Revision).await)?
-                        && !self.is_culled(page, rev, None, written_at, name).await?
-                        && !self.has_expired(page, rev, None, written_at).await?
+                    let body = BodyId { page, rev, tid, name, versions: Versions::Revision };
+                    if is_lost(self.retention.find(body).await)?
+                        && !self.retention.was_revision_body_deleted(page, &revision, name).await?
                     {
                         report.problem(page, format_args!("{} is missing", body_in_words(name, rev, None)));
                     }
@@ -178,10 +177,9 @@ impl Shared {
                 let Ok(render) = RenderRow::from_row(row) else { continue };
                 let (rev, tid) = (render.rev, render.tid);
                 for name in render.properties.keys().filter(|_| !render.left_out) {
-                    let at = render.bodies_written_at();
-                    if is_lost(self.anywhere(page, rev, tid, name, Versions::Render).await)?
-                        && !self.is_culled(page, rev, Some(tid), at, name).await?
-                        && !self.has_expired(page, rev, Some(tid), at).await?
+                    let body = BodyId { page, rev, tid, name, versions: Versions::Render };
+                    if is_lost(self.retention.find(body).await)?
+                        && !self.retention.was_render_body_deleted(page, &render, name).await?
                     {
                         report.problem(
                             page,
@@ -312,8 +310,8 @@ impl Shared {
         let mut after = None;
         while let Some(rows) = self.records.next_rows(table, page, &mut after).await? {
             for row in &rows {
-                let (name, rev, tid) =
-                    body_of_row(table, row).ok_or_else(|| unreadable(table.name(), row))?;
+                let key = BodyKey::of_row(row).ok_or_else(|| unreadable(table.name(), row))?;
+                let BodyKey { property: name, rev, tid } = key;
                 let place = format!("{}: {}", page_in_words(page), body_in_words(&name, rev, tid));
                 let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
@@ -383,17 +381,6 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-/// Returns the property, the revision and the render of a row with a body. The render of a property of the
-/// revision is `None`.
-fn body_of_row(table: &Schema, row: &Row) -> Option<(PropertyName, Revision, Option<Tid>)> {
-    if *table == *CURRENT {
-        let (rev, tid) = whose(row)?;
-        return Some((CurrentKey::read(&row.key)?.property, rev, tid));
-    }
-    let BodyKey { property, rev, tid } = BodyKey::read(&row.key)?;
-    Some((property, rev, tid))
 }
 
 fn body_in_words(name: &PropertyName, rev: Revision, tid: Option<Tid>) -> String {

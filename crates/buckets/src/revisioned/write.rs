@@ -1,36 +1,30 @@
 //! Writes of new revisions and new renders.
 
-use std::{collections::btree_map::Entry, future::Future};
+use std::collections::btree_map::Entry;
 
 use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
+use rashomon_records::write::{HeldLease, PageBatch, PageWriter, PlannedWrite, page_changed, run_whole};
+use rashomon_retention::BodyId;
 use rashomon_tables::ClusteringRange;
 
 use super::{
     Revisioned, Shared,
     given::{Given, added_to_revision, by_versions, check_index, same_content},
-    page_write::PageWrite,
-    reservation::{Planned, Reservation, changing},
 };
 use crate::{
-    Error, ExportRecord, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo, PropertyName,
-    RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
-    content::{Bodies, BodyRow, CHUNK_SIZE, Lifetime, Stored},
-    retention::After,
+    Error, ExportRecord, MAX_BODIES, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo,
+    PropertyName, RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
+    content::{Bodies, BodyRow, Lifetime, Stored},
     rows::{
-        Digest, Properties, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, of_revision, render_key,
-        rev_key,
+        Digest, Properties, RenderRow, RevisionKey, RevisionRow, RowKey, of_revision, render_key, rev_key,
     },
     schemas::{RENDERS, REVISIONS},
 };
 
 /// The earliest timestamp that a request may have, 1990-01-01T00:00:00Z. No wiki is older.
 const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
-
-/// The maximum number of bytes of bodies in one batch of a page. If a write has more, its largest bodies go
-/// into chunks, so that the whole batch stays below the table layer's 4 MiB.
-pub const MAX_BODIES: usize = 7 << 19;
 
 impl Revisioned {
     /// Stores a new revision with its first render.
@@ -40,13 +34,7 @@ impl Revisioned {
     #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move {
-            let written = this.0.put_revision(&page, new).await?;
-            this.0.if_it_stood(&page, written).await?;
-            this.cull_now_and_then(&page, Superseded::Revision(written.rev), written);
-            Ok(written)
-        })
-        .await
+        run_whole(async move { this.0.put_revision(&page, new).await }).await
     }
 
     /// Stores a new render of an existing revision.
@@ -56,27 +44,12 @@ impl Revisioned {
     #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
-        whole(async move {
+        run_whole(async move {
             let written = this.0.put_render(&page, new).await?;
-            this.0.if_it_stood(&page, written).await?;
-            this.cull_now_and_then(&page, Superseded::Render(written.rev, written.tid), written);
+            this.0.writes.writer(&page).finish(Superseded::Render(written.rev, written.tid), written).await?;
             Ok(written)
         })
         .await
-    }
-}
-
-/// Runs a write to its end, even if its caller is cancelled. An aborted write would release its locks while
-/// the store still works on it.
-pub(crate) async fn whole<T: Send + 'static>(
-    write: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    match tokio::spawn(write).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(rashomon_tables::Error::unavailable("the process is ending").into()),
-        },
     }
 }
 
@@ -87,11 +60,7 @@ impl Shared {
         check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
-        let _page = match new.if_latest.is_some() || self.copies_on_write(page) {
-            true => Either::Left(self.records.locks.page(page).await),
-            false => Either::Right(self.records.locks.page_shared(page).await),
-        };
-        let _revision = self.records.locks.revision(page, new.rev).await;
+        let writer = self.writes.writer(page);
         let claim = Claim {
             rev: new.rev,
             parent: new.parent,
@@ -99,87 +68,113 @@ impl Shared {
             if_latest: new.if_latest,
             digest: request.digest,
         };
-        let latest = match self.examine(page, claim).await? {
-            Examined::Stored(written) => return Ok(written),
-            Examined::Fits { latest } => latest,
-        };
-
-        let bodies = self.fit(Lifetime::Named(page), request.bodies, MAX_BODIES).await?;
-        let now = self.records.clock.now();
-        let tid = match new.timestamp {
-            Some(time) => Tid::imported(page, new.rev, time),
-            None => Tid::new(now, self.records.distinction()),
-        };
-        let record = RevisionRecord {
-            rev: new.rev,
-            parent: new.parent,
-            timestamp: new.timestamp.unwrap_or(now),
+        let content = NewContent {
+            of_revision,
+            of_render,
+            bodies: request.bodies,
             user: new.user,
             comment: new.comment,
             minor: new.minor,
+        };
+        let written = self.write_revision(&writer, page, claim, content).await?;
+        writer.finish(Superseded::Revision(written.rev), written).await?;
+        Ok(written)
+    }
+
+    /// Stores a new revision under its locks, unless it is stored already.
+    async fn write_revision(
+        &self,
+        writer: &PageWriter<'_>,
+        page: &Page,
+        claim: Claim,
+        content: NewContent,
+    ) -> Result<Written> {
+        let _page = match claim.if_latest.is_some() || writer.locks_page() {
+            true => Either::Left(self.records.locks.page(page).await),
+            false => Either::Right(self.records.locks.page_shared(page).await),
+        };
+        let _revision = self.records.locks.revision(page, claim.rev).await;
+        let latest = match self.examine(writer, page, claim).await? {
+            Examined::Stored(written) => return Ok(written),
+            Examined::Fits { latest } => latest,
+        };
+        let (mut batch, written) = self.plan_revision(writer, page, claim, content, latest).await?;
+        // If the write has a condition and other processes write to the store too, no other conditional write
+        // may come between the check and the write.
+        let lease = match claim.if_latest {
+            Some(_) => writer.take_lease(Some(&mut batch)).await?,
+            None => None,
+        };
+        let examined = match lease.is_some() {
+            true => self.examine(writer, page, claim).await,
+            false => Ok(Examined::Fits { latest }),
+        };
+        let planned = examined.map(|examined| match examined {
+            Examined::Stored(written) => PlannedWrite::nothing(written),
+            Examined::Fits { .. } => PlannedWrite { batch: Some(batch), replaces: false, answer: written },
+        });
+        writer.execute(lease, planned).await
+    }
+
+    /// Plans the batch of a new revision and its first render. `latest` is the latest revision so far.
+    async fn plan_revision<'p>(
+        &self,
+        writer: &PageWriter<'_>,
+        page: &'p Page,
+        claim: Claim,
+        content: NewContent,
+        latest: Option<Revision>,
+    ) -> Result<(PageBatch<'p>, Written)> {
+        let Claim { rev, digest, .. } = claim;
+        let bodies = self.records.chunks.fit(Lifetime::Named(page), content.bodies, MAX_BODIES).await?;
+        let now = self.records.clock.now();
+        let tid = match claim.timestamp {
+            Some(time) => Tid::imported(page, rev, time),
+            None => Tid::new(now, self.records.distinction()),
+        };
+        let record = RevisionRecord {
+            rev,
+            parent: claim.parent,
+            timestamp: claim.timestamp.unwrap_or(now),
+            user: content.user,
+            comment: content.comment,
+            minor: content.minor,
             export: ExportRecord::default(),
             erased: None,
         };
-        let at = self.time_to_write(page, new.rev, new.rev).await?;
-        let mut write = PageWrite::new(page, at);
-        if self.records.catalog.has_damaged_entry(page) {
-            write.new_page();
+        let at = writer.write_time(rev..=rev, None).await?;
+        let mut batch = PageBatch::new(page, at);
+        if self.records.catalog.has_damaged_entry(page) || latest.is_none() {
+            batch.new_page();
         }
-        write.new_revision(&RevisionRow {
+        let properties = content.of_revision;
+        batch.new_revision(&RevisionRow {
             record,
-            properties: of_revision,
+            properties,
             first_tid: tid,
             stored_at: at,
-            digest: request.digest,
+            digest,
             written_at: at,
         });
-        write.new_render(&RenderRow {
-            rev: new.rev,
+        let properties = content.of_render;
+        batch.new_render(&RenderRow {
+            rev,
             tid,
-            properties: of_render,
+            properties,
             stored_at: at,
-            digest: request.digest,
+            digest,
             left_out: false,
             written_at: at,
         });
-        write.bodies(new.rev, tid, &bodies, &self.settings);
-        match latest {
-            None => write.new_page(),
-            Some(latest) if latest < new.rev => {
-                self.note_superseded(&mut write, Superseded::Revision(latest), at);
-            }
-            Some(_) => {}
+        batch.bodies(rev, tid, bodies, &self.records.definitions);
+        if let Some(latest) = latest.filter(|latest| *latest < rev) {
+            writer.supersede(&mut batch, Superseded::Revision(latest), at);
         }
-        let written = Written { rev: new.rev, tid, created: true };
-        self.write_if_it_still_fits(page, claim, write, written).await
-    }
-
-    /// Writes a revision that fits. If the write has a condition and other processes write to the store too,
-    /// it takes the page lease, so that no other conditional write comes between the check and the write.
-    async fn write_if_it_still_fits(
-        &self,
-        page: &Page,
-        claim: Claim,
-        mut write: PageWrite<'_>,
-        written: Written,
-    ) -> Result<Written> {
-        let reservation = match claim.if_latest {
-            Some(_) => self.hold(page, Some(&mut write)).await?,
-            None => None,
-        };
-        let planned = Planned { write: Some(write), replaces: false, answer: written };
-        if reservation.is_none() {
-            return self.finish(page, None, Ok(planned)).await;
-        }
-        let planned = self.examine(page, claim).await.map(|examined| match examined {
-            Examined::Stored(written) => Planned::nothing(written),
-            Examined::Fits { .. } => planned,
-        });
-        self.finish(page, reservation, planned).await
+        Ok((batch, Written { rev, tid, created: true }))
     }
 
     /// Checks whether a new revision is stored already, and whether its condition holds.
-    async fn examine(&self, page: &Page, claim: Claim) -> Result<Examined> {
+    async fn examine(&self, writer: &PageWriter<'_>, page: &Page, claim: Claim) -> Result<Examined> {
         // Most new revisions are at the end of the history, where one read is enough.
         let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
@@ -192,35 +187,31 @@ impl Shared {
         };
         if let Some(row) = stored {
             let written = repeat(&RevisionRow::from_row(&row)?, claim)?;
-            self.settled(page, &REVISIONS, &row, true).await?;
+            writer.ensure_not_rolled_back(&REVISIONS, &row, true).await?;
             return Ok(Examined::Stored(written));
         }
         self.check_latest(page, claim.if_latest, latest_rev).await?;
         Ok(Examined::Fits { latest: latest_rev })
     }
 
-    pub(crate) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
+    pub(super) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let request = Given::new(new.properties, &self.settings)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
             RenderBase::Revision(rev) => rev,
-            RenderBase::Render(tid) => self.revision_of(page, tid).await?,
+            RenderBase::Render(tid) => self.records.revision_of(page, tid).await?,
         };
         let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
-        let reserves = new.if_latest.is_some() || self.adds_beside_others(page, rev, &request).await?;
-        let _page = match reserves || self.copies_on_write(page) {
+        let writer = self.writes.writer(page);
+        let takes_lease = new.if_latest.is_some() || self.adds_beside_others(page, rev, &request).await?;
+        let _page = match takes_lease || writer.locks_page() {
             true => Some(self.records.locks.page(page).await),
             false => None,
         };
         let _revision = self.records.locks.revision(page, rev).await;
-        let reservation = if reserves { self.hold(page, None).await? } else { None };
-        let planned = self.plan_new_render(page, &asked, request, reservation.as_ref()).await;
-        self.finish(page, reservation, planned).await
-    }
-
-    /// Whether a write copies other bodies of the page. No other write may replace these bodies meanwhile.
-    pub(super) fn copies_on_write(&self, page: &Page) -> bool {
-        self.settings.retention.of(page).is_some_and(|policy| policy.strategy.expires())
+        let lease = if takes_lease { writer.take_lease(None).await? } else { None };
+        let planned = self.plan_new_render(&writer, page, &asked, request, lease.as_ref()).await;
+        writer.execute(lease, planned).await
     }
 
     /// Whether a new render adds a property of the revision, so that the row of the revision is written
@@ -236,14 +227,15 @@ impl Shared {
 
     async fn plan_new_render<'p>(
         &self,
+        writer: &PageWriter<'_>,
         page: &'p Page,
         asked: &AskedRender,
         request: Given,
-        reservation: Option<&Reservation>,
-    ) -> Result<Planned<'p, Written>> {
+        lease: Option<&HeldLease>,
+    ) -> Result<PlannedWrite<'p, Written>> {
         let rev = asked.rev;
         let Some(revision) = self.records.revision(page, rev).await? else {
-            return Err(self.no_revision(page, rev).await?);
+            return Err(self.records.no_revision(page, rev).await?);
         };
         revision.record.check_not_erased()?;
         let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
@@ -251,22 +243,21 @@ impl Shared {
             && let Some(row) = self.records.get(&RENDERS, page, render_key(rev, tid)).await?
         {
             let written = repeated_render(&RenderRow::from_row(&row)?, request.digest)?;
-            self.settled(page, &RENDERS, &row, reservation.is_some()).await?;
-            return Ok(Planned::nothing(written));
+            writer.ensure_not_rolled_back(&RENDERS, &row, lease.is_some()).await?;
+            return Ok(PlannedWrite::nothing(written));
         }
         let (of_revision, of_render) = by_versions(&request.bodies, &self.settings);
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
-            None => match self.plan_render(page, rev, asked.base, of_render, added.is_empty()).await? {
-                Plan::Stored(tid) => return Ok(Planned::nothing(Written { rev, tid, created: false })),
+            None => match self.plan_render(writer, page, asked, of_render, added.is_empty()).await? {
+                Plan::Stored(tid) => return Ok(PlannedWrite::nothing(Written { rev, tid, created: false })),
                 Plan::Render(render) => render,
             },
         };
         if asked.if_latest.is_some() {
-            let latest = self.records.first(&RENDERS, page, ClusteringRange::all()).await?;
-            let latest_rev = latest.and_then(|row| RenderKey::read(&row.key)).map(|key| key.rev);
-            self.check_latest(page, asked.if_latest, latest_rev).await?;
+            let latest = self.records.latest(page).await?;
+            self.check_latest(page, asked.if_latest, latest.map(|latest| latest.rev)).await?;
         }
         let mut of_revision = revision.properties.clone();
         of_revision.extend(added.clone());
@@ -275,20 +266,20 @@ impl Shared {
         let mut bodies = request.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
         self.take_over(page, rev, &render, &mut bodies).await?;
-        let bodies = self.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
-        let now = self.time_to_write(page, rev, rev).await?;
-        let mut write = PageWrite::new(page, self.write_time(now, reservation, revision.written_at));
+        let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
+        let now = writer.write_time(rev..=rev, None).await?;
+        let mut batch = PageBatch::new(page, writer.lease_time(now, lease, revision.written_at));
         if self.records.catalog.has_damaged_entry(page) {
-            write.new_page();
+            batch.new_page();
         }
         if asked.timestamp.is_some() {
-            write = write.history();
+            batch = batch.history();
         }
         if !added.is_empty() {
-            write.revision(&RevisionRow { properties: of_revision, ..revision });
+            batch.revision(&RevisionRow { properties: of_revision, ..revision });
         }
         let tid = render.tid;
-        write.new_render(&RenderRow {
+        batch.new_render(&RenderRow {
             rev,
             tid,
             properties: render.properties,
@@ -297,28 +288,29 @@ impl Shared {
             left_out: false,
             written_at: now,
         });
-        write.bodies(rev, tid, &bodies, &self.settings);
+        batch.bodies(rev, tid, bodies, &self.records.definitions);
         if let Some(newest) = render.supersedes {
-            self.note_superseded(&mut write, Superseded::Render(rev, newest), now);
+            writer.supersede(&mut batch, Superseded::Render(rev, newest), now);
         }
         let answer = Written { rev, tid, created: true };
-        Ok(Planned { write: Some(write), replaces: !added.is_empty(), answer })
+        Ok(PlannedWrite { batch: Some(batch), replaces: !added.is_empty(), answer })
     }
 
     /// Plans a new render: the properties of the request, and those that the render takes over from its base.
     /// Returns [`Plan::Stored`] if the result equals the newest render.
     async fn plan_render(
         &self,
+        writer: &PageWriter<'_>,
         page: &Page,
-        rev: Revision,
-        base: RenderBase,
+        asked: &AskedRender,
         mut properties: Properties,
         nothing_added: bool,
     ) -> Result<Plan> {
+        let rev = asked.rev;
         let row = self.records.first(&RENDERS, page, of_revision(rev)).await?;
         let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
         let newest = RenderRow::from_row(&row)?;
-        let base = match base {
+        let base = match asked.base {
             RenderBase::Render(tid) if tid != newest.tid => {
                 let render = self.records.render(page, rev, tid).await?;
                 render.ok_or(Error::NotFound(Missing::Render(tid)))?
@@ -333,7 +325,7 @@ impl Shared {
             }
         }
         if nothing_added && same_content(&properties, &newest.properties) {
-            self.settled(page, &RENDERS, &row, false).await?;
+            writer.ensure_not_rolled_back(&RENDERS, &row, false).await?;
             return Ok(Plan::Stored(newest.tid));
         }
         let at_now = Tid::new(self.records.clock.now(), self.records.distinction());
@@ -357,7 +349,8 @@ impl Shared {
     ) -> Result<()> {
         let Some((base, names)) = &render.taken_over else { return Ok(()) };
         for name in names {
-            let Some(row) = self.anywhere(page, rev, *base, name, Versions::Render).await? else {
+            let body = BodyId { page, rev, tid: *base, name, versions: Versions::Render };
+            let Some(row) = self.retention.find(body).await? else {
                 return Err(Error::Conflict(format!(
                     "property {name} of render {base} is gone, and cannot be taken over: give it with the new render"
                 )));
@@ -366,7 +359,7 @@ impl Shared {
             body.info.rewritten_at = None;
             // Another process may have replaced the body since the index was read.
             if !self.records.is_alone() && render.properties.get(name) != Some(&body.info) {
-                return Err(changing());
+                return Err(page_changed());
             }
             if let Stored::Chunks(set) = &body.stored {
                 body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
@@ -407,47 +400,6 @@ impl Shared {
             )));
         }
         Ok(())
-    }
-
-    /// Puts the largest bodies into chunks until the others fit into one batch, and each of them into its
-    /// row. A body that came out of a block may be too large for a row.
-    pub(crate) async fn fit(
-        &self,
-        lifetime: Lifetime<'_>,
-        mut bodies: Bodies,
-        limit: usize,
-    ) -> Result<Bodies> {
-        loop {
-            let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
-            let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
-            let Some(largest) = largest else { return Ok(bodies) };
-            if total <= limit && largest.stored.row_size() <= CHUNK_SIZE {
-                return Ok(bodies);
-            }
-            largest.stored = self.records.chunks.moved(lifetime, &largest.stored, largest.info.size).await?;
-        }
-    }
-
-    /// Makes a write durable, together with the queue entry for the values that it supersedes. Returns the
-    /// work that remains to be done once the write is known to be committed.
-    pub(super) async fn commit(&self, mut write: PageWrite<'_>) -> Result<After> {
-        let (page, superseded) = (write.page, write.superseded);
-        let note = self.note_due(&mut write).await?;
-        let after = self.follow(&mut write, note).await?;
-        self.records.chunks.check_begun(write.chunks_begun)?;
-        let begun = self.records.clock.monotonic();
-        self.records.store.write(write.first, write.then).await?;
-        let Some(policy) = note else { return Ok(after) };
-        // After so long, the superseded values may have been culled, as if the write had happened at its
-        // write time.
-        if self.records.clock.monotonic().saturating_sub(begun) > policy.grace {
-            let late = "the write took longer than superseded values are kept; repeat it".to_owned();
-            return Err(rashomon_tables::Error::unavailable(late).into());
-        }
-        if let Some(what) = superseded {
-            self.note_elsewhere(page, policy, what).await;
-        }
-        Ok(after)
     }
 }
 
@@ -497,6 +449,16 @@ struct Claim {
     timestamp: Option<Timestamp>,
     if_latest: Option<Parent>,
     digest: Digest,
+}
+
+/// The parts of a request for a new revision that are stored as they are given.
+struct NewContent {
+    of_revision: Properties,
+    of_render: Properties,
+    bodies: Bodies,
+    user: Option<String>,
+    comment: Option<String>,
+    minor: bool,
 }
 
 /// The state of the page for a new revision.

@@ -135,7 +135,7 @@ async fn note_what_stands(buckets: &Revisioned, domains: &[&DomainName]) -> Resu
     let mut due_in = Duration::ZERO;
     for domain in domains {
         loop {
-            let walk = buckets.walk(domain, &BucketName::page()).await?;
+            let walk = buckets.rescan(domain, &BucketName::page()).await?;
             due_in = due_in.max(walk.due_in);
             if walk.finished {
                 break;

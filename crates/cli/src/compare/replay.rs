@@ -169,7 +169,7 @@ impl Replay<'_> {
         let (before, begun) = (self.tables.counts(), self.watch.monotonic());
         let written = self.buckets.put_revision(page, new).await?;
         let took = self.watch.monotonic().saturating_sub(begun);
-        self.buckets.settle().await;
+        self.buckets.drain_background_culls().await;
         let before_it = self.latest.get(&edit.page).copied();
         let what = if before_it.is_some() { What::Update } else { What::Create };
         self.measure(what, &before, took, true);

@@ -17,7 +17,7 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{Batch, Error as StoreError, Key, TableStore, Value};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::{CHUNK_SIZE, Stored, compress};
+use super::{Bodies, CHUNK_SIZE, Stored, compress};
 use crate::{
     Page, Result, Revision,
     rows::{ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId, TypedRow, partition_of},
@@ -236,6 +236,20 @@ impl ChunkStore {
             self.append(lifetime, &mut set, piece).await?;
         }
         Ok(Stored::Chunks(set))
+    }
+
+    /// Moves the largest bodies into chunks until the others take at most `limit` bytes together, and each of
+    /// them fits into its row. A body that came out of a block may be too large for a row.
+    pub async fn fit(&self, lifetime: Lifetime<'_>, mut bodies: Bodies, limit: usize) -> Result<Bodies> {
+        loop {
+            let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
+            let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
+            let Some(largest) = largest else { return Ok(bodies) };
+            if total <= limit && largest.stored.row_size() <= CHUNK_SIZE {
+                return Ok(bodies);
+            }
+            largest.stored = self.moved(lifetime, &largest.stored, largest.info.size).await?;
+        }
     }
 
     /// Puts a body that was just staged into chunks. A compressed body has one chunk then, whose frame is

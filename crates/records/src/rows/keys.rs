@@ -1,10 +1,10 @@
 //! The keys of the tables of a page.
 
-use rashomon_tables::{ClusteringRange, Key, Schema, Value};
+use rashomon_tables::{ClusteringRange, Key, Row, Schema, Value};
 
 use crate::{
     Page, PropertyName, Revision, Tid, Versions, row_key,
-    rows::{ColumnValue, RowKey},
+    rows::{Column, ColumnValue, RowKey, columns},
     schemas::{
         BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TIME,
     },
@@ -71,6 +71,23 @@ impl BodyKey {
         }
         let RevisionBodyKey { property, rev } = RowKey::read(key)?;
         Some(Self { property, rev, tid: None })
+    }
+
+    /// The key of the body in a row of a content table, or of the table `current`.
+    #[must_use]
+    pub fn of_row(row: &Row) -> Option<Self> {
+        if let Some(key) = Self::read(&row.key) {
+            return Some(key);
+        }
+        let CurrentKey { property } = RowKey::read(&row.key)?;
+        let [_headers, _size, _sha1, _rewritten_at, _encoding, _value, rev, tid] = columns(row);
+        Some(Self { property, rev: Column::read(rev)?, tid: Column::read(tid)? })
+    }
+
+    /// The revision, and the render unless the body is of a property of the revision.
+    #[must_use]
+    pub fn value(&self) -> (Revision, Option<Tid>) {
+        (self.rev, self.tid)
     }
 }
 

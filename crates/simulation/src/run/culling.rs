@@ -84,7 +84,7 @@ impl Run {
         let Some(slack) = self.policy.as_ref().map(|policy| policy.slack) else { return Ok(()) };
         let page = self.world.pages[0].clone();
         for _ in 0..ROUNDS {
-            let walk = self.world.processes[process].buckets.walk(&page.domain, &page.bucket).await;
+            let walk = self.world.processes[process].buckets.rescan(&page.domain, &page.bucket).await;
             match walk {
                 Ok(walk) if walk.finished => {
                     let held_from = self.world.now.saturating_add(slack + Duration::from_secs(2));

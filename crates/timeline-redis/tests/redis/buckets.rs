@@ -53,7 +53,7 @@ impl Wiki {
     pub(crate) async fn put(&self, page: &Page, number: i64) -> Tid {
         let new = NewRevision::new(rev(number), vec![self.html(page, &format!("<p>{number}")).await]);
         let written = self.buckets.put_revision(page, new).await.unwrap();
-        self.buckets.settle().await;
+        self.buckets.drain_background_culls().await;
         written.tid
     }
 

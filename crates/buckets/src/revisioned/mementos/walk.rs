@@ -11,12 +11,12 @@ use std::{
 
 use rashomon_clock::Timestamp;
 use rashomon_records::INDEX_PAGE_ROWS;
+use rashomon_retention::Culls;
 use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
 
 use super::{MementoPosition, State, second};
 use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
-    retention::Culls,
     revisioned::Shared,
     rows::{
         RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of, rev_key,
@@ -184,7 +184,7 @@ impl<'a> Walk<'a> {
         rev: Revision,
     ) -> Result<Option<State>> {
         self.rows_ahead =
-            RowsAhead { culls: shared.culls(self.page, rev, rev).await?, ..RowsAhead::default() };
+            RowsAhead { culls: shared.retention.culls(self.page, rev, rev).await?, ..RowsAhead::default() };
         self.state_of(shared, timestamp, rev).await
     }
 
@@ -225,7 +225,7 @@ impl<'a> Walk<'a> {
         self.rows_ahead = RowsAhead::default();
         let revs = || self.ahead.iter().map(|(_, rev)| *rev);
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(()) };
-        self.rows_ahead.culls = shared.culls(self.page, lowest, highest).await?;
+        self.rows_ahead.culls = shared.retention.culls(self.page, lowest, highest).await?;
         let is_of_render = self.is_of_render(shared);
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
         let limit = NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION)

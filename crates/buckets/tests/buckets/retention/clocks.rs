@@ -211,7 +211,7 @@ async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     let now = world.clock.now();
     world.pass(policy().skew);
     world.put_render(&page, 1, &[("html", "<u>")]).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", true).await;
     world.clock.set(now);

@@ -278,10 +278,10 @@ async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     let bodies: [(&str, &[u8]); 3] = [("html", b"<b>"), ("data-parsoid", b"[]"), ("slot-late", &large)];
     let late = world.put_render(&page, 3, &bodies).await.unwrap().tid;
     world.put_revision(&page, 7, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.pass(DAY + HOUR);
     world.put_revision(&page, 8, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     let keeping = Policy { min_keep: NonZeroU32::new(10).unwrap(), ..policy() };
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);
@@ -346,16 +346,16 @@ async fn write_culls_by_the_timeline(world: World) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
     let again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.pass(2 * DAY);
     world.assert_stored(first.tid, "html", true).await;
     world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.assert_stored(first.tid, "html", false).await;
     // This render was superseded just now.
     world.assert_stored(again.tid, "html", true).await;
     world.put_render(&page, 2, &[("html", "<i>")]).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.assert_stored(second.tid, "html", false).await;
     world.assert_stored(again.tid, "html", true).await;
     world.assert_whole().await;
@@ -373,7 +373,7 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
     timeline.clear();
     world.pass(2 * DAY);
     let third = world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.assert_stored(first.tid, "html", true).await;
     world.assert_stored(second.tid, "html", true).await;
     // The sweep does not need the timeline.
@@ -454,10 +454,10 @@ async fn failed_cull_is_completed_by_the_sweep() {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.pass(2 * DAY);
     world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.settle().await;
+    world.buckets.drain_background_culls().await;
     world.assert_stored(first.tid, "html", true).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;

@@ -88,7 +88,7 @@ impl World {
     pub(crate) async fn rescan(&self, page: &Page) -> u64 {
         let mut pages = 0;
         for _ in 0..100 {
-            let walk = self.buckets.walk(&page.domain, &page.bucket).await.unwrap();
+            let walk = self.buckets.rescan(&page.domain, &page.bucket).await.unwrap();
             pages += walk.pages;
             if walk.finished {
                 return pages;

@@ -40,7 +40,7 @@ async fn stored_values_are_culled_when_retention_is_turned_on(world: World) {
     let world = retaining(world, policy()).await;
     assert_eq!(world.sweep().await.renders, 0, "the values have no queue entries");
     // The rescan is interrupted by a restart, and continued.
-    let begun = world.buckets.walk(&first_page.domain, &first_page.bucket).await.unwrap();
+    let begun = world.buckets.rescan(&first_page.domain, &first_page.bucket).await.unwrap();
     assert!(begun.pages > 0 && !begun.finished);
     let world = world.reopened().await;
     // The clock is behind after the restart.

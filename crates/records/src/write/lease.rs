@@ -20,11 +20,11 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Error as StoreError, Key, Mutation, Row, Schema, Swap};
 
 use super::{
-    Shared,
-    head::{Announced, Head, Held, Owner, RowName, new_rows},
-    page_write::PageWrite,
+    PageBatch, PageWriter, PlannedWrite,
+    lease_row::{Intent, LeaseHolder, Owner, PageLease, RowName},
+    pipeline::run_post_commit,
 };
-use crate::{Error, Page, Result, schemas::HEADS};
+use crate::{Error, Page, Records, Result, schemas::HEADS};
 
 /// The age at which a lease is dead. Longer than any write may take.
 const LEASE: Duration = Duration::from_secs(10);
@@ -43,50 +43,33 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-/// A page lease that a request of this process holds.
+/// A page lease that a write of this process holds.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub struct HeldLease {
     key: Key,
-    held: Held,
+    holder: LeaseHolder,
     later_than: Option<Timestamp>,
     /// When the lease was taken, by the monotonic clock.
     begun: Duration,
 }
 
-impl Reservation {
+impl HeldLease {
     /// The row of the lease while the lease is held.
     fn row(&self) -> Option<Row> {
-        Head { held: Some(self.held.clone()), later_than: self.later_than }.to_row(&self.key)
-    }
-}
-
-/// The plan of a request: the rows to write, and the answer.
-pub(super) struct Planned<'p, T> {
-    /// The write; `None` if everything is stored already.
-    pub(super) write: Option<PageWrite<'p>>,
-    /// Whether some rows of the write replace existing rows.
-    pub(super) replaces: bool,
-    /// The answer of the request once the write has succeeded.
-    pub(super) answer: T,
-}
-
-impl<T> Planned<'_, T> {
-    /// A plan that writes nothing, since everything is stored already.
-    pub(super) fn nothing(answer: T) -> Self {
-        Self { write: None, replaces: false, answer }
+        PageLease { holder: Some(self.holder.clone()), later_than: self.later_than }.to_row(&self.key)
     }
 }
 
 /// Knows which leases belong to this process, and since when this process has seen the leases of others.
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct LeaseOwners {
     /// The first half of the owner names of this process.
     process: [u8; 8],
     /// When each lease of another process was first seen, by the monotonic clock.
     sightings: Cache<Owner, Duration>,
 }
 
-impl Vigil {
+impl LeaseOwners {
     /// `seed` is random: no two processes share a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self { process: seed.to_be_bytes(), sightings: Cache::new(MAX_SIGHTINGS) }
@@ -100,39 +83,36 @@ impl Vigil {
     }
 }
 
-impl Shared {
+impl PageWriter<'_> {
     /// Takes the lease of the page. Returns `None` if no other process writes to the store.
     ///
-    /// Waits, for a bounded time, while another writer holds the lease. `write` is the write if its rows are
-    /// known already. Its intent is then stored together with the lease, and the write gets its write time.
+    /// Waits, for a bounded time, while another writer holds the lease. `batch` is the batch of the write if
+    /// its rows are known already. Its intent is then stored together with the lease, and it gets its write
+    /// time.
     ///
     /// The caller holds the lock of the page in this process.
-    pub(super) async fn hold(
-        &self,
-        page: &Page,
-        mut write: Option<&mut PageWrite<'_>>,
-    ) -> Result<Option<Reservation>> {
+    pub async fn take_lease(&self, mut batch: Option<&mut PageBatch<'_>>) -> Result<Option<HeldLease>> {
         if self.records.is_alone() {
             return Ok(None);
         }
-        let key = Head::key(page);
-        let asked = write.as_deref().map(PageWrite::at);
+        let key = PageLease::key(self.page);
+        let asked = batch.as_deref().map(PageBatch::at);
         // Most pages have no lease row, so the first swap expects none.
         let mut existing = None;
         for attempt in 0..MAX_LEASE_ATTEMPTS {
-            let head = Head::from_row(existing.as_ref())?;
-            if let Some(row) = existing.as_ref().filter(|_| head.held.is_some()) {
-                self.wait_for(page, row, true, attempt).await?;
+            let found = PageLease::from_row(existing.as_ref())?;
+            if let Some(row) = existing.as_ref().filter(|_| found.holder.is_some()) {
+                self.wait_or_complete(row, true, attempt).await?;
                 existing = self.records.store.get(&HEADS, &key).await?;
                 continue;
             }
-            let reservation = self.reservation(&key, head.later_than, write.as_deref_mut().zip(asked));
-            match self.records.store.swap(&HEADS, &key, existing.as_ref(), reservation.row()).await {
-                Ok(Swap::Applied) => return Ok(Some(reservation)),
+            let lease = self.new_lease(&key, found.later_than, batch.as_deref_mut().zip(asked));
+            match self.records.store.swap(&HEADS, &key, existing.as_ref(), lease.row()).await {
+                Ok(Swap::Applied) => return Ok(Some(lease)),
                 Ok(Swap::Refused { current }) => existing = current,
                 Err(error) => {
                     // The lease may be stored in spite of the error.
-                    self.give_up(&reservation).await;
+                    self.release_unused(&lease).await;
                     return Err(error.into());
                 }
             }
@@ -140,134 +120,109 @@ impl Shared {
         Err(busy())
     }
 
-    fn reservation(
+    fn new_lease(
         &self,
         key: &Key,
         later_than: Option<Timestamp>,
-        write: Option<(&mut PageWrite<'_>, Timestamp)>,
-    ) -> Reservation {
-        let held = Held {
-            owner: self.vigil.owner(self.records.distinction()),
+        batch: Option<(&mut PageBatch<'_>, Timestamp)>,
+    ) -> HeldLease {
+        let holder = LeaseHolder {
+            owner: self.owners.owner(self.records.distinction()),
             reserved_at: self.records.clock.now(),
-            announced: None,
+            intent: None,
         };
         let begun = self.records.clock.monotonic();
-        let mut reservation = Reservation { key: key.clone(), held, later_than, begun };
-        if let Some((write, asked)) = write {
-            write.restamp(self.write_time(
-                asked.max(self.records.clock.now()),
-                Some(&reservation),
-                Timestamp::MIN,
-            ));
-            reservation.held.announced = Some(Announced { rows: new_rows(&write.then), at: write.at() });
+        let mut lease = HeldLease { key: key.clone(), holder, later_than, begun };
+        if let Some((batch, asked)) = batch {
+            let now = asked.max(self.records.clock.now());
+            batch.restamp(self.lease_time(now, Some(&lease), Timestamp::MIN));
+            lease.holder.intent = Some(Intent::of(batch));
         }
-        reservation
+        lease
     }
 
     /// The write time of a write: now, and later than `after`.
     ///
-    /// The write time of a write under a lease is `skew` before now. If such a write is taken back, its rows
+    /// The write time of a write under a lease is `skew` before now. If such a write is rolled back, its rows
     /// are deleted at a time just after the write time. That time is not later than the clock of any process,
     /// so the deletes hide no later write.
-    pub(super) fn write_time(
-        &self,
-        now: Timestamp,
-        reservation: Option<&Reservation>,
-        after: Timestamp,
-    ) -> Timestamp {
-        match reservation {
+    #[must_use]
+    pub fn lease_time(&self, now: Timestamp, lease: Option<&HeldLease>, after: Timestamp) -> Timestamp {
+        match lease {
             None => now.max(after.just_after()),
-            Some(reservation) => {
-                let after = after.max(reservation.later_than.unwrap_or(Timestamp::MIN));
-                now.saturating_sub(self.settings.skew).max(after.just_after())
+            Some(lease) => {
+                let after = after.max(lease.later_than.unwrap_or(Timestamp::MIN));
+                now.saturating_sub(self.records.skew).max(after.just_after())
             }
         }
     }
 
-    /// Executes a plan, and releases the lease.
-    ///
-    /// `Unavailable` if another process has judged the lease dead meanwhile. The write has then happened or
-    /// never will, and a repeat of the request shows which.
-    pub(super) async fn finish<T>(
+    /// Executes a planned write under a lease, and releases the lease.
+    pub(super) async fn execute_leased<T>(
         &self,
-        page: &Page,
-        reservation: Option<Reservation>,
-        planned: Result<Planned<'_, T>>,
+        mut lease: HeldLease,
+        planned: Result<PlannedWrite<'_, T>>,
     ) -> Result<T> {
-        let Some(mut reservation) = reservation else {
-            let planned = planned?;
-            if let Some(write) = planned.write {
-                let after = self.commit(write).await?;
-                self.afterwards(after).await?;
-            }
-            return Ok(planned.answer);
-        };
         match planned {
-            Ok(Planned { write: Some(write), replaces, answer }) => {
-                if let Err(error) = self.announce(page, &mut reservation, &write, replaces).await {
-                    self.give_up(&reservation).await;
+            Ok(PlannedWrite { batch: Some(batch), replaces, answer }) => {
+                if let Err(error) = self.store_intent(&mut lease, &batch, replaces).await {
+                    self.release_unused(&lease).await;
                     return Err(error);
                 }
-                self.publish(page, &reservation, write).await?;
+                self.commit_leased(&lease, batch).await?;
                 Ok(answer)
             }
-            Ok(Planned { answer, .. }) => {
-                self.give_up(&reservation).await;
+            Ok(PlannedWrite { answer, .. }) => {
+                self.release_unused(&lease).await;
                 Ok(answer)
             }
             Err(error) => {
-                self.give_up(&reservation).await;
+                self.release_unused(&lease).await;
                 Err(error)
             }
         }
     }
 
     /// Stores the intent of a write in the lease row, unless the row has this intent already.
-    async fn announce(
-        &self,
-        page: &Page,
-        reservation: &mut Reservation,
-        write: &PageWrite<'_>,
-        replaces: bool,
-    ) -> Result<()> {
-        let mut rows = new_rows(&write.then);
+    async fn store_intent(&self, lease: &mut HeldLease, batch: &PageBatch<'_>, replaces: bool) -> Result<()> {
+        let mut intent = Intent::of(batch);
         if replaces {
-            for row in &mut rows {
-                row.replaces = self.records.get(row.table, page, row.clustering.clone()).await?.is_some();
+            for row in &mut intent.rows {
+                row.replaces =
+                    self.records.get(row.table, self.page, row.clustering.clone()).await?.is_some();
             }
         }
-        let announced = Some(Announced { rows, at: write.at() });
-        if reservation.held.announced == announced {
+        if lease.holder.intent.as_ref() == Some(&intent) {
             return Ok(());
         }
-        let before = reservation.row();
-        reservation.held.announced = announced;
-        match self.records.store.swap(&HEADS, &reservation.key, before.as_ref(), reservation.row()).await? {
+        let before = lease.row();
+        lease.holder.intent = Some(intent);
+        match self.records.store.swap(&HEADS, &lease.key, before.as_ref(), lease.row()).await? {
             Swap::Applied => Ok(()),
             Swap::Refused { .. } => Err(too_slow()),
         }
     }
 
-    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, takes the write
+    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write
     /// back at once, unless the store fails there too.
-    async fn publish(&self, page: &Page, reservation: &Reservation, write: PageWrite<'_>) -> Result<()> {
-        if self.is_past_lease(reservation) {
-            self.give_up(reservation).await;
+    async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
+        if self.is_past_lease(lease) {
+            self.release_unused(lease).await;
             return Err(too_slow());
         }
-        let error = match self.commit(write.reserved()).await {
-            Ok(after) => {
-                self.let_go(reservation, reservation.later_than).await?;
-                return self.afterwards(after).await;
+        let error = match self.commit(batch.leased()).await {
+            Ok(post_commit) => {
+                self.release(lease, lease.later_than).await?;
+                return run_post_commit(post_commit).await;
             }
             Err(error) => error,
         };
-        let Some(announced) = &reservation.held.announced else { return Err(error) };
-        match self.take_back(page, announced).await {
-            Ok(None) => self.let_go(reservation, reservation.later_than).await,
+        let Some(intent) = &lease.holder.intent else { return Err(error) };
+        match self.roll_back_unless_happened(intent).await {
+            Ok(None) => self.release(lease, lease.later_than).await,
             Ok(Some(deleted_at)) => {
-                let freed = self.let_go(reservation, Some(deleted_at)).await;
-                freed.and(Err(error))
+                let released = self.release(lease, Some(deleted_at)).await;
+                released.and(Err(error))
             }
             // The next writer that finds the dead lease completes the write.
             Err(_) => Err(error),
@@ -280,84 +235,75 @@ impl Shared {
     /// lease of another process is dead in two cases. This process has seen it unchanged for longer than
     /// [`LEASE`]. Or it was taken longer than [`LEASE`] and `skew` ago, by the clock of this process; `skew`
     /// allows for an owner whose clock is ahead.
-    fn is_dead(&self, held: &Held, ours: bool) -> bool {
-        if ours && held.owner.starts_with(&self.vigil.process) {
+    fn is_dead(&self, holder: &LeaseHolder, ours: bool) -> bool {
+        if ours && holder.owner.starts_with(&self.owners.process) {
             return true;
         }
         let now = self.records.clock.monotonic();
-        let first_seen = self.vigil.sightings.get_with(held.owner, || now);
-        let dead_at = held.reserved_at.saturating_add(LEASE + self.settings.skew);
+        let first_seen = self.owners.sightings.get_with(holder.owner, || now);
+        let dead_at = holder.reserved_at.saturating_add(LEASE + self.records.skew);
         now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
     }
 
     /// Waits a little for the owner of the lease. If the lease is dead, completes its write and frees it
     /// instead.
-    async fn wait_for(&self, page: &Page, row: &Row, ours: bool, attempt: u32) -> Result<()> {
-        let head = Head::from_row(Some(row))?;
-        let Some(held) = &head.held else { return Ok(()) };
-        if !self.is_dead(held, ours) {
+    async fn wait_or_complete(&self, row: &Row, ours: bool, attempt: u32) -> Result<()> {
+        let lease = PageLease::from_row(Some(row))?;
+        let Some(holder) = &lease.holder else { return Ok(()) };
+        if !self.is_dead(holder, ours) {
             self.pause(attempt).await;
             return Ok(());
         }
-        tracing::warn!(domain = %page.domain, title = %page.title, "incomplete write found; completing it");
-        let taken_back = match &held.announced {
-            Some(announced) => self.take_back(page, announced).await?,
+        tracing::warn!(domain = %self.page.domain, title = %self.page.title, "incomplete write found; completing it");
+        let rolled_back = match &holder.intent {
+            Some(intent) => self.roll_back_unless_happened(intent).await?,
             None => None,
         };
-        let free = Head { held: None, later_than: head.later_than.max(taken_back) };
+        let free = PageLease { holder: None, later_than: lease.later_than.max(rolled_back) };
         // A refused swap means that another process has freed the lease.
         self.records.store.swap(&HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
         Ok(())
     }
 
     /// Whether another process holds the lease of the page. Completes the write of a dead owner.
-    pub(crate) async fn is_held(&self, page: &Page) -> Result<bool> {
+    pub async fn is_held(&self) -> Result<bool> {
         if self.records.is_alone() {
             return Ok(false);
         }
-        let Some(row) = self.records.store.get(&HEADS, &Head::key(page)).await? else { return Ok(false) };
-        let Some(held) = Head::from_row(Some(&row))?.held else { return Ok(false) };
-        if self.is_dead(&held, false) {
-            self.wait_for(page, &row, false, 0).await?;
+        let Some(row) = self.records.store.get(&HEADS, &PageLease::key(self.page)).await? else {
+            return Ok(false);
+        };
+        let Some(holder) = PageLease::from_row(Some(&row))?.holder else { return Ok(false) };
+        if self.is_dead(&holder, false) {
+            self.wait_or_complete(&row, false, 0).await?;
         }
         Ok(true)
-    }
-
-    /// The latest time up to which writes to the page may be hidden: by deletes of writes that were taken
-    /// back, or by the deletes that taking back the current intent would make.
-    pub(crate) async fn taken_back(&self, page: &Page) -> Result<Option<Timestamp>> {
-        if self.records.is_alone() {
-            return Ok(None);
-        }
-        let head = Head::from_row(self.records.store.get(&HEADS, &Head::key(page)).await?.as_ref())?;
-        let announced = head.held.and_then(|held| held.announced);
-        Ok(head.later_than.max(announced.map(|announced| announced.at.just_after())))
     }
 
     /// Ensures that a write has happened as a whole or never will. Returns `None` if the write has happened.
     /// Otherwise deletes its rows, and returns the time of the deletes. The deletes also hide parts of the
     /// write that arrive later.
-    async fn take_back(&self, page: &Page, announced: &Announced) -> Result<Option<Timestamp>> {
-        let existing = self.rows_named(page, &announced.rows).await?;
-        if announced.has_happened(&existing) {
+    async fn roll_back_unless_happened(&self, intent: &Intent) -> Result<Option<Timestamp>> {
+        let existing = self.rows_named(&intent.rows).await?;
+        if intent.has_happened(&existing) {
             // Some rows may have arrived after the first read. The second read brings those rows, too, to as
             // many replicas as the others.
-            self.rows_named(page, &announced.rows).await?;
+            self.rows_named(&intent.rows).await?;
             return Ok(None);
         }
-        let at = announced.at.just_after();
-        let mut write = PageWrite::new(page, at).history();
-        for (name, row) in announced.rows.iter().zip(&existing) {
+        let at = intent.at.just_after();
+        let mut batch = PageBatch::new(self.page, at).history();
+        for (name, row) in intent.rows.iter().zip(&existing) {
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
                 // The row that is put back has its earlier time again, and needs a queue entry for that time.
-                write.about(rev);
+                batch.about(rev);
             }
             match row {
                 Some(row) if name.replaces => {
                     // A copy of a superseded value keeps its expiry. The row may have been written by a clock
                     // that is ahead; the write was then to replace the row just after the row's write time.
-                    let replaced_at = announced.at.max(row.written_at.just_after());
-                    write.then.mutations.push(Mutation::Put {
+                    let replaced_at = intent.at.max(row.written_at.just_after());
+                    batch.then.mutations.push(Mutation::Put {
                         table: name.table,
                         clustering: name.clustering.clone(),
                         values: row.values.clone(),
@@ -366,40 +312,41 @@ impl Shared {
                     });
                 }
                 None if name.replaces => {}
-                _ => write.then.delete(name.table, name.clustering.clone(), at),
+                _ => batch.then.delete(name.table, name.clustering.clone(), at),
             }
         }
-        let _taken_back = self.commit(write).await?;
+        // A batch that supersedes nothing has no steps after its commit.
+        let _ = self.commit(batch).await?;
         Ok(Some(at))
     }
 
-    async fn rows_named(&self, page: &Page, names: &[RowName]) -> Result<Vec<Option<Row>>> {
-        let rows = names.iter().map(|name| self.records.get(name.table, page, name.clustering.clone()));
+    async fn rows_named(&self, names: &[RowName]) -> Result<Vec<Option<Row>>> {
+        let rows = names.iter().map(|name| self.records.get(name.table, self.page, name.clustering.clone()));
         futures::future::try_join_all(rows).await
     }
 
     /// Releases the lease of a page to which nothing was written. If the store does not answer, the lease
     /// stays until it is dead.
-    async fn give_up(&self, reservation: &Reservation) {
-        if let Err(error) = self.let_go(reservation, reservation.later_than).await {
+    async fn release_unused(&self, lease: &HeldLease) {
+        if let Err(error) = self.release(lease, lease.later_than).await {
             tracing::debug!(%error, "cannot release a page lease; it expires");
         }
     }
 
     /// Releases the lease. `Unavailable` if another process has judged the lease dead, or may have.
-    async fn let_go(&self, reservation: &Reservation, later_than: Option<Timestamp>) -> Result<()> {
-        let key = &reservation.key;
-        let free = Head { held: None, later_than }.to_row(key);
-        let mut expected = reservation.row();
+    async fn release(&self, lease: &HeldLease, later_than: Option<Timestamp>) -> Result<()> {
+        let key = &lease.key;
+        let free = PageLease { holder: None, later_than }.to_row(key);
+        let mut expected = lease.row();
         let mut failure = None;
         for attempt in 0..MAX_RELEASE_ATTEMPTS {
             match self.records.store.swap(&HEADS, key, expected.as_ref(), free.clone()).await {
                 Ok(Swap::Applied) => return Ok(()),
                 Ok(Swap::Refused { current }) => {
-                    if Head::from_row(current.as_ref())?.owner() == Some(reservation.held.owner) {
+                    if PageLease::from_row(current.as_ref())?.owner() == Some(lease.holder.owner) {
                         // The outcome of storing the intent was unknown. The row shows it.
                         expected = current;
-                    } else if failure.is_some() && !self.is_past_lease(reservation) {
+                    } else if failure.is_some() && !self.is_past_lease(lease) {
                         // No process judges the lease dead yet, so an earlier attempt of this loop has
                         // released it.
                         return Ok(());
@@ -416,37 +363,31 @@ impl Shared {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// Ensures that a row that was read will not be taken back. `Unavailable` if the row was written under a
-    /// lease, and then taken back. Waits until the outcome is known. `ours` says that no request of this
+    /// Ensures that a row that was read will not be rolled back. `Unavailable` if the row was written under a
+    /// lease, and then rolled back. Waits until the outcome is known. `ours` says that no request of this
     /// process holds the page.
-    pub(super) async fn settled(
-        &self,
-        page: &Page,
-        table: &'static Schema,
-        seen: &Row,
-        ours: bool,
-    ) -> Result<()> {
+    pub async fn ensure_not_rolled_back(&self, table: &'static Schema, seen: &Row, ours: bool) -> Result<()> {
         if self.records.is_alone() {
             return Ok(());
         }
-        let key = Head::key(page);
+        let key = PageLease::key(self.page);
         for attempt in 0..MAX_LEASE_ATTEMPTS {
             let row = self.records.store.get(&HEADS, &key).await?;
-            let held = Head::from_row(row.as_ref())?.held;
-            let writing = held.is_some_and(|held| held.may_have_written(table, seen));
+            let holder = PageLease::from_row(row.as_ref())?.holder;
+            let writing = holder.is_some_and(|holder| holder.may_have_written(table, seen));
             if let Some(row) = row.filter(|_| writing) {
-                self.wait_for(page, &row, ours, attempt).await?;
+                self.wait_or_complete(&row, ours, attempt).await?;
                 continue;
             }
-            let now = self.records.get(table, page, seen.key.clustering.clone()).await?;
+            let now = self.records.get(table, self.page, seen.key.clustering.clone()).await?;
             let is_unchanged = now.is_some_and(|now| now.written_at == seen.written_at);
-            return if is_unchanged { Ok(()) } else { Err(changing()) };
+            return if is_unchanged { Ok(()) } else { Err(page_changed()) };
         }
         Err(busy())
     }
 
-    fn is_past_lease(&self, reservation: &Reservation) -> bool {
-        self.records.clock.monotonic().saturating_sub(reservation.begun) > LEASE
+    fn is_past_lease(&self, lease: &HeldLease) -> bool {
+        self.records.clock.monotonic().saturating_sub(lease.begun) > LEASE
     }
 
     /// Pauses between two attempts. The length is partly random, so that several waiting writers do not
@@ -458,11 +399,24 @@ impl Shared {
     }
 }
 
-impl Held {
+impl Records {
+    /// The latest time up to which writes to the page may be hidden: by deletes of writes that were rolled
+    /// back, or by the deletes that a roll-back of the current intent would make.
+    pub async fn rolled_back_until(&self, page: &Page) -> Result<Option<Timestamp>> {
+        if self.is_alone() {
+            return Ok(None);
+        }
+        let lease = PageLease::from_row(self.store.get(&HEADS, &PageLease::key(page)).await?.as_ref())?;
+        let intent = lease.holder.and_then(|holder| holder.intent);
+        Ok(lease.later_than.max(intent.map(|intent| intent.at.just_after())))
+    }
+}
+
+impl LeaseHolder {
     fn may_have_written(&self, table: &Schema, row: &Row) -> bool {
-        self.announced.as_ref().is_some_and(|announced| {
+        self.intent.as_ref().is_some_and(|intent| {
             let named = |name: &RowName| *name.table == *table && name.clustering == row.key.clustering;
-            announced.at == row.written_at && announced.rows.iter().any(named)
+            intent.at == row.written_at && intent.rows.iter().any(named)
         })
     }
 }
@@ -476,7 +430,7 @@ fn too_slow() -> Error {
 }
 
 /// The error for a page that another process changed while this process read it.
-pub(super) fn changing() -> Error {
+pub fn page_changed() -> Error {
     unavailable("the page was changed by another process meanwhile: repeat the request")
 }
 

@@ -17,7 +17,7 @@ use rashomon_records::{
 typed_row! {
     /// A cull watermark of a page. Of all revisions below `rev`, the bodies of these properties were deleted
     /// if they were written at `written_before` or earlier.
-    pub(super) struct CulledRow in CULLED {
+    pub(crate) struct CulledRow in CULLED {
         key { rev: Revision }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
     }
@@ -25,7 +25,7 @@ typed_row! {
 
 typed_row! {
     /// A cull watermark of one revision: the same for its renders below `tid`.
-    pub(super) struct CulledRendersRow in CULLED_RENDERS {
+    pub(crate) struct CulledRendersRow in CULLED_RENDERS {
         key { rev: Revision, tid: Tid }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
     }
@@ -33,7 +33,7 @@ typed_row! {
 
 typed_row! {
     /// A revision that was superseded at `ts`.
-    pub(super) struct RevisionTimelineRow in REVISION_TIMELINE {
+    pub(crate) struct RevisionTimelineRow in REVISION_TIMELINE {
         key { ts: Timestamp }
         values { rev: Revision }
     }
@@ -41,7 +41,7 @@ typed_row! {
 
 typed_row! {
     /// A render that another render of the same revision superseded at `ts`.
-    pub(super) struct RenderTimelineRow in RENDER_TIMELINE {
+    pub(crate) struct RenderTimelineRow in RENDER_TIMELINE {
         key { rev: Revision, ts: Timestamp }
         values { tid: Tid }
     }
@@ -49,7 +49,7 @@ typed_row! {
 
 row_key! {
     /// The key of an entry of the retention queue, for entries whose values are damaged.
-    pub(super) struct DueKey of DUE {
+    pub(crate) struct DueKey of DUE {
         due_at: Timestamp,
         domain: DomainName,
         bucket: BucketName,
@@ -60,7 +60,7 @@ row_key! {
 
 typed_row! {
     /// An entry of the retention queue.
-    pub(super) struct DueRow in DUE {
+    pub(crate) struct DueRow in DUE {
         key {
             due_at: Timestamp,
             domain: DomainName,
@@ -74,7 +74,7 @@ typed_row! {
 
 typed_row! {
     /// The time up to which a shard of the queue was processed.
-    pub(super) struct DueCursorRow in DUE_CURSORS {
+    pub(crate) struct DueCursorRow in DUE_CURSORS {
         key {}
         values { done_until: Timestamp }
     }
@@ -82,7 +82,7 @@ typed_row! {
 
 typed_row! {
     /// The state of the rescan of a bucket.
-    pub(super) struct RescanRow in RETENTION_WALKS {
+    pub(crate) struct RescanRow in RETENTION_WALKS {
         key {}
         values {
             policy: Option<String>,
@@ -96,7 +96,7 @@ typed_row! {
 
 typed_row! {
     /// How far the clock has come, and when it was last set.
-    pub(super) struct ClockRow in RETENTION_CLOCK {
+    pub(crate) struct ClockRow in RETENTION_CLOCK {
         key {}
         values { reaches: Timestamp, set_at: Option<Timestamp> }
     }

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
+use rashomon_records::{BucketName, DomainName, Page};
 use serde::{Deserialize, Serialize};
 
-use super::{Generator, Strategy, Timeline};
-use crate::{BucketName, DomainName, Page};
+use crate::{Generator, Strategy, Timeline};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

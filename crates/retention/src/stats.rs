@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::Sweep;
+use crate::Sweep;
 
 /// What retention has done since the process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct RetentionStats {
 
 /// The counters behind [`RetentionStats`].
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     notes: AtomicU64,
     culled_renders: AtomicU64,
     culled_bytes: AtomicU64,
@@ -45,9 +45,9 @@ pub(crate) struct Counters {
     pub(crate) timeline_entries: AtomicU64,
     pub(crate) kept_renders: AtomicU64,
     pub(crate) generator_hits: AtomicU64,
-    pub(crate) generator_misses: AtomicU64,
-    pub(crate) generator_failures: AtomicU64,
-    pub(crate) generator_in_flight: AtomicU64,
+    generator_misses: AtomicU64,
+    generator_failures: AtomicU64,
+    generator_in_flight: AtomicU64,
 }
 
 impl Counters {
@@ -69,6 +69,22 @@ impl Counters {
         } else {
             self.overdue_micros.fetch_max(micros, Relaxed);
         }
+    }
+
+    /// Counts a call of a renderer that begins now.
+    pub fn begin_generation(&self) {
+        self.generator_misses.fetch_add(1, Relaxed);
+        self.generator_in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// Counts the end of a call of a renderer.
+    pub fn end_generation(&self) {
+        self.generator_in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts a call of a renderer that produced no render.
+    pub fn fail_generation(&self) {
+        self.generator_failures.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn read(&self) -> RetentionStats {

@@ -6,10 +6,10 @@ use std::{
 };
 
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_records::{Result, rows::TypedRow, schemas::RETENTION_CLOCK};
 use rashomon_tables::{Key, Row, Swap, Value};
 
-use super::rows::ClockRow;
-use crate::{Result, revisioned::Shared, rows::TypedRow, schemas::RETENTION_CLOCK};
+use crate::{core::Core, rows::ClockRow};
 
 /// Tolerated difference between the two clocks: they are read one after the other, on a machine that may be
 /// busy.
@@ -25,7 +25,7 @@ const CLOCK_STATE_INTERVAL: Duration = Duration::from_secs(60);
 /// The detector's state is stored, so that a process that starts later knows of a jump that another process
 /// saw.
 #[derive(Debug)]
-pub(crate) struct Drift(Mutex<Reference>);
+pub(crate) struct ClockJumpDetector(Mutex<Reference>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reference {
@@ -63,7 +63,7 @@ struct ClockState {
     set_at: Option<Timestamp>,
 }
 
-impl Drift {
+impl ClockJumpDetector {
     /// Starts to compare the two clocks.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
@@ -155,45 +155,38 @@ impl ClockState {
     }
 }
 
-impl Shared {
-    /// Reads, once, the state of the clock that other processes have stored. This is not done when the
-    /// buckets are opened, since the store need not exist yet.
-    pub(super) async fn learn_clock(&self) -> Result<()> {
-        let learn = async {
-            let row = self.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;
-            let stored = row.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
-            self.drift.learn(&self.records.clock, stored, self.settings.retention.greatest_skew());
-            Ok(())
-        };
-        self.clock_is_known.get_or_try_init(|| learn).await.copied()
-    }
-
-    /// Stores how far the clock has come, and whether it jumped, before anything is culled by it. If the
-    /// clock is set back later, a new process knows which deletes may hide its writes. Usually the stored
-    /// state suffices.
-    pub(super) async fn store_clock(&self) -> Result<()> {
-        let (key, mut existing) = (ClockState::key(), None);
-        while let Some(ours) = self.drift.state_to_store(&self.records.clock) {
-            let theirs = existing.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
-            let was_set = ours.set_at != self.drift.known().stored.set_at;
-            let both = ClockState {
-                reaches: ours.reaches.max(theirs.reaches),
-                set_at: if was_set { ours.set_at } else { theirs.set_at },
-            };
-            match self
-                .records
-                .store
-                .swap(&RETENTION_CLOCK, &key, existing.as_ref(), Some(both.to_row()))
-                .await?
-            {
-                Swap::Applied => {
-                    self.drift.known().stored = ClockState { reaches: both.reaches, set_at: ours.set_at };
-                }
-                Swap::Refused { current } => existing = current,
-            }
-        }
+/// Reads, once, the state of the clock that other processes have stored. This is not done when the
+/// buckets are opened, since the store need not exist yet.
+pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
+    let learn = async {
+        let row = core.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;
+        let stored = row.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
+        core.clock_jumps.learn(&core.records.clock, stored, core.settings.greatest_skew());
         Ok(())
+    };
+    core.clock_is_known.get_or_try_init(|| learn).await.copied()
+}
+
+/// Stores how far the clock has come, and whether it jumped, before anything is culled by it. If the
+/// clock is set back later, a new process knows which deletes may hide its writes. Usually the stored
+/// state suffices.
+pub(crate) async fn store_clock_state(core: &Core) -> Result<()> {
+    let (key, mut existing) = (ClockState::key(), None);
+    while let Some(ours) = core.clock_jumps.state_to_store(&core.records.clock) {
+        let theirs = existing.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
+        let was_set = ours.set_at != core.clock_jumps.known().stored.set_at;
+        let both = ClockState {
+            reaches: ours.reaches.max(theirs.reaches),
+            set_at: if was_set { ours.set_at } else { theirs.set_at },
+        };
+        match core.records.store.swap(&RETENTION_CLOCK, &key, existing.as_ref(), Some(both.to_row())).await? {
+            Swap::Applied => {
+                core.clock_jumps.known().stored = ClockState { reaches: both.reaches, set_at: ours.set_at };
+            }
+            Swap::Refused { current } => existing = current,
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -205,9 +198,9 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(3600);
     const SKEW: Duration = Duration::from_secs(5);
 
-    fn begin() -> (Drift, ManualClock) {
+    fn begin() -> (ClockJumpDetector, ManualClock) {
         let clock = ManualClock::new(Timestamp::from_micros(1 << 50));
-        let drift = Drift::new(&clock);
+        let drift = ClockJumpDetector::new(&clock);
         assert!(!drift.pauses(&clock, GRACE, SKEW));
         (drift, clock)
     }
@@ -237,7 +230,7 @@ mod tests {
 
     #[test]
     fn clock_set_back_is_behind_until_it_reaches_its_former_time() {
-        let is_behind = |drift: &Drift, clock: &ManualClock| drift.is_behind(clock, SKEW);
+        let is_behind = |drift: &ClockJumpDetector, clock: &ManualClock| drift.is_behind(clock, SKEW);
         let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
         let (drift, clock) = begin();
         clock.advance(GRACE);
@@ -254,13 +247,13 @@ mod tests {
 
     /// A process that starts at the clock's time, and has learned what the process of `drift` stored before
     /// its end.
-    fn begin_after(drift: &Drift, clock: &ManualClock) -> Drift {
+    fn begin_after(drift: &ClockJumpDetector, clock: &ManualClock) -> ClockJumpDetector {
         let stored = drift.state_to_store(clock).unwrap_or_else(|| drift.known().stored);
         that_learned(clock, stored)
     }
 
-    fn that_learned(clock: &ManualClock, stored: ClockState) -> Drift {
-        let drift = Drift::new(clock);
+    fn that_learned(clock: &ManualClock, stored: ClockState) -> ClockJumpDetector {
+        let drift = ClockJumpDetector::new(clock);
         drift.learn(clock, stored, SKEW);
         drift
     }
@@ -309,7 +302,7 @@ mod tests {
     #[test]
     fn clock_state_is_stored_once_a_minute_and_after_a_jump() {
         let (drift, clock) = begin();
-        let store = |drift: &Drift, clock: &ManualClock| {
+        let store = |drift: &ClockJumpDetector, clock: &ManualClock| {
             let stored = drift.state_to_store(clock)?;
             drift.known().stored = stored;
             Some(stored)

@@ -1,9 +1,9 @@
 //! Decides which bodies may be culled, from the rows of the index and without I/O.
 
 use rashomon_clock::Timestamp;
+use rashomon_records::{Revision, Tid};
 
-use super::{Cull, Policy};
-use crate::{Revision, Tid};
+use crate::{Cull, Policy};
 
 /// Reads a page's index of renders from the latest downwards, until it is decided which revisions stay.
 ///

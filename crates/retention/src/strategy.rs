@@ -3,17 +3,7 @@
 //!
 //! The indexes, the titles and the retention queue are the same for all strategies.
 
-mod copies;
-mod current;
-mod update;
-
 use serde::{Deserialize, Serialize};
-
-pub(crate) use self::{
-    copies::copy_key,
-    current::{CurrentRow, is_of, whose},
-    update::After,
-};
 
 /// How superseded values are kept for their time, and how they are deleted after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,13 +53,13 @@ impl Strategy {
     }
 
     /// Whether a write copies the values that it supersedes.
-    pub(super) fn copies_superseded(self) -> bool {
+    pub(crate) fn copies_superseded(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate))
     }
 
     /// Whether a write copies its own new values, so that of two concurrent writes neither loses the other's
     /// values.
-    pub(super) fn copies_new(self) -> bool {
+    pub(crate) fn copies_new(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate | Fill::WriteThrough))
     }
 
@@ -87,7 +77,7 @@ impl Strategy {
 
     /// Whether a write deletes superseded values even if they were not copied. Then only values that were
     /// read, or that were written a short time ago, stay for the grace.
-    pub(crate) fn deletes_what_it_has_not_copied(self) -> bool {
+    pub(crate) fn deletes_uncopied(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     }
 

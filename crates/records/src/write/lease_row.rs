@@ -1,14 +1,15 @@
 //! The row of a page lease: which process holds the lease, and its intent.
 
 use rashomon_clock::Timestamp;
-use rashomon_records::typed_row;
-use rashomon_tables::{Batch, Key, Mutation, Row, Schema, Value};
+use rashomon_tables::{Key, Row, Schema, Value};
 use serde::{Deserialize, Serialize};
 
+use super::PageBatch;
 use crate::{
     Page, Result, Revision,
     rows::{TypedRow, partition_of, unreadable, value_from_json, value_to_json},
     schemas::{self, HEADS},
+    typed_row,
 };
 
 /// Identifies the owner of a lease: random, so that no two leases have the same.
@@ -16,26 +17,26 @@ pub(super) type Owner = [u8; 16];
 
 /// The content of a row of `heads`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Head {
+pub(super) struct PageLease {
     /// The lease; `None` if it is free.
-    pub(super) held: Option<Held>,
+    pub(super) holder: Option<LeaseHolder>,
     /// Writes under a lease need a later write time than this. Otherwise the deletes of a write that was
-    /// taken back could hide them.
+    /// rolled back could hide them.
     pub(super) later_than: Option<Timestamp>,
 }
 
 /// A lease that a process holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Held {
+pub(super) struct LeaseHolder {
     pub(super) owner: Owner,
     pub(super) reserved_at: Timestamp,
     /// The intent, once it is known.
-    pub(super) announced: Option<Announced>,
+    pub(super) intent: Option<Intent>,
 }
 
 /// An intent: the rows that a write puts, and their write time.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Announced {
+pub(super) struct Intent {
     pub(super) rows: Vec<RowName>,
     pub(super) at: Timestamp,
 }
@@ -51,7 +52,7 @@ pub(super) struct RowName {
 
 typed_row! {
     /// The row of a page lease.
-    struct HeadRow in HEADS {
+    struct LeaseRow in HEADS {
         key {}
         values {
             owner: Option<Owner>,
@@ -63,20 +64,20 @@ typed_row! {
     }
 }
 
-impl Head {
+impl PageLease {
     pub(super) fn key(page: &Page) -> Key {
         Key::new(partition_of(page), Vec::new())
     }
 
     /// The row with this content; `None` if all columns would be empty.
     pub(super) fn to_row(&self, key: &Key) -> Option<Row> {
-        let held = self.held.as_ref();
-        let announced = held.and_then(|held| held.announced.as_ref());
-        let row = HeadRow {
-            owner: held.map(|held| held.owner),
-            reserved_at: held.map(|held| held.reserved_at),
-            rows: announced.map(|announced| rows_to_json(&announced.rows)),
-            rows_at: announced.map(|announced| announced.at),
+        let holder = self.holder.as_ref();
+        let intent = holder.and_then(|holder| holder.intent.as_ref());
+        let row = LeaseRow {
+            owner: holder.map(|holder| holder.owner),
+            reserved_at: holder.map(|holder| holder.reserved_at),
+            rows: intent.map(|intent| rows_to_json(&intent.rows)),
+            rows_at: intent.map(|intent| intent.at),
             later_than: self.later_than,
         };
         let values = row.values();
@@ -87,28 +88,34 @@ impl Head {
 
     /// Reads the row. Without a row, the lease is free.
     pub(super) fn from_row(row: Option<&Row>) -> Result<Self> {
-        let Some(row) = row else { return Ok(Self { held: None, later_than: None }) };
-        let HeadRow { owner, reserved_at, rows, rows_at, later_than } = TypedRow::from_row(row)?;
+        let Some(row) = row else { return Ok(Self { holder: None, later_than: None }) };
+        let LeaseRow { owner, reserved_at, rows, rows_at, later_than } = TypedRow::from_row(row)?;
         let read = || {
-            let announced = match rows {
-                Some(json) => Some(Announced { rows: rows_from_json(&json)?, at: rows_at? }),
+            let intent = match rows {
+                Some(json) => Some(Intent { rows: rows_from_json(&json)?, at: rows_at? }),
                 None => None,
             };
-            let held = match owner {
-                Some(owner) => Some(Held { owner, reserved_at: reserved_at?, announced }),
+            let holder = match owner {
+                Some(owner) => Some(LeaseHolder { owner, reserved_at: reserved_at?, intent }),
                 None => None,
             };
-            Some(Self { held, later_than })
+            Some(Self { holder, later_than })
         };
         read().ok_or_else(|| unreadable("heads", row))
     }
 
     pub(super) fn owner(&self) -> Option<Owner> {
-        self.held.as_ref().map(|held| held.owner)
+        self.holder.as_ref().map(|holder| holder.owner)
     }
 }
 
-impl Announced {
+impl Intent {
+    /// The intent of a batch. Its rows are new, and replace nothing.
+    pub(super) fn of(batch: &PageBatch<'_>) -> Self {
+        let rows = batch.keys().map(|(table, clustering)| RowName { table, clustering, replaces: false });
+        Self { rows: rows.collect(), at: batch.at() }
+    }
+
     /// Whether the write has happened, given the rows that exist under the names of the intent.
     ///
     /// A write that replaces rows has happened as soon as one of the replaced rows has its write time, since
@@ -156,17 +163,6 @@ impl RowName {
     }
 }
 
-/// The rows that a batch of a page puts, named as new rows that replace nothing.
-pub(super) fn new_rows(batch: &Batch) -> Vec<RowName> {
-    let name = |mutation: &Mutation| match mutation {
-        Mutation::Put { table, clustering, .. } => {
-            Some(RowName { table, clustering: clustering.clone(), replaces: false })
-        }
-        Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
-    };
-    batch.mutations.iter().filter_map(name).collect()
-}
-
 /// The name of a row in the JSON of an intent, readable for people and programs.
 #[derive(Serialize, Deserialize)]
 struct RowJson {
@@ -209,7 +205,7 @@ mod tests {
 
     #[test]
     fn columns_have_the_names_of_the_schema() {
-        rashomon_records::rows::check_columns::<HeadRow>();
+        crate::rows::check_columns::<LeaseRow>();
     }
 
     #[test]
@@ -219,7 +215,7 @@ mod tests {
             bucket: BucketName::page(),
             title: "Main_Page".parse().unwrap(),
         };
-        let key = Head::key(&page);
+        let key = PageLease::key(&page);
         let time = Timestamp::from_micros(1_767_225_600_000_001);
         let tid = Tid::imported(&page, Revision::new(7).unwrap(), time).as_time_uuid();
         let row = |table, clustering, replaces| RowName { table, clustering, replaces };
@@ -229,19 +225,19 @@ mod tests {
             row(&*schemas::RENDER_CONTENT, vec!["html".into(), Value::Int(7), tid.into()], false),
             row(&*schemas::CHUNK_REFERENCES, vec![Value::Blob(vec![0, 1, 255].into())], false),
         ];
-        let held = |announced| Some(Held { owner: [9; 16], reserved_at: time, announced });
-        for (held, later_than) in [
+        let holder = |intent| Some(LeaseHolder { owner: [9; 16], reserved_at: time, intent });
+        for (holder, later_than) in [
             (None, Some(time)),
-            (held(None), None),
-            (held(Some(Announced { rows: rows.clone(), at: time })), None),
-            (held(Some(Announced { rows: Vec::new(), at: time })), Some(time)),
+            (holder(None), None),
+            (holder(Some(Intent { rows: rows.clone(), at: time })), None),
+            (holder(Some(Intent { rows: Vec::new(), at: time })), Some(time)),
         ] {
-            let head = Head { held, later_than };
-            assert_eq!(Head::from_row(head.to_row(&key).as_ref()).unwrap(), head);
+            let lease = PageLease { holder, later_than };
+            assert_eq!(PageLease::from_row(lease.to_row(&key).as_ref()).unwrap(), lease);
         }
-        let free = Head { held: None, later_than: None };
+        let free = PageLease { holder: None, later_than: None };
         assert_eq!(free.to_row(&key), None);
-        assert_eq!(Head::from_row(None).unwrap(), free);
+        assert_eq!(PageLease::from_row(None).unwrap(), free);
     }
 
     #[test]
@@ -263,12 +259,12 @@ mod tests {
     fn has_happened_ignores_copies_with_the_time_of_the_write() {
         let at = Timestamp::from_micros(1_767_225_600_000_001);
         let named = |table| RowName { table, clustering: vec![Value::Int(7)], replaces: true };
-        let announced = Announced { rows: vec![named(&*schemas::RENDERS), named(&*schemas::HISTORICAL)], at };
+        let intent = Intent { rows: vec![named(&*schemas::RENDERS), named(&*schemas::HISTORICAL)], at };
         let row = |written_at| {
             let key = Key::new(Vec::new(), vec![Value::Int(7)]);
             Some(Row { key, values: Vec::new(), written_at, expires_at: None })
         };
-        assert!(!announced.has_happened(&[row(Timestamp::EPOCH), row(at)]));
-        assert!(announced.has_happened(&[row(at), row(Timestamp::EPOCH)]));
+        assert!(!intent.has_happened(&[row(Timestamp::EPOCH), row(at)]));
+        assert!(intent.has_happened(&[row(at), row(Timestamp::EPOCH)]));
     }
 }

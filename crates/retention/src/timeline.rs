@@ -4,32 +4,30 @@
 //! values that the timeline does not name. So entries may be sampled, and all of them may be lost. Entries
 //! may also be wrong, since a write that culls checks each entry against the index.
 
-use std::{collections::BTreeMap, fmt::Debug, num::NonZeroU32, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    num::NonZeroU32,
+    sync::{Mutex, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use moka::sync::Cache;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, ClusteringRange};
-
-use super::{
-    Retention,
-    rows::{RenderTimelineRow, RevisionTimelineRow},
-};
-use crate::{
-    DomainName, Page, Result, Revision, Tid,
-    revisioned::{PageWrite, Shared},
+use rashomon_records::{
+    DomainName, Page, Result, Revision, Superseded, Tid,
     rows::{TypedRow, of_revision},
     schemas::{RENDER_TIMELINE, REVISION_TIMELINE},
+    write::PageBatch,
 };
+use rashomon_tables::ClusteringRange;
 
-/// A superseded value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Superseded {
-    /// A revision that a higher one superseded.
-    Revision(Revision),
-    /// A render that a newer one of its revision superseded.
-    Render(Revision, Tid),
-}
+use crate::{
+    Policy, Retention,
+    core::Core,
+    rows::{RenderTimelineRow, RevisionTimelineRow},
+};
 
 /// A timeline outside the store.
 #[async_trait]
@@ -38,7 +36,7 @@ pub trait Timeline: Debug + Send + Sync + 'static {
     async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
-    /// than the entry says. If the write of the entry was taken back, it was superseded later or not at all.
+    /// than the entry says. If the write of the entry was rolled back, it was superseded later or not at all.
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>>;
 
     /// The same for the renders of one revision.
@@ -164,63 +162,67 @@ impl Sampling {
     }
 }
 
-/// Adds the timeline entry of a superseded value to a batch, for a timeline in the tables.
-pub(crate) fn put_entry(
-    batch: &mut Batch,
-    what: Superseded,
+/// Records in a batch which value it supersedes, if sampling takes the value. If the timeline is in the tables,
+/// its entry goes into the batch; otherwise [`add_timeline_entry`] adds it after the commit.
+pub(crate) fn put_timeline_entry(
+    core: &Core,
+    batch: &mut PageBatch<'_>,
+    superseded: Superseded,
     at: Timestamp,
-    written_at: Timestamp,
-    until: Timestamp,
 ) {
-    match what {
-        Superseded::Revision(rev) => {
-            RevisionTimelineRow { ts: at, rev }.put_until(batch, written_at, until);
-        }
-        Superseded::Render(rev, tid) => {
-            RenderTimelineRow { rev, ts: at, tid }.put_until(batch, written_at, until);
+    let policy = core.settings.of(batch.page).filter(|policy| !policy.strategy.expires());
+    let Some(policy) = policy else { return };
+    if !core.sampling.takes(batch.page, core.records.clock.monotonic()) {
+        return;
+    }
+    batch.timeline_entry = Some(superseded);
+    if core.settings.timeline.is_none() {
+        let (written_at, until) = (batch.at(), at.saturating_add(policy.index_ttl));
+        match superseded {
+            Superseded::Revision(rev) => {
+                RevisionTimelineRow { ts: at, rev }.put_until(&mut batch.then, written_at, until);
+            }
+            Superseded::Render(rev, tid) => {
+                RenderTimelineRow { rev, ts: at, tid }.put_until(&mut batch.then, written_at, until);
+            }
         }
     }
 }
 
-impl Shared {
-    /// Records in a write which value it supersedes, if sampling takes the value. If the timeline is in the
-    /// tables, its entry goes into the batch of the write; otherwise it is added after the write.
-    pub(crate) fn note_superseded(&self, write: &mut PageWrite<'_>, what: Superseded, at: Timestamp) {
-        let retention = &self.settings.retention;
-        let policy = retention.of(write.page).filter(|policy| !policy.strategy.expires());
-        let Some(policy) = policy else { return };
-        if !self.sampling.takes(write.page, self.records.clock.monotonic()) {
+/// Adds the entry of a superseded value to a timeline outside the tables, and counts it. If the timeline is in
+/// the tables, the write has added the entry already. A failure only delays the cull; the entry is not
+/// counted.
+pub(crate) async fn add_timeline_entry(core: &Core, page: &Page, policy: &Policy, what: Superseded) {
+    if let Some(timeline) = &core.settings.timeline {
+        let now = core.records.clock.now();
+        if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
+            tracing::warn!(%error, "cannot add superseded renders to the timeline");
             return;
         }
-        write.superseded = Some(what);
-        if retention.timeline.is_none() {
-            let until = at.saturating_add(policy.index_ttl);
-            let written_at = write.at();
-            put_entry(&mut write.then, what, at, written_at, until);
-        }
     }
+    core.counters.timeline_entries.fetch_add(1, Relaxed);
+}
 
-    /// The revision of the newest entry at or before `at`.
-    pub(crate) async fn superseded_revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>> {
-        if let Some(timeline) = &self.settings.retention.timeline {
-            return timeline.revision(page, at).await;
-        }
-        let row = self.records.first(&REVISION_TIMELINE, page, ClusteringRange::all().at_most(at)).await?;
-        Ok(row.as_ref().and_then(RevisionTimelineRow::read).map(|entry| entry.rev))
+/// The revision of the newest entry at or before `at`.
+pub(crate) async fn superseded_revision(core: &Core, page: &Page, at: Timestamp) -> Result<Option<Revision>> {
+    if let Some(timeline) = &core.settings.timeline {
+        return timeline.revision(page, at).await;
     }
+    let row = core.records.first(&REVISION_TIMELINE, page, ClusteringRange::all().at_most(at)).await?;
+    Ok(row.as_ref().and_then(RevisionTimelineRow::read).map(|entry| entry.rev))
+}
 
-    /// The render of the newest entry of a revision at or before `at`.
-    pub(crate) async fn superseded_render(
-        &self,
-        page: &Page,
-        rev: Revision,
-        at: Timestamp,
-    ) -> Result<Option<Tid>> {
-        if let Some(timeline) = &self.settings.retention.timeline {
-            return timeline.render(page, rev, at).await;
-        }
-        let range = of_revision(rev).at_most(at);
-        let row = self.records.first(&RENDER_TIMELINE, page, range).await?;
-        Ok(row.as_ref().and_then(RenderTimelineRow::read).map(|entry| entry.tid))
+/// The render of the newest entry of a revision at or before `at`.
+pub(crate) async fn superseded_render(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    at: Timestamp,
+) -> Result<Option<Tid>> {
+    if let Some(timeline) = &core.settings.timeline {
+        return timeline.render(page, rev, at).await;
     }
+    let range = of_revision(rev).at_most(at);
+    let row = core.records.first(&RENDER_TIMELINE, page, range).await?;
+    Ok(row.as_ref().and_then(RenderTimelineRow::read).map(|entry| entry.tid))
 }

@@ -1,0 +1,129 @@
+//! Renders that are generated when a client reads a property that is not stored.
+
+use std::time::Duration;
+
+use moka::future::Cache;
+use rashomon_records::write::run_whole;
+
+use super::{Revisioned, Shared, given::body_of};
+use crate::{
+    Error, GenerateError, Generated, NewProperty, NewRender, Page, PropertyName, RenderBase, Result,
+    Revision, Tid,
+    content::{Bodies, Staged},
+};
+
+/// For how long a failed render of a revision is remembered, so that a failing renderer is not called for
+/// each read.
+const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
+
+/// Maximum number of revisions that are remembered because they are being rendered or have failed.
+const MAX_REMEMBERED_RENDERS: u64 = 10_000;
+
+/// The renders in flight, and those that failed a moment ago.
+#[derive(Debug)]
+pub(super) struct RendersInFlight(Cache<(Page, Revision), Result<Tid>>);
+
+impl RendersInFlight {
+    pub(super) fn new() -> Self {
+        let renders = Cache::builder().max_capacity(MAX_REMEMBERED_RENDERS);
+        Self(renders.time_to_live(FAILURES_REMEMBERED).build())
+    }
+}
+
+impl Revisioned {
+    /// Has the property of a revision generated, and returns the render that then has it. Concurrent callers
+    /// share one call of the renderer. `None`: the generator does not make this property.
+    pub(super) async fn generated(
+        &self,
+        page: &Page,
+        rev: Revision,
+        name: &PropertyName,
+    ) -> Result<Option<Tid>> {
+        let shared = &self.0;
+        let Some(generator) = &shared.settings.retention.generator else { return Ok(None) };
+        if !generator.makes(page).contains(name) {
+            return Ok(None);
+        }
+        let key = (page.clone(), rev);
+        // The first caller may be cancelled; the others still wait for the same render.
+        let made = shared.generated.0.get_with_by_ref(&key, async {
+            let (this, page) = (self.clone(), page.clone());
+            run_whole(async move { this.0.generate(&page, rev).await }).await
+        });
+        let made = Box::pin(made).await;
+        if !matches!(made, Err(Error::Generate(_))) {
+            // The render is in the store now, or something else than the renderer failed.
+            shared.generated.0.invalidate(&key).await;
+        }
+        made.map(Some)
+    }
+}
+
+impl Shared {
+    /// Has a revision rendered, and stores the result as a render. If the bucket has a policy, an older
+    /// revision than the latest gets it as read copies instead.
+    async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
+        let Some(generator) = &self.settings.retention.generator else {
+            return Err(GenerateError::Failed("there is none".to_owned()).into());
+        };
+        let counters = self.retention.counters();
+        counters.begin_generation();
+        let made = generator.generate(page, rev).await;
+        counters.end_generation();
+        let made =
+            made.and_then(|made| self.not_too_large(made)).inspect_err(|_| counters.fail_generation())?;
+        let is_latest = self.records.latest(page).await?.is_some_and(|latest| latest.rev == rev);
+        if !is_latest && self.retention.has_policy(page) {
+            return self.store_copies_of_generated(page, rev, made).await;
+        }
+        let name = made.first().map(|made| made.name.clone());
+        let tid = self.store_generated(page, rev, made).await?;
+        if let Some(name) = name {
+            self.retention.keep_generated(page, (rev, tid), &name).await?;
+        }
+        Ok(tid)
+    }
+
+    fn not_too_large(&self, made: Vec<Generated>) -> std::result::Result<Vec<Generated>, GenerateError> {
+        for Generated { name, body, .. } in &made {
+            let limit = self.settings.definitions.get(name).max_size;
+            if body.len() as u64 > limit {
+                let what = format!("property {name} has more than its {limit} bytes");
+                return Err(GenerateError::Failed(what));
+            }
+        }
+        Ok(made)
+    }
+
+    async fn store_generated(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
+        let mut properties = Vec::with_capacity(made.len());
+        for Generated { name, content_type, body } in made {
+            let body = self.records.stage_bytes(page, &name, &body).await?;
+            properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
+        }
+        let base = RenderBase::Revision(rev);
+        let render = NewRender { base, timestamp: None, if_latest: None, properties };
+        Ok(self.put_render(page, render).await?.tid)
+    }
+
+    async fn store_copies_of_generated(
+        &self,
+        page: &Page,
+        rev: Revision,
+        made: Vec<Generated>,
+    ) -> Result<Tid> {
+        let tid = Tid::new(self.records.clock.now(), self.records.distinction());
+        let mut bodies = Bodies::new();
+        for Generated { name, content_type, body } in made {
+            let body = match Staged::inline(&body) {
+                Some(staged) => staged,
+                None => self.records.stage_bytes(page, &name, &body).await?,
+            };
+            let property = NewProperty { name, content_type, other_headers: Default::default(), body };
+            let (name, body) = body_of(property, None, &self.settings);
+            bodies.insert(name, body);
+        }
+        self.retention.store_generated(page, rev, tid, bodies).await?;
+        Ok(tid)
+    }
+}

@@ -1,0 +1,276 @@
+//! The batch of a page: everything that one write of a page stores.
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Mutation, Schema, Value};
+
+use crate::{
+    Definitions, ImportUnit, Page, PropertyName, Revision, Tid, Versions, catalog,
+    content::{Begun, Bodies, BodyRow, ChunkSet, ChunkStore, Stored},
+    rows::{
+        ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, content_of, partition_of,
+        render_key, rev_key,
+    },
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
+};
+
+/// The maximum number of bytes of bodies in one batch of a page. If a write has more, its largest bodies go
+/// into chunks, so that the whole batch stays below the table layer's 4 MiB.
+pub const MAX_BODIES: usize = 7 << 19;
+
+/// A superseded value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Superseded {
+    /// A revision that a higher one superseded.
+    Revision(Revision),
+    /// A render that a newer one of its revision superseded.
+    Render(Revision, Tid),
+}
+
+/// The kind of a batch of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// Adds a render.
+    New,
+    /// Replaces an existing property.
+    Replacement,
+    /// Imports a history.
+    Import,
+}
+
+/// A body that a batch contains.
+#[derive(Debug, Clone)]
+pub struct PageBody {
+    /// Its revision.
+    pub rev: Revision,
+    /// The render with which it is stored.
+    pub tid: Tid,
+    /// Its property.
+    pub name: PropertyName,
+    /// The body.
+    pub body: BodyRow,
+    /// Whether the property belongs to the render or to the revision.
+    pub versions: Versions,
+    /// Whether the body is stored in its content table. A strategy of retention may store it elsewhere.
+    pub in_content: bool,
+}
+
+/// Collects what one write of a page stores: the batch of the page, and the batches that are written before it.
+///
+/// Bodies are put into the batch last, by [`Self::into_batches`]: until then, a strategy of retention may
+/// decide to store them elsewhere.
+#[derive(Debug)]
+pub struct PageBatch<'a> {
+    /// The page.
+    pub page: &'a Page,
+    at: Timestamp,
+    /// The lowest and the highest revision in the batch.
+    written: Option<(Revision, Revision)>,
+    /// Whether the batch contains renders that need not be the newest of their revisions.
+    history: bool,
+    kind: WriteKind,
+    is_leased: bool,
+    /// When the earliest chunk set of the batch was begun, among the sets that this process has written.
+    pub chunks_begun: Option<Begun>,
+    /// The bodies.
+    pub bodies: Vec<PageBody>,
+    /// The superseded value whose entry the timeline gets.
+    pub timeline_entry: Option<Superseded>,
+    /// The batches that are written before the batch of the page.
+    pub first: Vec<Batch>,
+    /// The batch of the page, without the bodies.
+    pub then: Batch,
+}
+
+impl<'a> PageBatch<'a> {
+    /// An empty batch of a page, with the write time `at`.
+    #[must_use]
+    pub fn new(page: &'a Page, at: Timestamp) -> Self {
+        let then = Batch::new(partition_of(page));
+        Self {
+            page,
+            at,
+            written: None,
+            history: false,
+            kind: WriteKind::New,
+            is_leased: false,
+            chunks_begun: None,
+            bodies: Vec::new(),
+            timeline_entry: None,
+            first: Vec::new(),
+            then,
+        }
+    }
+
+    /// Marks the batch as an import of histories.
+    #[must_use]
+    pub fn import(self) -> Self {
+        Self { kind: WriteKind::Import, ..self.history() }
+    }
+
+    /// Marks the batch as a replacement of existing rows.
+    #[must_use]
+    pub fn replacement(self) -> Self {
+        Self { kind: WriteKind::Replacement, ..self.history() }
+    }
+
+    /// The kind of the batch.
+    #[must_use]
+    pub fn kind(&self) -> WriteKind {
+        self.kind
+    }
+
+    /// Marks the batch as one that is written under a page lease. Another process that judges the lease dead
+    /// rolls the write back.
+    #[must_use]
+    pub fn leased(self) -> Self {
+        Self { is_leased: true, ..self }
+    }
+
+    /// Whether the batch is written under a page lease.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.is_leased
+    }
+
+    /// The lowest and the highest revision in the batch; `None` while it has none.
+    #[must_use]
+    pub fn written(&self) -> Option<(Revision, Revision)> {
+        self.written
+    }
+
+    /// Marks the batch as one that contains renders that need not be the newest of their revisions.
+    #[must_use]
+    pub fn history(mut self) -> Self {
+        self.history = true;
+        self
+    }
+
+    /// Whether the batch contains renders that need not be the newest of their revisions.
+    #[must_use]
+    pub fn is_history(&self) -> bool {
+        self.history
+    }
+
+    /// Records that the batch contains rows of this revision.
+    pub fn about(&mut self, rev: Revision) {
+        let (lowest, highest) = self.written.unwrap_or((rev, rev));
+        self.written = Some((lowest.min(rev), highest.max(rev)));
+    }
+
+    /// The write time.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Changes the write time, also of the rows that the batch has already.
+    pub fn restamp(&mut self, at: Timestamp) {
+        self.at = at;
+        for mutation in self.then.mutations.iter_mut() {
+            if let Mutation::Put { written_at, .. } = mutation {
+                *written_at = at;
+            }
+        }
+    }
+
+    /// The number of rows that the batch of the page changes.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.then.mutations.len() + self.bodies.len()
+    }
+
+    /// The tables and keys of the rows that the batch of the page puts.
+    pub fn keys(&self) -> impl Iterator<Item = (&'static Schema, Vec<Value>)> {
+        let put = self.then.mutations.iter().filter_map(|mutation| match mutation {
+            Mutation::Put { table, clustering, .. } => Some((*table, clustering.clone())),
+            Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
+        });
+        let bodies = self.bodies.iter().filter(|body| body.in_content);
+        put.chain(bodies.map(|body| content_of(body.versions, &body.name, body.rev, body.tid)))
+    }
+
+    /// Adds the catalog entries of a new page: that of its title, and that of its domain.
+    pub fn new_page(&mut self) {
+        self.first.extend(catalog::entries(self.page, self.at));
+    }
+
+    /// Adds a new revision, with its index entry.
+    pub fn new_revision(&mut self, row: &RevisionRow) {
+        self.revision(row);
+        let key = TimeKey { timestamp: row.record.timestamp, rev: row.record.rev };
+        self.then.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
+    }
+
+    /// Adds the row of a revision, new or written again.
+    pub fn revision(&mut self, row: &RevisionRow) {
+        self.about(row.record.rev);
+        self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
+    }
+
+    /// Adds a new render, with its index entry.
+    pub fn new_render(&mut self, row: &RenderRow) {
+        self.render(row);
+        TidRow { tid: row.tid, rev: row.rev }.put(&mut self.then, self.at);
+    }
+
+    /// Adds the row of a render, new or written again.
+    pub fn render(&mut self, row: &RenderRow) {
+        self.about(row.rev);
+        self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
+    }
+
+    /// Adds bodies, each of the kind that the definition of its property names.
+    pub fn bodies(&mut self, rev: Revision, tid: Tid, bodies: Bodies, definitions: &Definitions) {
+        for (name, body) in bodies {
+            let versions = definitions.get(&name).versions;
+            self.body(rev, tid, name, body, versions);
+        }
+    }
+
+    /// Adds a body.
+    pub fn body(&mut self, rev: Revision, tid: Tid, name: PropertyName, body: BodyRow, versions: Versions) {
+        if let Stored::Chunks(set) = &body.stored {
+            self.reference(set, rev, (versions == Versions::Render).then_some(tid));
+        }
+        self.bodies.push(PageBody { rev, tid, name, body, versions, in_content: true });
+    }
+
+    /// Adds a unit of an import: a render, and its revision if that is new.
+    pub fn unit(&mut self, unit: ImportUnit) {
+        let (rev, tid, at) = (unit.render.rev, unit.render.tid, self.at);
+        if let Some(revision) = unit.revision {
+            self.new_revision(&RevisionRow { stored_at: at, written_at: at, ..revision });
+        }
+        self.new_render(&RenderRow { stored_at: at, written_at: at, ..unit.render });
+        for (bodies, versions) in [(unit.of_revision, Versions::Revision), (unit.of_render, Versions::Render)]
+        {
+            for (name, body) in bodies {
+                self.body(rev, tid, name, body, versions);
+            }
+        }
+    }
+
+    /// Adds a reference to the chunk set of a body. `tid` is `None` for a property of the revision.
+    pub fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
+        let begun = [self.chunks_begun, set.begun];
+        self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
+        ChunkReference::of_body(set.id, rev, tid).put(&mut self.then, self.at);
+    }
+
+    /// Releases a chunk set that no body of the revision names any more. The garbage collector deletes the
+    /// set when no reader can be reading it. It first checks the rows of that revision again.
+    pub fn release(&mut self, set: &ChunkSet, rev: Revision) {
+        let first = ChunkStore::release(&mut self.then, self.page, set.id, Some(rev), self.at);
+        self.first.push(first);
+    }
+
+    /// The batches that are written first, and the batch of the page with the bodies of content tables.
+    #[must_use]
+    pub fn into_batches(mut self) -> (Vec<Batch>, Batch) {
+        for body in self.bodies.iter().filter(|body| body.in_content) {
+            let (content, key) = content_of(body.versions, &body.name, body.rev, body.tid);
+            self.then.put(content, key, body.body.to_values(), self.at);
+        }
+        (self.first, self.then)
+    }
+}

@@ -1,0 +1,14 @@
+//! Writes of pages: the batch of a page, page leases, and the pipeline that carries a write out.
+
+mod batch;
+mod hooks;
+mod lease;
+mod lease_row;
+mod pipeline;
+
+pub use self::{
+    batch::{MAX_BODIES, PageBatch, PageBody, Superseded, WriteKind},
+    hooks::{PostCommit, WriteHooks},
+    lease::{HeldLease, page_changed},
+    pipeline::{PageWriter, PlannedWrite, WritePipeline, run_post_commit, run_whole},
+};

@@ -1,0 +1,172 @@
+//! The write pipeline: how every write of a page is carried out.
+//!
+//! The caller holds the locks of the page and the revision, and has planned the write: the batch, and the
+//! answer of the request. If other processes write to the store too, some writes take a page lease
+//! ([`lease`](super::lease)) before they are planned. The pipeline then commits the batch, and runs the steps
+//! that follow the commit. Retention takes part through [`WriteHooks`].
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Error as StoreError, Row};
+
+use super::{
+    PageBatch, PostCommit, Superseded, WriteHooks,
+    lease::{HeldLease, LeaseOwners},
+};
+use crate::{Page, Records, Result, Revision, Written};
+
+/// The plan of a write: the batch, and the answer of the request.
+#[derive(Debug)]
+pub struct PlannedWrite<'p, T> {
+    /// The batch; `None` if everything is stored already.
+    pub batch: Option<PageBatch<'p>>,
+    /// Whether some rows of the batch replace existing rows.
+    pub replaces: bool,
+    /// The answer of the request once the write has succeeded.
+    pub answer: T,
+}
+
+impl<T> PlannedWrite<'_, T> {
+    /// A plan that writes nothing, since everything is stored already.
+    #[must_use]
+    pub fn nothing(answer: T) -> Self {
+        Self { batch: None, replaces: false, answer }
+    }
+}
+
+/// Carries out the writes of pages.
+#[derive(Debug)]
+pub struct WritePipeline {
+    records: Arc<Records>,
+    owners: LeaseOwners,
+    hooks: Arc<dyn WriteHooks>,
+}
+
+impl WritePipeline {
+    /// A pipeline over the records of a store. `seed` is random: no two processes share a seed.
+    #[must_use]
+    pub fn new(records: Arc<Records>, hooks: Arc<dyn WriteHooks>, seed: u64) -> Self {
+        Self { records, owners: LeaseOwners::new(seed), hooks }
+    }
+
+    /// The writer of a page, for one request.
+    #[must_use]
+    pub fn writer<'a>(&'a self, page: &'a Page) -> PageWriter<'a> {
+        let hooks = Some(&*self.hooks).filter(|hooks| hooks.apply_to(page));
+        PageWriter { records: &self.records, owners: &self.owners, hooks, page }
+    }
+}
+
+/// Carries out one write of a page.
+#[derive(Debug)]
+pub struct PageWriter<'a> {
+    pub(super) records: &'a Records,
+    pub(super) owners: &'a LeaseOwners,
+    hooks: Option<&'a dyn WriteHooks>,
+    pub(super) page: &'a Page,
+}
+
+impl PageWriter<'_> {
+    /// Whether the write has to lock the page exclusively, even if it has no condition.
+    #[must_use]
+    pub fn locks_page(&self) -> bool {
+        self.hooks.is_some_and(|hooks| hooks.locks_page(self.page))
+    }
+
+    /// The write time for these revisions of the page, or for renders of them. `latest` is the row of the
+    /// latest render if the write may add revisions below it.
+    pub async fn write_time(
+        &self,
+        revs: RangeInclusive<Revision>,
+        latest: Option<&Row>,
+    ) -> Result<Timestamp> {
+        match self.hooks {
+            Some(hooks) => hooks.write_time(self.page, revs, latest).await,
+            None => Ok(self.records.clock.now()),
+        }
+    }
+
+    /// Records that a batch supersedes a value, `at` this time.
+    pub fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp) {
+        if let Some(hooks) = self.hooks {
+            hooks.supersede(batch, superseded, at);
+        }
+    }
+
+    /// Executes a planned write, and releases its lease.
+    ///
+    /// `Unavailable` if another process has judged the lease dead meanwhile. The write has then happened or
+    /// never will, and a repeat of the request shows which.
+    pub async fn execute<T>(
+        &self,
+        lease: Option<HeldLease>,
+        planned: Result<PlannedWrite<'_, T>>,
+    ) -> Result<T> {
+        if let Some(lease) = lease {
+            return self.execute_leased(lease, planned).await;
+        }
+        let PlannedWrite { batch, answer, .. } = planned?;
+        if let Some(batch) = batch {
+            run_post_commit(self.commit(batch).await?).await?;
+        }
+        Ok(answer)
+    }
+
+    /// Makes a batch durable. Returns the steps that remain to be run with [`run_post_commit`].
+    pub async fn commit(&self, mut batch: PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>> {
+        let mut post_commit = match self.hooks {
+            Some(hooks) => hooks.plan(&mut batch).await?,
+            None => None,
+        };
+        self.records.chunks.check_begun(batch.chunks_begun)?;
+        let begun = self.records.clock.monotonic();
+        let (first, then) = batch.into_batches();
+        self.records.store.write(first, then).await?;
+        if let Some(post_commit) = &mut post_commit {
+            post_commit.committed(self.records.clock.monotonic().saturating_sub(begun)).await?;
+        }
+        Ok(post_commit)
+    }
+
+    /// Completes the latest write of the page, if its writer was interrupted after the commit.
+    pub async fn complete_interrupted(&self) -> Result<()> {
+        match self.hooks {
+            Some(hooks) => hooks.complete_interrupted(self.page).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The last step of a request that stores a revision or a render. If the request repeats a stored value,
+    /// completes the earlier write.
+    pub async fn finish(&self, superseding: Superseded, written: Written) -> Result<()> {
+        let Some(hooks) = self.hooks else { return Ok(()) };
+        if !written.created {
+            return hooks.complete_interrupted(self.page).await;
+        }
+        hooks.stored(self.page, superseding, written);
+        Ok(())
+    }
+}
+
+/// Runs the steps that follow a commit.
+pub async fn run_post_commit(post_commit: Option<Box<dyn PostCommit>>) -> Result<()> {
+    match post_commit {
+        Some(post_commit) => post_commit.finish().await,
+        None => Ok(()),
+    }
+}
+
+/// Runs a write to its end, even if its caller is cancelled. An aborted write would release its locks while
+/// the store still works on it.
+pub async fn run_whole<T: Send + 'static>(
+    write: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    match tokio::spawn(write).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::unavailable("the process is ending").into()),
+        },
+    }
+}

@@ -1,0 +1,101 @@
+//! What every part of retention needs.
+
+use std::{sync::Arc, time::Duration};
+
+use moka::sync::Cache;
+use rashomon_clock::Timestamp;
+use rashomon_records::{BucketName, DomainName, Page, Records, rows::RevisionRow};
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::{
+    Policy, Retention, Sampling, clock_jumps::ClockJumpDetector, hooks::MAX_BACKGROUND_CULLS,
+    read_copies::CopyExpiries, stats::Counters,
+};
+
+/// The maximum number of buckets that are remembered after a write that was not enqueued.
+const MAX_UNQUEUED_BUCKETS: u64 = 10_000;
+
+/// The records, the settings, and the state of this process.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) records: Arc<Records>,
+    pub(crate) settings: Retention,
+    pub(crate) sampling: Sampling,
+    pub(crate) clock_jumps: ClockJumpDetector,
+    /// Set when this process has read the clock state that other processes stored.
+    pub(crate) clock_is_known: OnceCell<()>,
+    pub(crate) copies: CopyExpiries,
+    /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
+    /// at the first use.
+    pub(crate) one_rows: OnceCell<bool>,
+    /// The buckets whose rescan was restarted, because of a write that was not enqueued.
+    pub(crate) unqueued: Cache<(DomainName, BucketName), ()>,
+    /// Held by the task of this process that continues a rescan, or restarts all of them.
+    pub(crate) rescans: tokio::sync::Mutex<()>,
+    /// One permit for each cull that a write starts in the background.
+    pub(crate) culls: Arc<Semaphore>,
+    pub(crate) counters: Counters,
+}
+
+impl Core {
+    pub(crate) fn new(records: Arc<Records>, settings: Retention) -> Self {
+        let one_row = settings.policies().any(|policy| policy.strategy.is_one_row());
+        Self {
+            sampling: Sampling::new(&settings),
+            clock_jumps: ClockJumpDetector::new(&records.clock),
+            clock_is_known: OnceCell::new(),
+            copies: CopyExpiries::new(),
+            one_rows: OnceCell::new_with(one_row.then_some(true)),
+            unqueued: Cache::new(MAX_UNQUEUED_BUCKETS),
+            rescans: tokio::sync::Mutex::default(),
+            culls: Arc::new(Semaphore::new(MAX_BACKGROUND_CULLS)),
+            counters: Counters::default(),
+            records,
+            settings,
+        }
+    }
+
+    /// The policy of a page's bucket, if its superseded values expire by themselves.
+    pub(crate) fn expiring(&self, page: &Page) -> Option<&Policy> {
+        self.settings.of(page).filter(|policy| policy.strategy.expires())
+    }
+
+    /// Whether the latest value of each property of the page is in the table `current`.
+    pub(crate) fn uses_current(&self, page: &Page) -> bool {
+        self.settings.of(page).is_some_and(|policy| policy.strategy.is_one_row())
+    }
+
+    /// How much longer than its grace a superseded value stays: clocks differ, and writes may be stamped
+    /// early.
+    fn margin(&self, policy: &Policy) -> Duration {
+        policy.skew.saturating_add(self.records.early())
+    }
+
+    /// The earliest time at which bodies of a revision were written. The write time of the row may be later:
+    /// the row is written again when the revision gets another property.
+    pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
+        revision.stored_at.saturating_sub(self.records.early())
+    }
+
+    /// The cutoff: values that were superseded at this time or earlier may be culled now.
+    pub(crate) fn cutoff(&self, policy: &Policy) -> Timestamp {
+        self.records.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
+    }
+
+    /// When a value that was superseded at `at` becomes eligible.
+    pub(crate) fn eligible_at(&self, policy: &Policy, at: Timestamp) -> Timestamp {
+        at.saturating_add(policy.grace).saturating_add(self.margin(policy))
+    }
+
+    /// Whether nothing may be culled now, because of a recent clock jump.
+    pub(crate) fn is_paused(&self, policy: &Policy) -> bool {
+        self.clock_jumps.pauses(&self.records.clock, policy.grace, policy.skew)
+    }
+
+    /// Returns `true` with this probability.
+    pub(crate) fn happens(&self, probability: f64) -> bool {
+        // The fraction of an `f64` holds 53 bits.
+        let chance = (self.records.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
+        chance < probability
+    }
+}

@@ -1,0 +1,566 @@
+//! Culls one page: deletes the bodies that were superseded for long enough. The records stay.
+
+use std::{
+    num::NonZeroUsize,
+    ops::{Range, RangeInclusive},
+};
+
+use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Page, Result, Revision, Tid, Versions,
+    content::ChunkStore,
+    rows::{
+        ChunkReference, ChunkSetId, Properties, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow,
+        content_table, of_property, of_property_at, of_revision, partition_of, render_key, rev_key,
+    },
+    schemas::{CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISIONS},
+};
+use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
+
+use crate::{
+    Policy,
+    clock_jumps::store_clock_state,
+    core::Core,
+    decide::{Frontier, renders_below},
+    queue::QueueEntry,
+    sweep::enqueue_again,
+    watermarks::{Extent, Names, Watermarks, culled_renders, culls, render_watermarks, watermarks},
+};
+
+/// Revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked for
+/// long.
+const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
+
+/// Rows in the first result page of the index. It is small, since most pages have few new renders.
+const FIRST_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// Rows in each later result page of the index.
+const LATER_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// Rows of chunk references in one result page.
+const REFERENCES_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+
+/// All possible revision numbers.
+pub(crate) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
+
+/// The amount that a cull deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Culled {
+    /// Renders that lost their bodies.
+    pub(crate) renders: u64,
+    /// Bytes of those bodies before compression.
+    pub(crate) bytes: u64,
+}
+
+impl std::ops::AddAssign for Culled {
+    fn add_assign(&mut self, other: Self) {
+        self.renders += other.renders;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The properties, and the amount, that one step of a cull deletes.
+#[derive(Debug, Default)]
+struct Step {
+    names: Names,
+    culled: Culled,
+}
+
+impl Step {
+    /// Adds a render or a revision, and returns `true`, unless its bodies are deleted already (`done`).
+    /// Bodies that were written after the cutoff are not added: a later cull deletes them.
+    fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
+        if written_at > cutoff || done {
+            return false;
+        }
+        self.culled.bytes += properties.values().map(|info| info.size).sum::<u64>();
+        self.names.extend(properties.into_keys());
+        true
+    }
+}
+
+/// Culls the values of a page that became eligible because of writes of the revisions `written`: all
+/// revisions that those writes superseded, and superseded renders of the revisions that stay. Idempotent;
+/// several processes may do it at once.
+pub(crate) async fn cull(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    written: &RangeInclusive<Revision>,
+    thorough: bool,
+) -> Result<Culled> {
+    let cutoff = core.cutoff(policy);
+    let below = look_from_the_top(core, page, policy, cutoff).await?;
+    let mut culled = Culled::default();
+    if let Some(below) = below {
+        culled += cull_below(core, page, policy, below, cutoff, written).await?;
+    }
+    let stay = below.map_or(*written.start(), |below| below.max(*written.start()))..=*written.end();
+    if !stay.is_empty() {
+        culled += cull_renders_of(core, page, &stay, cutoff, thorough).await?;
+    }
+    Ok(culled)
+}
+
+/// Culls whole revisions below `below`: those that no watermark covers yet, and those in `written`.
+pub(crate) async fn cull_below(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    below: Revision,
+    cutoff: Timestamp,
+    written: &RangeInclusive<Revision>,
+) -> Result<Culled> {
+    // After a change of the policy to keep more, revisions that were stored and kept since may lie below
+    // the watermark.
+    let done = watermarks(core, page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
+    let done = once_kept_below(core, page, policy, done).await?;
+    let mut culled = cull_revisions(core, page, done..below, below, cutoff).await?;
+    // Revisions that were written late lie below the watermark.
+    let until = below.min(done).min(written.end().next().unwrap_or(below));
+    if *written.start() < until {
+        let start = once_kept_below(core, page, policy, *written.start()).await?;
+        culled += cull_revisions(core, page, start..until, below, cutoff).await?;
+    }
+    Ok(culled)
+}
+
+/// The lowest revision below `rev` that the policy may have kept, as one of the newest, when the revision
+/// became eligible.
+async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
+    let newest = policy.kept();
+    if newest == NonZeroUsize::MIN || rev == Revision::MIN {
+        return Ok(rev);
+    }
+    let range = ClusteringRange::all().below(rev.get());
+    let lower = core.records.scan(&REVISIONS, Scan::new(partition_of(page), newest).range(range)).await?;
+    let lowest = lower.items.last().and_then(|row| RevisionKey::read(&row.key));
+    Ok(lowest.map_or(rev, |lowest| lowest.rev))
+}
+
+/// The revision below which whole revisions may be culled. Reads the index from the latest downwards.
+async fn look_from_the_top(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    cutoff: Timestamp,
+) -> Result<Option<Revision>> {
+    let mut frontier = Frontier::new(policy, cutoff);
+    let (mut limit, mut after) = (FIRST_PAGE_ROWS, None);
+    loop {
+        let rows = core.records.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
+        for row in &rows.items {
+            let row = RenderRow::from_row(row)?;
+            if frontier.see(row.rev, row.stored_at) {
+                return Ok(frontier.whole_below());
+            }
+        }
+        (limit, after) = (LATER_PAGE_ROWS, rows.next);
+        if after.is_none() {
+            return Ok(frontier.whole_below());
+        }
+    }
+}
+
+/// Culls a range of revisions, step by step from the lowest. `may_go` is the revision below which the
+/// policy allows to cull.
+#[boxed]
+async fn cull_revisions(
+    core: &Core,
+    page: &Page,
+    revisions: Range<Revision>,
+    may_go: Revision,
+    cutoff: Timestamp,
+) -> Result<Culled> {
+    let mut culled = Culled::default();
+    let mut range = ClusteringRange::all().at_least(revisions.start.get()).below(revisions.end.get());
+    loop {
+        let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
+        let revisions = core.records.scan(&REVISIONS, scan).await?;
+        let Some(last) = revisions.items.last() else { return Ok(culled) };
+        let last = RevisionRow::from_row(last)?.record.rev;
+        let watermarks = watermarks(core, page).await?;
+        let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
+        let mut anything = false;
+        for row in &revisions.items {
+            let row = RevisionRow::from_row(row)?;
+            let written_at = row.written_at;
+            // If a revision got a property later, its row may be newer than the cutoff, and is not added
+            // below then. Its older bodies are culled now, each by its own write time. So all its
+            // property names are needed.
+            of_revisions.names.extend(row.properties.keys().cloned());
+            let done = watermarks.have(row.record.rev, &row.properties, written_at);
+            anything |= of_revisions.add(row.properties, written_at, done, cutoff);
+        }
+        let mut after = None;
+        loop {
+            let (renders, next) =
+                core.records.renders(page, range.clone().at_most(last.get()), after).await?;
+            for row in renders {
+                let written_at = row.written_at;
+                let done = watermarks.have(row.rev, &row.properties, written_at);
+                if of_renders.add(row.properties, written_at, done, cutoff) {
+                    of_renders.culled.renders += 1;
+                    anything = true;
+                }
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if anything {
+            let names = of_revisions.names.union(&of_renders.names).cloned().collect();
+            delete_below(core, page, last, may_go, watermarks, names, cutoff).await?;
+        }
+        culled += of_revisions.culled;
+        culled += of_renders.culled;
+        if revisions.next.is_none() {
+            return Ok(culled);
+        }
+        range = range.above(last.get());
+    }
+}
+
+/// The names of all defined properties. A cull deletes all of them, since its range may contain renders
+/// that it has not read: the bodies of a render are deleted together.
+pub(crate) fn defined_names(core: &Core) -> Names {
+    core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// Deletes, in one batch, the bodies of all revisions up to `last`. Deletes the range of earlier
+/// watermarks again, so that the new watermark is true of all its properties.
+async fn delete_below(
+    core: &Core,
+    page: &Page,
+    last: Revision,
+    may_go: Revision,
+    watermarks: Watermarks,
+    mut names: Names,
+    cutoff: Timestamp,
+) -> Result<()> {
+    // A watermark above `may_go` is from before the policy kept those revisions. It is not extended:
+    // revisions there that were written again stay.
+    let done = watermarks.highest().filter(|done| *done <= may_go);
+    let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
+    names.extend(defined_names(core));
+    let mut extent = Extent::default().extended(cutoff, &names);
+    // A lower watermark with a later time stays. It says that more was deleted there, before the clock
+    // was set back or under a shorter grace, and is still true.
+    let joins = |watermark: Revision, lower: &Extent| watermark == below || lower.until <= cutoff;
+    let (covered, kept): (Vec<_>, Vec<_>) = watermarks
+        .0
+        .iter()
+        .filter(|(watermark, _)| *watermark <= below)
+        .partition(|(watermark, lower)| joins(*watermark, lower));
+    for (_, lower) in &covered {
+        extent = extent.joined(lower);
+    }
+    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.after(extent.written_at));
+    for name in &extent.names {
+        let table = content_table(core.records.definitions.get(name).versions);
+        let range = of_property(name).below(below.get());
+        batch.delete_range(table, range, extent.until);
+    }
+    extent.row(below).put(&mut batch, at);
+    let lower = ClusteringRange::all().below(below.get());
+    let keys =
+        covered.iter().filter(|(watermark, _)| *watermark < below).map(|(watermark, _)| rev_key(*watermark));
+    delete_watermarks(&mut batch, &CULLED, &lower, kept.is_empty(), keys, at);
+    let of_renders = render_watermarks(core, page, lower.clone()).await?;
+    let (covered, kept): (Vec<_>, Vec<_>) =
+        of_renders.iter().partition(|(_, watermark)| watermark.extent.until <= extent.until);
+    let at =
+        covered.iter().fold(at, |at, (_, watermark)| at.max(core.records.after(watermark.extent.written_at)));
+    let keys = covered.into_iter().map(|(rev, watermark)| render_key(*rev, watermark.below));
+    delete_watermarks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
+    delete(core, page, batch, &extent, |rev, _| rev < below).await
+}
+
+/// Culls superseded renders of the revisions `stay`: of each revision, those below the newest render that
+/// is old enough.
+async fn cull_renders_of(
+    core: &Core,
+    page: &Page,
+    stay: &RangeInclusive<Revision>,
+    cutoff: Timestamp,
+    thorough: bool,
+) -> Result<Culled> {
+    if stay.start() == stay.end() {
+        return cull_renders(core, page, *stay.start(), cutoff, thorough).await;
+    }
+    let mut culled = Culled::default();
+    let mut range = ClusteringRange::all().at_least(stay.start().get()).at_most(stay.end().get());
+    loop {
+        let scan = Scan::new(partition_of(page), LATER_PAGE_ROWS).range(range.clone());
+        let revisions = core.records.scan(&REVISIONS, scan).await?;
+        for row in &revisions.items {
+            let rev = RevisionRow::rev_of(row)?;
+            culled += cull_renders(core, page, rev, cutoff, thorough).await?;
+            range = range.below(rev.get());
+        }
+        if revisions.next.is_none() {
+            return Ok(culled);
+        }
+    }
+}
+
+/// Culls the superseded renders of a revision that stays.
+async fn cull_renders(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    cutoff: Timestamp,
+    thorough: bool,
+) -> Result<Culled> {
+    let of_rev = of_revision(rev);
+    let (mut limit, mut after, mut several) = (FIRST_PAGE_ROWS, None, false);
+    let stays = loop {
+        let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
+        let rows = core.records.scan(&RENDERS, scan).await?;
+        several |= rows.items.len() > 1 || rows.next.is_some();
+        let renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+        let stays = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        if stays.is_some() || rows.next.is_none() {
+            break stays;
+        }
+        (limit, after) = (LATER_PAGE_ROWS, rows.next);
+    };
+    match stays {
+        Some(stays) if several => cull_renders_to(core, page, rev, stays, cutoff, thorough).await,
+        _ => Ok(Culled::default()),
+    }
+}
+
+/// Culls the renders of a revision below the render `stays`, step by step from the oldest. Unless
+/// `thorough`, starts at the watermark.
+#[boxed]
+pub(crate) async fn cull_renders_to(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    stays: Tid,
+    cutoff: Timestamp,
+    thorough: bool,
+) -> Result<Culled> {
+    let mut culled = Culled::default();
+    let done = culled_renders(core, page, rev).await?;
+    let mut stays = stays;
+    if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
+        // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or
+        // the grace was shorter. A revision has one watermark for all its renders, and with that time it
+        // would also cover renders that may not be culled yet. Those are enqueued for later, and this
+        // cull stops below them.
+        if let Some(not_yet) =
+            written_between(core, page, rev, done.below..stays, cutoff, done.extent.until).await?
+        {
+            enqueue_left_renders(core, page, rev, done.extent.until).await?;
+            stays = not_yet;
+        }
+    }
+    let mut range = of_revision(rev).below(stays.as_time_uuid());
+    if let Some(done) = done.as_ref().filter(|_| !thorough) {
+        range = range.at_least(done.below.as_time_uuid());
+    }
+    loop {
+        let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
+        let rows = core.records.scan(&RENDERS, scan).await?;
+        let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
+        // If there are more rows, the last render of this step is the first of the next.
+        let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
+        let mut step = Step::default();
+        let left = renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
+        if let Some(left) = left {
+            enqueue_left_renders(core, page, rev, left).await?;
+        }
+        for row in renders {
+            let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
+            step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
+        }
+        if step.culled.renders > 0 {
+            delete_renders_below(core, page, rev, below, &step.names, cutoff).await?;
+        }
+        culled += step.culled;
+        if rows.next.is_none() {
+            return Ok(culled);
+        }
+        range = range.at_least(below.as_time_uuid());
+    }
+}
+
+/// The lowest render in the range `renders` that was written later than `after` and not later than
+/// `until`.
+async fn written_between(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    renders: Range<Tid>,
+    after: Timestamp,
+    until: Timestamp,
+) -> Result<Option<Tid>> {
+    let range = of_revision(rev).at_least(renders.start.as_time_uuid()).below(renders.end.as_time_uuid());
+    let (mut lowest, mut next) = (None, None);
+    loop {
+        let (rows, more) = core.records.renders(page, range.clone(), next).await?;
+        // The rows are sorted from the newest to the oldest.
+        let of_these = rows.iter().rfind(|row| after < row.written_at && row.written_at <= until);
+        lowest = of_these.map(|row| row.tid).or(lowest);
+        next = more;
+        if next.is_none() {
+            return Ok(lowest);
+        }
+    }
+}
+
+/// Enqueues a revision again because some of its renders are left below culled renders. Their write times
+/// are too late for the cutoff, from a clock that was ahead of the clock of the write that superseded
+/// them.
+async fn enqueue_left_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
+    let Some(policy) = core.settings.of(page) else { return Ok(()) };
+    let (page, due_at) = (page.clone(), core.eligible_at(policy, at));
+    let entry = QueueEntry { due_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
+    enqueue_again(core, entry).await
+}
+
+/// Deletes, in one batch, the bodies of the renders of a revision below `below`.
+async fn delete_renders_below(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    below: Tid,
+    names: &Names,
+    cutoff: Timestamp,
+) -> Result<()> {
+    let (below, extent) = match culled_renders(core, page, rev).await? {
+        Some(done) => (below.max(done.below), done.extent),
+        None => (below, Extent::default()),
+    };
+    let mut all = defined_names(core);
+    all.retain(|name| core.records.definitions.get(name).versions == Versions::Render);
+    all.extend(names.iter().cloned());
+    let extent = extent.extended(cutoff, &all);
+    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.after(extent.written_at));
+    for name in &extent.names {
+        let range = of_property_at(name, rev);
+        batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);
+    }
+    let of_rev = of_revision(rev);
+    extent.render_row(rev, below).put(&mut batch, at);
+    batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
+    delete(core, page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
+}
+
+/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say
+/// to which property it belongs. So while one property stays, all chunks of the revision or render stay.
+async fn goes_whole(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Option<Tid>,
+    names: &Names,
+) -> Result<bool> {
+    let properties = match tid {
+        Some(tid) => core.records.render(page, rev, tid).await?.map(|render| render.properties),
+        None => core.records.revision(page, rev).await?.map(|revision| revision.properties),
+    };
+    Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
+}
+
+/// Carries out a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
+/// `goes` says whether the bodies of a render, or (`None`) a revision's own bodies, are culled.
+async fn delete(
+    core: &Core,
+    page: &Page,
+    mut batch: Batch,
+    extent: &Extent,
+    goes: impl Fn(Revision, Option<Tid>) -> bool,
+) -> Result<()> {
+    store_clock_state(core).await?;
+    let now = core.records.clock.now();
+    let mut first = Vec::new();
+    let may_go = |written_at, rev, tid| written_at <= extent.until && goes(rev, tid);
+    for Reference { chunk_set, rev, tid } in references(core, page, may_go).await? {
+        if goes_whole(core, page, rev, tid, &extent.names).await? {
+            first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
+        }
+    }
+    Ok(core.records.store.write(first, batch).await?)
+}
+
+/// Releases the chunks of revisions and renders that were written only after they had been culled. The
+/// deletes of the cull hide their bodies, but not their chunk references.
+pub(crate) async fn release_hidden(
+    core: &Core,
+    page: &Page,
+    written: &RangeInclusive<Revision>,
+) -> Result<()> {
+    let references = references(core, page, |_, rev, _| written.contains(&rev)).await?;
+    if references.is_empty() {
+        return Ok(());
+    }
+    let culls = culls(core, page, *written.start(), *written.end()).await?;
+    let (now, mut batch, mut first) = (core.records.clock.now(), Batch::new(partition_of(page)), Vec::new());
+    for Reference { chunk_set, rev, tid } in references {
+        let is_hidden = match tid {
+            Some(tid) => {
+                let render = core.records.render(page, rev, tid).await?;
+                render.is_some_and(|render| !culls.has_render(&render))
+            }
+            None => {
+                let revision = core.records.revision(page, rev).await?;
+                revision.is_some_and(|revision| !culls.has_revision(&revision))
+            }
+        };
+        if is_hidden {
+            first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
+        }
+    }
+    if first.is_empty() { Ok(()) } else { Ok(core.records.store.write(first, batch).await?) }
+}
+
+/// The references to chunks that are not released, and for which `is_it` returns true. Its arguments are
+/// the write time, the revision and the render (`None`: a property of the revision).
+async fn references(
+    core: &Core,
+    page: &Page,
+    is_it: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
+) -> Result<Vec<Reference>> {
+    let scan = Scan::new(partition_of(page), REFERENCES_PAGE_ROWS);
+    let (mut references, mut rows) = (Vec::new(), core.records.rows(&CHUNK_REFERENCES, scan));
+    while let Some(row) = rows.next().await? {
+        let ChunkReference { chunk_set, released_at: None, rev: Some(rev), tid } = TypedRow::from_row(&row)?
+        else {
+            continue;
+        };
+        if is_it(row.written_at, rev, tid) {
+            references.push(Reference { chunk_set, rev, tid });
+        }
+    }
+    Ok(references)
+}
+
+/// A reference to a set of chunks.
+struct Reference {
+    chunk_set: ChunkSetId,
+    rev: Revision,
+    tid: Option<Tid>,
+}
+
+/// Deletes watermarks in a range. If all of the range is deleted (`all`), one range delete suffices, which
+/// makes a single tombstone. Otherwise deletes each of `keys`.
+fn delete_watermarks(
+    batch: &mut Batch,
+    table: &'static Schema,
+    range: &ClusteringRange,
+    all: bool,
+    keys: impl Iterator<Item = Vec<Value>>,
+    at: Timestamp,
+) {
+    if all {
+        return batch.delete_range(table, range.clone(), at);
+    }
+    for key in keys {
+        batch.delete(table, key, at);
+    }
+}

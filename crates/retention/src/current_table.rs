@@ -1,0 +1,307 @@
+//! The table `current`: one row per property for the latest value. It is option A of table-per-query.
+//!
+//! In the notes, all writes of such a row have the same time, so that Cassandra compares the values instead.
+//! The notes call that an abuse. Here the row is set by compare-and-set: the value of the highest (revision,
+//! tid) stays, in any order of writes.
+
+use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    INDEX_PAGE_ROWS, Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{BodyRow, Lifetime, Stored},
+    rows::{
+        self, BodyKey, Column, CurrentKey, RenderRow, RowKey, content_of, partition_of, render_key, rev_key,
+        unreadable,
+    },
+    schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
+    write::PageBatch,
+};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
+
+use crate::{Policy, core::Core, read_copies::copy_row_of};
+
+/// Maximum number of attempts to set a row that other writers set at the same time.
+const MAX_SWAP_ATTEMPTS: usize = 16;
+
+/// The order of the values of a row: revision, tid, time of the last rewrite. A property of the revision has
+/// no tid.
+type Rank = (Revision, Option<Tid>, Option<Timestamp>);
+
+/// The new `current` row of a property. It is stored unless the existing row has an equal or higher rank.
+#[derive(Debug, Clone)]
+pub(crate) struct CurrentRow {
+    rank: Rank,
+    key: Key,
+    values: Vec<Option<Value>>,
+    /// The existing row, as it was last read.
+    existing: Option<Row>,
+}
+
+impl CurrentRow {
+    pub(crate) fn new(
+        page: &Page,
+        name: &PropertyName,
+        (rev, tid): (Revision, Option<Tid>),
+        body: &BodyRow,
+        existing: Option<Row>,
+    ) -> Self {
+        let mut values = body.to_values();
+        values.push(rev.to_column());
+        values.push(tid.to_column());
+        Self { rank: (rev, tid, body.info.rewritten_at), key: key(page, name), values, existing }
+    }
+}
+
+/// Whether a row is in the table `current`. Only its keys consist of a property alone.
+pub(crate) fn is_current(row: &Row) -> bool {
+    CurrentKey::read(&row.key).is_some()
+}
+
+/// The revision of the value in a `current` row. Also the render, unless the value is of a property of the
+/// revision.
+pub(crate) fn value_of(row: &Row) -> Option<(Revision, Option<Tid>)> {
+    BodyKey::of_row(row).map(|key| key.value())
+}
+
+fn key(page: &Page, name: &PropertyName) -> Key {
+    Key::new(partition_of(page), CurrentKey { property: name.clone() }.clustering())
+}
+
+fn rank(row: &Row) -> Result<Rank> {
+    let [_headers, _size, _sha1, rewritten_at, _encoding, _value, rev, tid] = rows::columns(row);
+    let read = || Some((Column::read(rev)?, Column::read(tid)?, Column::read(rewritten_at)?));
+    read().ok_or_else(|| unreadable("current", row))
+}
+
+/// The tid of a property of a render; `None` for a property of the revision.
+pub(crate) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
+    (versions == Versions::Render).then_some(tid)
+}
+
+/// The permanent row with the body of a property: from the content table of its render or revision, or
+/// from `current`. The table `current` is read only if some bucket has, or had, rows in it.
+pub(crate) async fn permanent_row(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+    versions: Versions,
+) -> Result<Option<Row>> {
+    let one_row = core.uses_current(page);
+    if one_row && let Some(row) = current_row_of(core, page, rev, tid, name, versions).await? {
+        return Ok(Some(row));
+    }
+    let (content, key) = content_of(versions, name, rev, tid);
+    match core.records.get(content, page, key).await? {
+        None if !one_row => current_row_of(core, page, rev, tid, name, versions).await,
+        row => Ok(row),
+    }
+}
+
+/// The row with the body of a property: the permanent row, or, if superseded values expire, a copy.
+pub(crate) async fn find_row(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+    versions: Versions,
+) -> Result<Option<Row>> {
+    let expires = core.expiring(page).is_some();
+    match permanent_row(core, page, rev, tid, name, versions).await? {
+        None if expires => copy_row_of(core, page, rev, tid, name, versions).await,
+        row => Ok(row),
+    }
+}
+
+/// The `current` row of a property, if it has the value of this render or revision.
+pub(crate) async fn current_row_of(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+    versions: Versions,
+) -> Result<Option<Row>> {
+    Ok(current_row(core, page, name)
+        .await?
+        .filter(|row| value_of(row) == Some((rev, tid_for(versions, tid)))))
+}
+
+/// The `current` row of a property, with the value of any render.
+pub(crate) async fn current_row(core: &Core, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
+    match has_one_rows(core).await? {
+        true => core.records.get(&CURRENT, page, key(page, name).clustering).await,
+        false => Ok(None),
+    }
+}
+
+/// Whether `current` may have rows. A bucket whose policy does not use the table now may have used it
+/// earlier.
+async fn has_one_rows(core: &Core) -> Result<bool> {
+    let look = || async { Ok(has_rows(&*core.records.store, &CURRENT).await?) };
+    core.one_rows.get_or_try_init(look).await.copied()
+}
+
+/// Sets the `current` row of a property, unless the existing row has an equal or higher rank.
+pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
+    let CurrentRow { rank: new_rank, key, values, mut existing } = row;
+    let new = Row { key: key.clone(), values, written_at: core.records.clock.now(), expires_at: None };
+    for _ in 0..MAX_SWAP_ATTEMPTS {
+        if let Some(existing) = &existing
+            && rank(existing)? >= new_rank
+        {
+            return Ok(());
+        }
+        match core.records.store.swap(&CURRENT, &key, existing.as_ref(), Some(new.clone())).await? {
+            Swap::Applied => return Ok(()),
+            Swap::Refused { current } => existing = current,
+        }
+    }
+    Err(StoreError::unavailable("others write the page all the time: repeat the request").into())
+}
+
+/// Whether the value in a `current` row was superseded for long enough to be deleted.
+pub(crate) async fn may_be_cleared(core: &Core, page: &Page, policy: &Policy, row: &Row) -> Result<bool> {
+    let (rev, tid, _) = rank(row)?;
+    was_superseded(core, page, rev, tid, core.cutoff(policy)).await
+}
+
+/// The batch that copies the value of a `current` row into the content table, where other strategies
+/// store it. The write time is no later than that of the render or revision in the index. The `current`
+/// row was set after that, while culls delete by the time of the index.
+pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result<Batch> {
+    let (rev, tid, _) = rank(row)?;
+    let name = CurrentKey::of(row)?.property;
+    let (versions, index, indexed) = match tid {
+        Some(tid) => (Versions::Render, &RENDERS, render_key(rev, tid)),
+        None => (Versions::Revision, &REVISIONS, rev_key(rev)),
+    };
+    let indexed = core.records.get(index, page, indexed).await?;
+    let written_at = indexed.map_or(row.written_at, |indexed| indexed.written_at.min(row.written_at));
+    // The key of a property of the revision has no tid, so that any tid does.
+    let (content, clustering) =
+        content_of(versions, &name, rev, tid.unwrap_or(Tid::new(Timestamp::EPOCH, 0)));
+    let mut batch = Batch::new(partition_of(page));
+    batch.put(content, clustering, BodyRow::from_row(row)?.to_values(), written_at);
+    Ok(batch)
+}
+
+/// Moves values from `current` rows into the content tables, before the values are replaced. There, one
+/// batch replaces all of them, or none.
+pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) -> Result<()> {
+    for row in rows {
+        core.records.store.write(Vec::new(), content_batch(core, page, &row).await?).await?;
+        // If this fails, the value is in both tables, and the sweep deletes it from both. If the swap is
+        // refused, a higher value has replaced the row.
+        core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+    }
+    Ok(())
+}
+
+/// Makes the `current` rows of a page hold the latest values, and no value that was superseded for long
+/// enough. A writer may have died before it set its rows, and no write sets the rows of properties that
+/// it does not have.
+#[boxed]
+pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
+    if !has_one_rows(core).await? {
+        return Ok(());
+    }
+    let latest = core.records.first(&RENDERS, page, ClusteringRange::all()).await?;
+    let Some(latest) = latest.map(|row| RenderRow::from_row(&row)).transpose()? else { return Ok(()) };
+    if policy.strategy.is_one_row() {
+        set_missing_rows(core, page, &latest).await?;
+    }
+    delete_superseded_rows(core, page, policy, &latest).await
+}
+
+/// Sets the properties of the latest render that have no permanent row, from their copies.
+async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Result<()> {
+    let revision = core.records.revision(page, latest.rev).await?;
+    let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());
+    let of_revision = of_revision.map(|name| (name, Versions::Revision));
+    let of_render = latest.properties.keys().map(|name| (name, Versions::Render));
+    for (name, versions) in of_revision.chain(of_render) {
+        let (rev, tid) = (latest.rev, latest.tid);
+        if permanent_row(core, page, rev, tid, name, versions).await?.is_some() {
+            continue;
+        }
+        let Some(copy) = copy_row_of(core, page, rev, tid, name, versions).await? else { continue };
+        let body =
+            with_permanent_chunks(core, page, rev, tid_for(versions, tid), BodyRow::from_row(&copy)?).await?;
+        let existing = current_row(core, page, name).await?;
+        let row = CurrentRow::new(page, name, (rev, tid_for(versions, tid)), &body, existing);
+        set_current(core, row).await?;
+    }
+    Ok(())
+}
+
+/// The body of a copy, for a permanent row: its chunks are copied to chunks that do not expire.
+async fn with_permanent_chunks(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Option<Tid>,
+    mut body: BodyRow,
+) -> Result<BodyRow> {
+    if let Stored::Chunks(set) = &body.stored {
+        let set = core.records.chunks.copy(Lifetime::Named(page), set).await?;
+        let mut write = PageBatch::new(page, core.records.clock.now());
+        write.reference(&set, rev, tid);
+        core.records.chunks.check_begun(write.chunks_begun)?;
+        core.records.store.write(Vec::new(), write.then).await?;
+        body.stored = Stored::Chunks(set);
+    }
+    Ok(body)
+}
+
+/// Deletes `current` rows whose values were superseded for long enough. If the strategy does not use
+/// `current`, also deletes rows whose values are in the content tables as well.
+async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
+    let cutoff = core.cutoff(policy);
+    let rows = core.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
+    for row in rows.items {
+        let (rev, tid, _) = rank(&row)?;
+        let name = CurrentKey::of(&row)?.property;
+        let versions = if tid.is_some() { Versions::Render } else { Versions::Revision };
+        let goes = match (rev, tid.unwrap_or(latest.tid)) < (latest.rev, latest.tid) {
+            true => was_superseded(core, page, rev, tid, cutoff).await?,
+            false if policy.strategy.is_one_row() => false,
+            false => {
+                let (content, key) = content_of(versions, &name, rev, tid.unwrap_or(latest.tid));
+                core.records.get(content, page, key).await?.is_some()
+            }
+        };
+        if goes {
+            core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a render, or a revision, was superseded at the cutoff or before.
+async fn was_superseded(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Option<Tid>,
+    cutoff: Timestamp,
+) -> Result<bool> {
+    let mut after = None;
+    loop {
+        let range = ClusteringRange::all().at_least(rev.get());
+        let (renders, next) = core.records.renders(page, range, after).await?;
+        let mut higher = renders.iter().filter(|row| match tid {
+            Some(tid) => (row.rev, row.tid) > (rev, tid),
+            None => row.rev > rev,
+        });
+        if higher.any(|row| row.stored_at <= cutoff) {
+            return Ok(true);
+        }
+        after = next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
+}

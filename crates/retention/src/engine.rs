@@ -1,0 +1,95 @@
+//! Retention as the service uses it.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use async_recursion::async_recursion as boxed;
+use rashomon_records::{BucketName, DomainName, Page, Records, Result, Revision};
+
+use crate::{
+    Culls, DryRun, Rescan, Retention, RetentionStats, Sweep,
+    core::Core,
+    hooks::MAX_BACKGROUND_CULLS,
+    rescan::{continue_rescan, dry_run},
+    stats::Counters,
+    sweep::process_eligible,
+    watermarks::culls,
+};
+
+/// Retention of all buckets of a store: takes part in writes ([`WriteHooks`](rashomon_records::write::WriteHooks)),
+/// finds bodies for readers, and deletes superseded bodies after their time. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct RetentionEngine(pub(crate) Arc<Core>);
+
+impl RetentionEngine {
+    /// The retention of the records of a store.
+    #[must_use]
+    pub fn new(records: Arc<Records>, settings: Retention) -> Self {
+        Self(Arc::new(Core::new(records, settings)))
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Retention {
+        &self.0.settings
+    }
+
+    /// Whether superseded values of the page's bucket are deleted after some time.
+    #[must_use]
+    pub fn has_policy(&self, page: &Page) -> bool {
+        self.0.settings.of(page).is_some()
+    }
+
+    /// The statistics of retention in this process.
+    #[must_use]
+    pub fn stats(&self) -> RetentionStats {
+        self.0.counters.read()
+    }
+
+    /// The counters behind [`Self::stats`].
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The cull watermarks that apply to the revisions from `lowest` to `highest`.
+    pub async fn culls(&self, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
+        culls(&self.0, page, lowest, highest).await
+    }
+
+    /// Processes eligible entries of the queue, about `limit` at most: culls the values that were superseded
+    /// for long enough. Safe to be interrupted at any point, and to run in several processes at once.
+    #[boxed]
+    pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
+        let mut sweep = Sweep::default();
+        let swept = process_eligible(&self.0, limit, &mut sweep).await;
+        // A failed sweep is counted too: it may have processed some entries.
+        self.0.counters.swept(&sweep, swept.is_ok());
+        swept.map(|()| sweep)
+    }
+
+    /// Continues the rescan of a bucket, which enqueues the pages that exist already. A rescan is needed
+    /// after retention was turned on for the bucket, or was changed to cull more. If a write that was sent
+    /// before may still appear, a second rescan follows some hours later. One call does one step: call it
+    /// until the rescan is finished, and regularly after that. Safe to be interrupted at any point.
+    #[boxed]
+    pub async fn rescan(&self, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
+        continue_rescan(&self.0, domain, bucket).await
+    }
+
+    /// What the configured retention would delete of a bucket if it were run now. Changes nothing. `progress`
+    /// is called regularly, with the number of pages examined so far.
+    #[boxed]
+    pub async fn dry_run(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<DryRun> {
+        dry_run(&self.0, domain, bucket, progress).await
+    }
+
+    /// Waits until the culls that writes have started in the background are done.
+    pub async fn drain_background_culls(&self) {
+        drop(self.0.culls.acquire_many(MAX_BACKGROUND_CULLS as u32).await);
+    }
+}

@@ -1,0 +1,165 @@
+//! The part of retention in writes: a write enqueues its page, adds a timeline entry, makes the copies that the
+//! strategy requires, and sometimes culls its page.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Page, Result, Revision, Superseded, Written,
+    write::{PageBatch, PostCommit, WriteHooks},
+};
+use rashomon_tables::{Error as StoreError, Row};
+
+use crate::{
+    Policy, RetentionEngine,
+    clock_jumps::load_clock_state,
+    core::Core,
+    cull::Culled,
+    current_table::repair_current,
+    new_render::{CopiedWrite, plan_copies},
+    queue::QueueEntry,
+    rescan::restart_rescan,
+    timeline::{add_timeline_entry, put_timeline_entry},
+    timeline_cull::cull_by_timeline,
+    watermarks::culls,
+};
+
+/// Maximum number of culls that writes have started in the background. A write that finds as many running
+/// leaves its cull to the sweep.
+pub(crate) const MAX_BACKGROUND_CULLS: usize = 4;
+
+#[async_trait]
+impl WriteHooks for RetentionEngine {
+    fn apply_to(&self, page: &Page) -> bool {
+        let core = &self.0;
+        core.settings.of(page).is_some()
+            || !core.clock_is_known.initialized()
+            || core.clock_jumps.is_behind(&core.records.clock, core.records.skew)
+            || !core.unqueued.contains_key(&(page.domain.clone(), page.bucket.clone()))
+    }
+
+    fn locks_page(&self, page: &Page) -> bool {
+        self.0.expiring(page).is_some()
+    }
+
+    /// Usually this is now. After the clock was set back, deletes from before (of a cull, or of a write that
+    /// was rolled back) would hide the write. Then the write time is later than those deletes.
+    ///
+    /// Under some strategies, the write of the latest deleted all values below it, perhaps by a clock that is
+    /// ahead of ours. A write below the latest is then later than that delete.
+    async fn write_time(
+        &self,
+        page: &Page,
+        revs: RangeInclusive<Revision>,
+        latest: Option<&Row>,
+    ) -> Result<Timestamp> {
+        let core = &self.0;
+        let deletes = core.settings.of(page).is_some_and(|policy| policy.strategy.deletes_uncopied());
+        let below = latest.filter(|_| deletes).map(|latest| latest.written_at.just_after());
+        let at = time_after_deletes(core, page, revs).await?;
+        Ok(below.map_or(at, |below| at.max(below)))
+    }
+
+    fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp) {
+        put_timeline_entry(&self.0, batch, superseded, at);
+    }
+
+    async fn plan(&self, batch: &mut PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>> {
+        let core = &self.0;
+        let Some((lowest, highest)) = batch.written() else { return Ok(None) };
+        let Some(policy) = core.settings.of(batch.page) else {
+            restart_rescan(core, batch.page).await?;
+            return Ok(None);
+        };
+        enqueue(core, batch, policy, (lowest, highest));
+        let superseded = batch.timeline_entry;
+        let copied = plan_copies(core, batch, policy).await?;
+        let (core, page, policy) = (Arc::clone(core), batch.page.clone(), policy.clone());
+        Ok(Some(Box::new(AfterWrite { core, page, policy, superseded, copied })))
+    }
+
+    async fn complete_interrupted(&self, page: &Page) -> Result<()> {
+        match self.0.settings.of(page) {
+            Some(policy) if policy.strategy.is_one_row() => repair_current(&self.0, page, policy).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Culls, with the configured probability, the values that are eligible according to the timeline. The
+    /// cull runs in the background. If it fails, the sweep retries it.
+    fn stored(&self, page: &Page, superseding: Superseded, written: Written) {
+        let core = &self.0;
+        let policy = core.settings.of(page).filter(|policy| !policy.strategy.expires());
+        let Some(policy) = policy else { return };
+        if !core.happens(policy.delete_probability) || core.is_paused(policy) {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&core.culls).try_acquire_owned() else { return };
+        let (core, page, policy) = (Arc::clone(core), page.clone(), policy.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            match cull_by_timeline(&core, &page, &policy, superseding, written.rev).await {
+                Ok(Culled { renders, bytes }) => core.counters.culled(renders, bytes),
+                Err(error) => tracing::warn!(%error, "cannot cull after a write; the sweeper retries"),
+            }
+        });
+    }
+}
+
+/// The write time for these revisions of a page: now, and later than all deletes that may hide the write.
+async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revision>) -> Result<Timestamp> {
+    load_clock_state(core).await?;
+    let now = core.records.clock.now();
+    let skew = core.settings.of(page).map_or(core.records.skew, |policy| policy.skew);
+    if !core.clock_jumps.is_behind(&core.records.clock, skew) {
+        return Ok(now);
+    }
+    let (lowest, highest) = revs.into_inner();
+    let culled = culls(core, page, lowest, highest).await?.until(lowest);
+    // A write under a page lease gets an earlier time.
+    let culled = culled.map(|culled| culled.saturating_add(core.records.early()));
+    let hidden = culled.max(core.records.rolled_back_until(page).await?);
+    Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
+}
+
+/// Adds a queue entry to a write: it says when the values that the write supersedes become eligible.
+fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, highest): (Revision, Revision)) {
+    let now = core.records.clock.now();
+    let at = batch.at().saturating_add(core.records.early());
+    let due_at = core.eligible_at(policy, at.max(now));
+    let (page, thorough) = (batch.page.clone(), batch.is_history());
+    let entry = QueueEntry { due_at, page, lowest, highest, at, thorough, again: false };
+    batch.first.push(entry.batch(policy, now));
+}
+
+/// The steps of retention that remain after a write has committed.
+#[derive(Debug)]
+struct AfterWrite {
+    core: Arc<Core>,
+    page: Page,
+    policy: Policy,
+    /// The superseded value that sampling has chosen for the timeline.
+    superseded: Option<Superseded>,
+    copied: CopiedWrite,
+}
+
+#[async_trait]
+impl PostCommit for AfterWrite {
+    async fn committed(&mut self, took: Duration) -> Result<()> {
+        // After so long, the superseded values may have been culled, as if the write had happened at its
+        // write time.
+        if took > self.policy.grace {
+            let late = "the write took longer than superseded values are kept; repeat it".to_owned();
+            return Err(StoreError::unavailable(late).into());
+        }
+        if let Some(superseded) = self.superseded {
+            add_timeline_entry(&self.core, &self.page, &self.policy, superseded).await;
+        }
+        Ok(())
+    }
+
+    async fn finish(self: Box<Self>) -> Result<()> {
+        self.copied.finish(&self.core).await
+    }
+}

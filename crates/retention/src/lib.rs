@@ -1,0 +1,44 @@
+//! Retention: deletes superseded bodies after clients have had enough time to finish reading them.
+//!
+//! The decision about what may be deleted ([`decide`]) does no I/O. The cull ([`cull`]) carries it out, one
+//! page at a time, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the
+//! pages that the queue ([`queue`]) names. A read of a superseded value keeps the value for longer
+//! ([`read_copies`]).
+//!
+//! A cull deletes bodies alone: the record of a revision and the index rows of its renders stay.
+
+mod bodies;
+mod clock_jumps;
+mod copy_batches;
+mod core;
+mod cull;
+mod current_table;
+mod decide;
+mod engine;
+mod generator;
+mod hooks;
+mod new_render;
+mod policy;
+mod queue;
+mod read_copies;
+mod rescan;
+mod rows;
+mod stats;
+mod strategy;
+mod sweep;
+mod timeline;
+mod timeline_cull;
+mod watermarks;
+
+pub use self::{
+    bodies::{BodyId, FoundBody},
+    engine::RetentionEngine,
+    generator::{Generated, Generator},
+    policy::{Cull, Policy, Retention},
+    rescan::{DryRun, Rescan},
+    stats::{Counters, RetentionStats},
+    strategy::{Current, Fill, Strategy},
+    sweep::Sweep,
+    timeline::{MemoryTimeline, Sampling, Timeline},
+    watermarks::Culls,
+};

@@ -1,0 +1,375 @@
+//! The additional steps of a write in strategies whose superseded values expire.
+//!
+//! The order is that of the notes. First the superseded values and the new values are copied; then the latest
+//! is written; then the copied values are deleted. A write deletes exactly the values that it copied, except
+//! in strategies that delete all lower values. Other values below the latest, of an import or an earlier
+//! strategy, stay until the sweep culls them.
+
+use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    INDEX_PAGE_ROWS, Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{Bodies, BodyRow},
+    rows::{
+        CurrentKey, RenderRow, RowKey, content_of, content_table, of_property, of_property_at, partition_of,
+    },
+    schemas::{CURRENT, RENDERS},
+    write::{PageBatch, PageBody, WriteKind},
+};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
+
+use crate::{
+    Cull, Current, Policy, Strategy,
+    copy_batches::{copy_batches, forget_by_rev, kept_for_the_grace},
+    core::Core,
+    cull::defined_names,
+    current_table::{
+        CurrentRow, content_batch, current_row, find_row, may_be_cleared, set_current, tid_for, value_of,
+    },
+    queue::LATE_WRITE_WINDOW,
+    read_copies::in_place_of_copies,
+};
+
+/// The steps of a strategy that remain after a write has committed.
+#[derive(Debug)]
+pub(crate) enum CopiedWrite {
+    /// No step.
+    Nothing,
+    /// Delete the superseded values. If the delete fails, the sweeper retries it.
+    Delete(Batch),
+    /// Set the `current` rows; the write is acknowledged only after this succeeds. Then clear the rows of
+    /// superseded properties that the write does not set, and delete superseded values from the content
+    /// tables. The sweeper retries a failed clean-up.
+    Set(Vec<CurrentRow>, Vec<Row>, Option<Batch>),
+}
+
+impl CopiedWrite {
+    /// Carries out the steps.
+    pub(crate) async fn finish(self, core: &Core) -> Result<()> {
+        match self {
+            Self::Nothing => {}
+            Self::Delete(batch) => delete_superseded(core, batch).await,
+            Self::Set(rows, clear, delete) => {
+                for row in rows {
+                    set_current(core, row).await?;
+                }
+                for row in clear {
+                    if let Err(error) = core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await {
+                        tracing::warn!(%error, "cannot clear rows of superseded properties; the sweeper retries");
+                    }
+                }
+                if let Some(batch) = delete {
+                    delete_superseded(core, batch).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The latest render before a write that supersedes it.
+struct Superseded {
+    rev: Revision,
+    tid: Tid,
+    /// The bodies of the render, and those of its revision if the revision is superseded too.
+    bodies: Bodies,
+    /// The table, the key and the write time of each body that is in a content table.
+    rows: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
+    /// The `current` rows of the other bodies.
+    current: Vec<Row>,
+}
+
+/// Adds to a write of a page the copies and deletes that the bucket's strategy requires.
+pub(crate) async fn plan_copies(
+    core: &Core,
+    write: &mut PageBatch<'_>,
+    policy: &Policy,
+) -> Result<CopiedWrite> {
+    if !policy.strategy.expires() {
+        return Ok(CopiedWrite::Nothing);
+    }
+    let render = write.bodies.first().map(|body| (body.rev, body.tid));
+    match (write.kind(), render) {
+        (WriteKind::New, Some((rev, tid))) => plan_new_render(core, write, policy, rev, tid).await,
+        (WriteKind::Replacement, _) => {
+            if policy.strategy.is_per_query() {
+                forget_by_rev(write);
+            }
+            Ok(CopiedWrite::Nothing)
+        }
+        // Imported values are stored in the content tables under every strategy, and the sweep culls them.
+        _ => Ok(CopiedWrite::Nothing),
+    }
+}
+
+/// The same for a write of the new render (`rev`, `tid`).
+#[boxed]
+async fn plan_new_render(
+    core: &Core,
+    write: &mut PageBatch<'_>,
+    policy: &Policy,
+    rev: Revision,
+    tid: Tid,
+) -> Result<CopiedWrite> {
+    let (page, strategy) = (write.page, policy.strategy);
+    let latest = core.records.first(&RENDERS, page, ClusteringRange::all()).await?;
+    let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
+    let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
+    let before = latest.as_ref().map(|latest| latest.rev);
+    let superseded = match latest.filter(|_| is_latest && strategy.copies_superseded()) {
+        Some(latest) => Some(superseded(core, page, latest, rev).await?),
+        None => None,
+    };
+    // A writer whose clock is ahead may have replaced a value just now, in an old copy as well. Its write
+    // would hide the new copy, so the new copy gets a later write time.
+    let rows = superseded.iter().flat_map(|old| &old.rows);
+    let written_at = rows.map(|(.., written_at)| *written_at).max();
+    let times = (core.records.after(written_at.unwrap_or(Timestamp::MIN)), kept_for_the_grace(core, policy));
+    if let Some(old) = &superseded {
+        let times = match policy.ttl > policy.grace {
+            // The render may have been generated for a reader, who may return within the `ttl`. Existing
+            // copies last for that long, and the new ones must not expire earlier.
+            true => in_place_of_copies(core, page, (old.rev, old.tid), times).await?,
+            false => times,
+        };
+        let copies = copy_batches(core, page, policy, (old.rev, old.tid), &old.bodies, times).await?;
+        // If the revision stays, requests by revision get its new render: the old one is copied by tid
+        // alone.
+        let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
+        write.first.extend(copies);
+    }
+    // Until the `current` row is set, readers find the copy.
+    if strategy.copies_new() || strategy.is_one_row() || !is_latest {
+        let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
+        let copies = copy_batches(core, page, policy, (rev, tid), &new, times).await?;
+        write.first.extend(copies);
+    }
+    let of_latest_revision = before == Some(rev);
+    if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
+        let comes_whole = !strategy.is_one_row() || may_outlast_its_copies(core, policy);
+        // A property of the latest revision belongs to the latest render too, even if an older render
+        // brings it.
+        let stays = |name: &PropertyName| {
+            let versions = core.records.definitions.get(name).versions;
+            comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
+        };
+        for body in &mut write.bodies {
+            body.in_content = stays(&body.name);
+        }
+    }
+    if !is_latest {
+        return match of_latest_revision && strategy.is_one_row() {
+            true => {
+                let of_revision = |body: &PageBody| body.versions == Versions::Revision;
+                let (rows, clear) = plan_current_rows(core, write, policy, Vec::new(), of_revision).await?;
+                Ok(CopiedWrite::Set(rows, clear, None))
+            }
+            false => Ok(CopiedWrite::Nothing),
+        };
+    }
+    match strategy {
+        Strategy::AppTtl => Ok(CopiedWrite::Nothing),
+        Strategy::TwoTable => Ok(deletes_now_and_then(core, page, policy, rev, superseded)),
+        Strategy::TablePerQuery(Current::OneRow, _) => {
+            let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
+            let (rows, clear) = plan_current_rows(core, write, policy, clear, |_| true).await?;
+            // If all values are in the content tables too, the sweep deletes them from there.
+            let delete = match may_outlast_its_copies(core, policy) {
+                true => None,
+                false => add_deletes(core, write, policy, copied, None),
+            };
+            Ok(CopiedWrite::Set(rows, clear, delete))
+        }
+        Strategy::TablePerQuery(Current::WideRow, _) => {
+            let copied = superseded.map(|old| old.rows).unwrap_or_default();
+            let below = before.map(|before| ((rev, tid), before != rev));
+            let delete = add_deletes(core, write, policy, copied, below);
+            Ok(delete.map_or(CopiedWrite::Nothing, CopiedWrite::Delete))
+        }
+    }
+}
+
+/// Reads the latest render, which a write of the revision `by` supersedes.
+async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -> Result<Superseded> {
+    let (rev, tid) = (latest.rev, latest.tid);
+    let mut names: Vec<(PropertyName, Versions)> =
+        latest.properties.into_keys().map(|name| (name, Versions::Render)).collect();
+    if rev != by
+        && let Some(revision) = core.records.revision(page, rev).await?
+    {
+        names.extend(revision.properties.into_keys().map(|name| (name, Versions::Revision)));
+    }
+    let mut superseded =
+        Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
+    for (name, versions) in names {
+        // A value that is deleted by now needs no copy: it was superseded before.
+        let Some(row) = find_row(core, page, rev, tid, &name, versions).await? else { continue };
+        let (content, key) = content_of(versions, &name, rev, tid);
+        superseded.bodies.insert(name, BodyRow::from_row(&row)?);
+        if row.key.clustering == key {
+            superseded.rows.push((content, key, row.written_at));
+        } else if row.expires_at.is_none() {
+            superseded.current.push(row);
+        }
+    }
+    Ok(superseded)
+}
+
+/// The deletes of the copied values, with the configured probability. A row that was written again is not
+/// deleted.
+fn deletes_now_and_then(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    by: Revision,
+    superseded: Option<Superseded>,
+) -> CopiedWrite {
+    let Some(old) = superseded.filter(|old| may_go(policy, old.rev, by)) else { return CopiedWrite::Nothing };
+    if !core.happens(policy.delete_probability) || core.is_paused(policy) {
+        return CopiedWrite::Nothing;
+    }
+    let mut batch = Batch::new(partition_of(page));
+    for (table, clustering, written_at) in old.rows {
+        batch.delete(table, clustering, written_at);
+    }
+    if batch.mutations.is_empty() { CopiedWrite::Nothing } else { CopiedWrite::Delete(batch) }
+}
+
+/// Adds deletes to the batch of the write: of the copied values and, in strategies that copy no
+/// superseded value, of all values below a render. If the write may have to be rolled back, the deletes
+/// are returned instead, to be made after it.
+fn add_deletes(
+    core: &Core,
+    write: &mut PageBatch<'_>,
+    policy: &Policy,
+    copied: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
+    below: Option<((Revision, Tid), bool)>,
+) -> Option<Batch> {
+    if core.is_paused(policy) {
+        return None;
+    }
+    let mut batch = Batch::new(partition_of(write.page));
+    for (table, clustering, written_at) in copied {
+        batch.delete(table, clustering, written_at);
+    }
+    if let Some((render, is_new)) = below
+        && policy.strategy.deletes_uncopied()
+    {
+        for (table, range) in all_below(core, &write.bodies, render, is_new) {
+            batch.delete_range(table, range, write.at());
+        }
+    }
+    if write.is_leased() {
+        return (!batch.mutations.is_empty()).then_some(batch);
+    }
+    write.then.mutations.append(&mut batch.mutations);
+    None
+}
+
+/// The ranges of all values that a render supersedes: of lower revisions if its revision is new, else of
+/// lower renders of its revision.
+fn all_below(
+    core: &Core,
+    bodies: &[PageBody],
+    (rev, tid): (Revision, Tid),
+    is_new: bool,
+) -> Vec<(&'static Schema, ClusteringRange)> {
+    let mut names = defined_names(core);
+    names.extend(bodies.iter().map(|body| body.name.clone()));
+    let mut ranges: Vec<(&'static Schema, ClusteringRange)> = Vec::new();
+    for name in names {
+        let versions = core.records.definitions.get(&name).versions;
+        let table = content_table(versions);
+        if is_new {
+            ranges.push((table, of_property(&name).below(rev.get())));
+        } else if versions == Versions::Render {
+            ranges.push((table, of_property_at(&name, rev).below(tid.as_time_uuid())));
+        }
+    }
+    ranges
+}
+
+/// The `current` rows that a write sets (html last), and the rows that it clears: those of superseded
+/// values that it does not set.
+async fn plan_current_rows(
+    core: &Core,
+    write: &mut PageBatch<'_>,
+    policy: &Policy,
+    mut clear: Vec<Row>,
+    is_set: impl Fn(&PageBody) -> bool + Send,
+) -> Result<(Vec<CurrentRow>, Vec<Row>)> {
+    let mut rows = Vec::with_capacity(write.bodies.len());
+    let (mut set, mut others) = (Vec::new(), Vec::new());
+    for body in html_last(&write.bodies).filter(|body| is_set(body)) {
+        let PageBody { rev, tid, name, body, versions, .. } = body;
+        let looked_at =
+            clear.iter().position(|row| CurrentKey::read(&row.key).is_some_and(|key| key.property == *name));
+        let existing = match looked_at {
+            Some(index) => Some(clear.swap_remove(index)),
+            None => current_row(core, write.page, name).await?,
+        };
+        let of = (*rev, tid_for(*versions, *tid));
+        let is_other = |row: &&Row| looked_at.is_none() && value_of(row).is_some_and(|other| other < of);
+        others.extend(existing.as_ref().filter(is_other).cloned());
+        set.push(name.clone());
+        rows.push(CurrentRow::new(write.page, name, of, body, existing));
+    }
+    if policy.strategy.copies_superseded() && !others.is_empty() {
+        let left = move_others(core, write, policy, others, &set, &clear).await?;
+        clear.extend(left);
+    }
+    Ok((rows, clear))
+}
+
+/// Moves the values of `others` to the content tables, where the sweep finds them. `others` are `current`
+/// rows that the write sets, and whose values another write superseded before. Such values were never
+/// copied, since an import copies nothing. The remaining values of their renders are moved with them.
+/// Returns the rows of those remaining values, which are to be cleared.
+#[boxed]
+async fn move_others(
+    core: &Core,
+    write: &mut PageBatch<'_>,
+    policy: &Policy,
+    others: Vec<Row>,
+    set: &[PropertyName],
+    clear: &[Row],
+) -> Result<Vec<Row>> {
+    let page = write.page;
+    let lost: Vec<_> = others.iter().map(value_of).collect();
+    let rows = core.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
+    let is_left = |row: &Row| {
+        let is_set = CurrentKey::read(&row.key).is_some_and(|key| set.contains(&key.property));
+        !is_set && !clear.contains(row) && lost.contains(&value_of(row))
+    };
+    let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
+    for row in others.iter().chain(&left) {
+        if !may_be_cleared(core, page, policy, row).await? {
+            write.first.push(content_batch(core, page, row).await?);
+        }
+    }
+    Ok(left)
+}
+
+async fn delete_superseded(core: &Core, batch: Batch) {
+    if let Err(error) = core.records.store.write(Vec::new(), batch).await {
+        tracing::warn!(%error, "cannot delete superseded values; the sweeper retries");
+    }
+}
+
+/// Whether a write that was not acknowledged may appear so late that its copies have expired. The sweep,
+/// which sets the `current` rows of such a write, would not find the copies.
+fn may_outlast_its_copies(core: &Core, policy: &Policy) -> bool {
+    !core.records.is_alone() && policy.grace.min(policy.slack) < LATE_WRITE_WINDOW
+}
+
+/// Whether a write of the revision `by` may delete a render of the revision `superseded`, which may be the
+/// same one.
+fn may_go(policy: &Policy, superseded: Revision, by: Revision) -> bool {
+    superseded == by || (policy.cull == Cull::Revisions && policy.kept().get() == 1)
+}
+
+/// The bodies, with `html` last.
+fn html_last(bodies: &[PageBody]) -> impl Iterator<Item = &PageBody> {
+    let is_html = |body: &&PageBody| body.name.as_str() == "html";
+    bodies.iter().filter(move |body| !is_html(body)).chain(bodies.iter().filter(is_html))
+}

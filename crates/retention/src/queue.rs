@@ -1,0 +1,233 @@
+//! The retention queue: says when which page has to be checked for values to cull.
+//!
+//! An entry is stored before each write. It says when the values that the write supersedes become eligible.
+//! The sweep reads the rows of the page to decide what it deletes. Entries are never deleted one by one,
+//! since a queue full of tombstones cannot be read on a cluster. They expire, and a cursor per shard says
+//! which are processed.
+
+use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Page, Result, Revision,
+    rows::{RowKey, TypedRow},
+    schemas::{DUE, DUE_CURSORS},
+};
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Value};
+
+use crate::{
+    Policy,
+    core::Core,
+    rows::{DueCursorRow, DueKey, DueRow},
+};
+
+/// Number of partitions over which the entries of an hour are spread. Every store depends on it: it cannot
+/// change.
+pub(crate) const SHARDS: u64 = 16;
+
+/// Partitions of the queue in one result page, when all its hours are listed.
+const DUE_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+/// Number of hours after the cursor that are read one by one. If none of them has entries, since no server
+/// ran or few writes came, the partitions of the queue are listed to find the hours that have some.
+const NEAR_HOURS: i64 = 24;
+
+/// One hour, in microseconds.
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// For how long a write that was not acknowledged may still appear on a cluster. It is longer than the three
+/// hours for which the nodes keep hints for one another.
+pub(crate) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
+
+/// Maximum time that the write of a queue entry takes. A slower one is not acknowledged, and is repeated.
+const MAX_ENQUEUE_TIME: Duration = Duration::from_secs(10);
+
+/// The same for a store that a single process writes to.
+const MAX_ENQUEUE_TIME_ALONE: Duration = Duration::from_secs(1);
+
+/// An entry of the retention queue: a page has to be checked at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueEntry {
+    pub(crate) due_at: Timestamp,
+    pub(crate) page: Page,
+    /// The lowest revision that was written.
+    pub(crate) lowest: Revision,
+    /// The highest revision that was written.
+    pub(crate) highest: Revision,
+    /// The write may have added or replaced renders that are not the newest of their revisions.
+    pub(crate) thorough: bool,
+    /// This is the last check of the page: the entry is not added again, even if the announced write is not
+    /// found.
+    pub(crate) again: bool,
+    /// The latest time at which the values were superseded. Rows may be stamped early, so it is later than
+    /// the write time of the rows by that much.
+    pub(crate) at: Timestamp,
+}
+
+/// The cursor of a shard: the time up to which its entries have been processed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) until: Timestamp,
+    written_at: Timestamp,
+}
+
+impl QueueEntry {
+    /// The batch that adds the entry to the queue.
+    pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
+        let mut batch = Batch::new(vec![Value::Int(hour(self.due_at)), Value::Int(shard(&self.page))]);
+        let Page { domain, bucket, title } = self.page.clone();
+        let row = DueRow {
+            due_at: self.due_at,
+            domain,
+            bucket,
+            title,
+            rev: self.highest,
+            lowest: self.lowest,
+            at: self.at,
+            thorough: self.thorough,
+            again: self.again,
+        };
+        row.put_until(&mut batch, written_at, self.due_at.saturating_add(policy.index_ttl));
+        batch
+    }
+
+    fn from_row(row: &Row) -> Result<Self> {
+        let DueRow { due_at, domain, bucket, title, rev, lowest, at, thorough, again } =
+            TypedRow::from_row(row)?;
+        Ok(Self { due_at, page: Page { domain, bucket, title }, highest: rev, lowest, at, thorough, again })
+    }
+
+    /// An entry from the key of a damaged row: the whole page has to be checked, as if its values had been
+    /// superseded at the time in the key. The rows of the page decide what is culled, so nothing is culled
+    /// too early.
+    fn from_damaged(key: &Key) -> Option<Self> {
+        let DueKey { due_at, domain, bucket, title, .. } = RowKey::read(key)?;
+        Some(Self {
+            due_at,
+            page: Page { domain, bucket, title },
+            highest: Revision::MAX,
+            lowest: Revision::MIN,
+            at: due_at,
+            thorough: true,
+            again: false,
+        })
+    }
+}
+
+/// The hour of a time, counted from the epoch.
+pub(crate) fn hour(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(HOUR_MICROS)
+}
+
+fn shard(page: &Page) -> i64 {
+    (page.hash().digest() % SHARDS) as i64
+}
+
+/// Entries that became eligible later than `after` and not later than `until`, the earliest first.
+/// Returns about `limit` at most; of the entries with the same time, all or none.
+pub(crate) async fn eligible_entries(
+    core: &Core,
+    shard: i64,
+    after: Timestamp,
+    until: Timestamp,
+    limit: NonZeroUsize,
+) -> Result<Vec<QueueEntry>> {
+    let (first, last) = (hour(after), hour(until));
+    let near = first..=last.min(first + NEAR_HOURS);
+    let entries = eligible_entries_in(core, near, shard, (after, until), limit).await?;
+    let far = first + NEAR_HOURS + 1..=last;
+    if !entries.is_empty() || far.is_empty() {
+        return Ok(entries);
+    }
+    let far = hours_of(core, shard, far).await?;
+    eligible_entries_in(core, far, shard, (after, until), limit).await
+}
+
+/// The same, for the first of these hours that has such entries.
+async fn eligible_entries_in(
+    core: &Core,
+    hours: impl IntoIterator<Item = i64, IntoIter: Send>,
+    shard: i64,
+    (after, until): (Timestamp, Timestamp),
+    limit: NonZeroUsize,
+) -> Result<Vec<QueueEntry>> {
+    for hour in hours {
+        let range = ClusteringRange::all().above(after).at_most(until);
+        let mut entries: Vec<QueueEntry> = Vec::new();
+        let mut cursor = None;
+        loop {
+            let scan = Scan::new(vec![Value::Int(hour), Value::Int(shard)], limit);
+            let rows = core.records.scan_beside_damage(&DUE, scan.range(range.clone()).after(cursor)).await?;
+            for row in &rows.items {
+                entries.push(QueueEntry::from_row(row)?);
+            }
+            if !rows.damaged.is_empty() {
+                entries.extend(rows.damaged.iter().filter_map(|row| QueueEntry::from_damaged(&row.key)));
+                entries.sort_by_key(|entry| entry.due_at);
+            }
+            cursor = rows.next;
+            if cursor.is_none() {
+                break;
+            }
+            // There may be more entries with the last time, so those are left for the next call.
+            let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
+            if first.due_at < last.due_at {
+                let last = last.due_at;
+                entries.retain(|entry| entry.due_at < last);
+                break;
+            }
+        }
+        if !entries.is_empty() {
+            return Ok(entries);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The minimum time from now until a new entry becomes eligible. With it, no cursor of the queue passes
+/// the entry before the entry is written, although the clock of the sweeping process may be ahead.
+pub(crate) fn soonest(core: &Core, policy: &Policy) -> Duration {
+    policy.skew + if core.records.is_alone() { MAX_ENQUEUE_TIME_ALONE } else { MAX_ENQUEUE_TIME }
+}
+
+/// The cursor of a shard. If none is stored, a cursor before the earliest entry; `None`: the shard has no
+/// entry.
+pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<Done>> {
+    let key = Key::new(vec![Value::Int(shard)], Vec::new());
+    if let Some(row) = core.records.store.get(&DUE_CURSORS, &key).await? {
+        let DueCursorRow { done_until } = TypedRow::from_row(&row)?;
+        return Ok(Some(Done { until: done_until, written_at: row.written_at }));
+    }
+    let earliest = hours_of(core, shard, i64::MIN..=i64::MAX).await?.first().copied();
+    let before = |hour| Timestamp::from_micros(hour * HOUR_MICROS - 1);
+    Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }))
+}
+
+/// The hours among `hours` that have entries of a shard, the earliest first.
+async fn hours_of(core: &Core, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
+    let (mut found, mut partitions) = (Vec::new(), core.records.partitions(&DUE, DUE_PAGE_PARTITIONS));
+    while let Some(partition) = partitions.next().await? {
+        if let [Value::Int(hour), Value::Int(of)] = partition[..]
+            && of == shard
+            && hours.contains(&hour)
+        {
+            found.push(hour);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Stores the cursor of a shard. `before` is the stored cursor: the new one is written later, even if the
+/// clock was set back since.
+pub(crate) async fn store_cursor(
+    core: &Core,
+    shard: i64,
+    done: Timestamp,
+    before: Option<Done>,
+) -> Result<()> {
+    let mut batch = Batch::new(vec![Value::Int(shard)]);
+    let written_at = core.records.after(before.map_or(Timestamp::MIN, |before| before.written_at));
+    DueCursorRow { done_until: done }.put(&mut batch, written_at);
+    Ok(core.records.store.write(Vec::new(), batch).await?)
+}

@@ -1,0 +1,448 @@
+//! Read copies: superseded renders that were read are copied, and kept for as long as their reader may
+//! return.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    num::NonZeroUsize,
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
+
+use moka::sync::Cache;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Page, PropertyName, Result, Revision, Tid, Versions,
+    content::{Bodies, BodyRow},
+    rows::{
+        HistoricalKey, Properties, RenderRow, RevisionRow, RowKey, TidRow, TypedRow, of_revision,
+        partition_of, render_key, rev_key,
+    },
+    schemas::{HISTORICAL, REVISIONS_BY_TID},
+};
+use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan};
+
+use crate::{
+    Policy,
+    copy_batches::{copied_until, copy_batches, copy_key},
+    core::Core,
+    current_table::find_row,
+};
+
+/// Read copies whose expiry this process remembers. For other copies, the store is read.
+const MAX_REMEMBERED_COPIES: u64 = 100_000;
+
+/// Rows of `historical` in one result page. Each row may have a body of a megabyte.
+const HISTORICAL_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// When read copies expire, as far as this process knows.
+#[derive(Debug)]
+pub(crate) struct CopyExpiries(Cache<(Page, Tid, PropertyName), Timestamp>);
+
+impl CopyExpiries {
+    pub(crate) fn new() -> Self {
+        Self(Cache::new(MAX_REMEMBERED_COPIES))
+    }
+
+    /// When a copy expires, if this process remembers it.
+    fn until(&self, page: &Page, tid: Tid, name: &PropertyName) -> Option<Timestamp> {
+        self.0.get(&(page.clone(), tid, name.clone()))
+    }
+}
+
+/// Keeps a superseded render that is about to be read: all its properties stay readable for another
+/// `ttl`, even if the render is culled meanwhile. `false`: the property `name` has been culled already.
+pub(crate) async fn keep_render(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    revision: &RevisionRow,
+    tid: Tid,
+    name: &PropertyName,
+) -> Result<bool> {
+    let until = needed_until(core, policy);
+    if core.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
+        return Ok(true);
+    }
+    let rev = revision.record.rev;
+    if let Some(kept) = copied_until_of(core, page, rev, tid, name).await?
+        && kept >= until
+    {
+        core.copies.0.insert((page.clone(), tid, name.clone()), kept);
+        return Ok(true);
+    }
+    let Some(render) = core.records.render(page, rev, tid).await? else { return Ok(false) };
+    // Neither the render nor its revision can have been superseded before it was stored.
+    let stored_at = render.stored_at.min(revision.stored_at);
+    if !policy.strategy.deletes_uncopied() && stored_at.saturating_add(policy.grace) >= until {
+        return Ok(true);
+    }
+    let bodies = readable_bodies(core, page, &render, revision).await?;
+    if !bodies.contains_key(name) {
+        return Ok(false);
+    }
+    store_copies(core, page, policy, rev, tid, bodies).await?;
+    Ok(true)
+}
+
+/// Keeps the latest render in the same way. Used for strategies whose reads copy the latest, and for
+/// generated renders.
+pub(crate) async fn keep_latest(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    (rev, tid): (Revision, Tid),
+    name: &PropertyName,
+) -> Result<()> {
+    let until = needed_until(core, policy);
+    if core.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
+        return Ok(());
+    }
+    let Some(revision) = core.records.revision(page, rev).await? else { return Ok(()) };
+    keep_render(core, page, policy, &revision, tid, name).await.map(drop)
+}
+
+/// The earliest expiry, by our clock, of a copy that can be read for another `ttl` by the clock of every
+/// process.
+fn needed_until(core: &Core, policy: &Policy) -> Timestamp {
+    core.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
+}
+
+/// The bodies of a render and of its revision, as far as they can still be read. The two are culled at
+/// different times. The bodies of a render are culled together. A property that the revision got later is
+/// culled later.
+async fn readable_bodies(
+    core: &Core,
+    page: &Page,
+    render: &RenderRow,
+    revision: &RevisionRow,
+) -> Result<Bodies> {
+    let of_render = stored_bodies(core, page, render, &render.properties, Versions::Render).await?;
+    let of_revision = stored_bodies(core, page, render, &revision.properties, Versions::Revision).await?;
+    Ok(of_render.into_iter().chain(of_revision).collect())
+}
+
+/// The bodies of a render, or of a revision. Returns none of a render if one of them is missing. Of a
+/// revision, returns those that are stored.
+async fn stored_bodies(
+    core: &Core,
+    page: &Page,
+    render: &RenderRow,
+    properties: &Properties,
+    versions: Versions,
+) -> Result<Bodies> {
+    let (rev, tid) = (render.rev, render.tid);
+    let mut bodies = Bodies::new();
+    for name in properties.keys() {
+        let row = match find_row(core, page, rev, tid, name, versions).await? {
+            None => copy_row(core, page, rev, tid, name).await?,
+            row => row,
+        };
+        match row {
+            Some(row) => drop(bodies.insert(name.clone(), BodyRow::from_row(&row)?)),
+            None if versions == Versions::Render => return Ok(Bodies::new()),
+            None => {}
+        }
+    }
+    Ok(bodies)
+}
+
+/// The mutations that replace the read copies of a property, when the property is replaced at `at`. Each
+/// copy keeps its expiry. With several writers, a copy that has expired by our clock may still be visible
+/// by another's. It is deleted: a reader there would serve, and copy, the stale value.
+pub(crate) async fn replaced_copies(
+    core: &Core,
+    page: &Page,
+    (rev, tid): (Revision, Option<Tid>),
+    name: &PropertyName,
+    body: &BodyRow,
+    at: Timestamp,
+) -> Result<Vec<Mutation>> {
+    let of_name = |row: Row| match HistoricalKey::read(&row.key)? {
+        key if key.property == *name => Some((key.tid, row.written_at, row.expires_at?)),
+        _ => None,
+    };
+    let mut expired = match core.records.is_alone() {
+        true => HashSet::new(),
+        false => tids(core, page, rev, tid).await?,
+    };
+    let mut copies = Vec::new();
+    for (tid, written_at, until) in picked_copies(core, page, (rev, tid), of_name).await? {
+        expired.remove(&tid);
+        let stored = copied_until(core, (page, rev), &body.stored, until).await?;
+        copies.push(Mutation::Put {
+            table: &HISTORICAL,
+            clustering: copy_key(rev, tid, name),
+            values: BodyRow { info: body.info.clone(), stored }.to_values(),
+            // The write time of the property itself, if that is possible: the next copy is written later
+            // than that.
+            written_at: at.max(written_at.just_after()),
+            expires_at: Some(until),
+        });
+    }
+    // An expired copy was written long before this time. A copy that any process makes from now on is
+    // written later, so that the delete does not hide it.
+    let skew = core.records.skew.max(core.settings.greatest_skew()) + Duration::from_micros(1);
+    let written_at = core.records.clock.now().saturating_sub(skew);
+    copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
+        table: &HISTORICAL,
+        clustering: copy_key(rev, tid, name),
+        written_at,
+    }));
+    Ok(copies)
+}
+
+/// A tid, or (without one) those of all renders of a revision.
+async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<HashSet<Tid>> {
+    if let Some(tid) = tid {
+        return Ok(HashSet::from([tid]));
+    }
+    let (mut tids, mut after) = (HashSet::new(), None);
+    loop {
+        let (renders, next) = core.records.renders(page, of_revision(rev), after).await?;
+        tids.extend(renders.into_iter().map(|render| render.tid));
+        after = next;
+        if after.is_none() {
+            return Ok(tids);
+        }
+    }
+}
+
+/// Reads the read copies of a render, or (without a tid) of all renders of a revision. Returns what
+/// `pick` takes of each row.
+async fn picked_copies<T: Send>(
+    core: &Core,
+    page: &Page,
+    (rev, tid): (Revision, Option<Tid>),
+    pick: impl Fn(Row) -> Option<T> + Send,
+) -> Result<Vec<T>> {
+    let mut of = rev_key(rev);
+    of.extend(tid.map(|tid| tid.as_time_uuid().into()));
+    let scan = Scan::new(partition_of(page), HISTORICAL_PAGE_ROWS).range(ClusteringRange::prefix(of));
+    let (mut picked, mut rows) = (Vec::new(), core.records.rows(&HISTORICAL, scan));
+    while let Some(row) = rows.next().await? {
+        picked.extend(pick(row));
+    }
+    Ok(picked)
+}
+
+/// Stores read copies of the bodies of a render. They last for twice the `ttl`, so that a render that is
+/// read often is copied once per `ttl`.
+pub(crate) async fn store_copies(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    rev: Revision,
+    tid: Tid,
+    bodies: Bodies,
+) -> Result<()> {
+    let now = core.records.clock.now();
+    let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+    // The write time is later than that of a replacement made just now by a clock that is ahead, such as
+    // ours before a correction. Such a replacement would hide the new copy of its property, and expire
+    // before the others.
+    let times = (now.saturating_add(policy.skew), until);
+    let times @ (_, until) = in_place_of_copies(core, page, (rev, tid), times).await?;
+    let mut copies = copy_batches(core, page, policy, (rev, tid), &bodies, times).await?;
+    let by_tid = copies.swap_remove(0);
+    core.records.store.write(copies, by_tid).await?;
+    core.counters.kept_renders.fetch_add(1, Relaxed);
+    for name in bodies.into_keys() {
+        core.copies.0.insert((page.clone(), tid, name), until);
+    }
+    Ok(())
+}
+
+/// Adjusts the write time and the expiry of new copies of a render to the copies that exist. The new ones
+/// are written later and do not expire earlier. An earlier reader, under a longer `ttl`, may return for
+/// as long.
+pub(crate) async fn in_place_of_copies(
+    core: &Core,
+    page: &Page,
+    (rev, tid): (Revision, Tid),
+    (written_at, until): (Timestamp, Timestamp),
+) -> Result<(Timestamp, Timestamp)> {
+    let times = |copy: Row| Some((copy.written_at, copy.expires_at));
+    let existing = picked_copies(core, page, (rev, Some(tid)), times).await?;
+    let written_at = existing.iter().map(|(at, _)| at.just_after()).fold(written_at, Ord::max);
+    let until = existing.iter().filter_map(|(_, expires_at)| *expires_at).fold(until, Ord::max);
+    Ok((written_at, until))
+}
+
+/// Stores the row that leads from the tid of a render to its revision, for a render that the indexes do
+/// not have. The row lasts as long as the copies of the render.
+pub(crate) async fn store_tid(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    rev: Revision,
+    tid: Tid,
+) -> Result<()> {
+    let now = core.records.clock.now();
+    let mut batch = Batch::new(partition_of(page));
+    let expires_at = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
+    TidRow { tid, rev }.put_until(&mut batch, now, expires_at);
+    Ok(core.records.store.write(Vec::new(), batch).await?)
+}
+
+/// The read copy of a property of a render. If the copy expires in less than a `ttl`, the whole render is
+/// copied again before the property is returned.
+pub(crate) async fn read_copy(
+    core: &Core,
+    page: &Page,
+    policy: Option<&Policy>,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+) -> Result<Option<BodyRow>> {
+    let versions = core.records.definitions.get(name).versions;
+    let expires = policy.is_some_and(|policy| policy.strategy.expires());
+    let row = match expires {
+        true => copy_row_of(core, page, rev, tid, name, versions).await?,
+        false => copy_row(core, page, rev, tid, name).await?,
+    };
+    let Some(row) = row else { return Ok(None) };
+    if let Some(policy) = policy {
+        match HistoricalKey::read(&row.key) {
+            // The property of the revision was copied with another of its renders. Now this render is
+            // read.
+            Some(other) if other.tid != tid => copy_again(core, page, policy, rev, tid).await?,
+            _ => refresh(core, page, policy, rev, tid, &row).await?,
+        }
+    }
+    Ok(Some(BodyRow::from_row(&row)?))
+}
+
+/// The copy of a property of a render or of a revision. A property of the revision was copied with the
+/// render that was superseded last.
+pub(crate) async fn copy_row_of(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+    versions: Versions,
+) -> Result<Option<Row>> {
+    match copy_row(core, page, rev, tid, name).await? {
+        None if versions == Versions::Revision => match newest_copied(core, page, rev, name).await? {
+            Some(tid) => copy_row(core, page, rev, tid, name).await,
+            None => Ok(None),
+        },
+        row => Ok(row),
+    }
+}
+
+/// The copy of a property of a render.
+pub(crate) async fn copy_row(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+) -> Result<Option<Row>> {
+    core.records.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
+}
+
+/// Copies the whole render again if `copy`, the copy of one of its properties, expires in less than a
+/// `ttl`.
+pub(crate) async fn refresh(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    rev: Revision,
+    tid: Tid,
+    copy: &Row,
+) -> Result<()> {
+    if copy.expires_at.unwrap_or(Timestamp::MAX) >= needed_until(core, policy) {
+        return Ok(());
+    }
+    copy_again(core, page, policy, rev, tid).await
+}
+
+/// Copies all bodies of a render again that can still be read.
+async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
+    let mut bodies = copied_render(core, page, rev, tid).await?;
+    if let Some(revision) = core.records.revision(page, rev).await? {
+        let expires = policy.strategy.expires();
+        for name in revision.properties.into_keys() {
+            if bodies.contains_key(&name) {
+                continue;
+            }
+            let row = match expires {
+                true => copy_row_of(core, page, rev, tid, &name, Versions::Revision).await?,
+                false => find_row(core, page, rev, tid, &name, Versions::Revision).await?,
+            };
+            if let Some(row) = row {
+                bodies.insert(name, BodyRow::from_row(&row)?);
+            }
+        }
+    }
+    // The row for the tid of a render that the indexes do not have lasts as long as the copies.
+    let named = core.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
+    if named.is_some_and(|named| named.expires_at.is_some()) {
+        store_tid(core, page, policy, rev, tid).await?;
+    }
+    store_copies(core, page, policy, rev, tid, bodies).await
+}
+
+/// The newest render of a revision that has a read copy of the property.
+pub(crate) async fn newest_copied(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    name: &PropertyName,
+) -> Result<Option<Tid>> {
+    let policy = core.settings.of(page);
+    let copied_before = policy.is_some_and(|policy| policy.strategy.expires());
+    let mut range = of_revision(rev);
+    loop {
+        let Some(row) = core.records.first(&HISTORICAL, page, range.clone()).await? else {
+            return Ok(None);
+        };
+        let tid = HistoricalKey::of(&row)?.tid;
+        // A write copies its values before it commits. A copy may be of a write that has not committed
+        // yet, or never will.
+        if copy_row(core, page, rev, tid, name).await?.is_some()
+            && (!copied_before || core.records.has_tid(page, tid).await?)
+        {
+            return Ok(Some(tid));
+        }
+        range = range.below(tid.as_time_uuid());
+    }
+}
+
+/// When the copy of a property expires. A property that the revision got after the render was copied has
+/// no copy yet.
+async fn copied_until_of(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+    name: &PropertyName,
+) -> Result<Option<Timestamp>> {
+    Ok(copy_row(core, page, rev, tid, name).await?.and_then(|row| row.expires_at))
+}
+
+/// The properties of a render that no index has. Such a render was generated for a reader of its
+/// revision, and exists as long as its copies.
+pub(crate) async fn generated_render(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Tid,
+) -> Result<Option<Properties>> {
+    let bodies = copied_render(core, page, rev, tid).await?;
+    let infos: Properties = bodies.into_iter().map(|(name, body)| (name, body.info)).collect();
+    Ok((!infos.is_empty()).then_some(infos))
+}
+
+/// The bodies of a render that have read copies.
+async fn copied_render(core: &Core, page: &Page, rev: Revision, tid: Tid) -> Result<Bodies> {
+    let mut bodies = BTreeMap::new();
+    let range = ClusteringRange::prefix(render_key(rev, tid));
+    let mut rows =
+        core.records.rows(&HISTORICAL, Scan::new(partition_of(page), HISTORICAL_PAGE_ROWS).range(range));
+    while let Some(row) = rows.next().await? {
+        bodies.insert(HistoricalKey::of(&row)?.property, BodyRow::from_row(&row)?);
+    }
+    Ok(bodies)
+}

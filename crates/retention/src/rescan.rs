@@ -1,0 +1,396 @@
+//! The rescan: enqueues the pages that exist already when retention is turned on, or its grace is shortened.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    BucketName, DomainName, INDEX_PAGE_ROWS, Page, Result, Revision, Tid, Title,
+    rows::{Properties, RenderKey, RevisionRow, TypedRow, partition_of, unreadable},
+    schemas::{RETENTION_WALKS, REVISIONS},
+};
+use rashomon_tables::{Batch, ClusteringRange, Key, Scan, Value};
+use serde::Serialize;
+
+use crate::{
+    Policy,
+    clock_jumps::load_clock_state,
+    core::Core,
+    cull::ALL_REVISIONS,
+    decide::{Frontier, renders_below},
+    queue::{LATE_WRITE_WINDOW, QueueEntry, soonest},
+    rows::RescanRow,
+    watermarks::{Watermarks, culled_renders, watermarks},
+};
+
+/// Titles in one step of a rescan or a dry run. A rescan stores its progress after each step.
+const TITLES_PER_STEP: usize = 200;
+
+/// Buckets in one result page, when the rescans of all buckets are restarted.
+const BUCKETS_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// The progress of a rescan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rescan {
+    /// Pages that this step looked through.
+    pub pages: u64,
+    /// The rescan is complete: there is nothing left to enqueue.
+    pub finished: bool,
+    /// The time after which enqueued values that may be culled at once become eligible.
+    pub due_in: Duration,
+}
+
+/// What retention would delete if it were run now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DryRun {
+    /// Pages that were examined.
+    pub pages: u64,
+    /// Pages that would lose bodies.
+    pub pages_culled: u64,
+    /// Renders that are stored.
+    pub renders: u64,
+    /// Renders that would lose their bodies.
+    pub renders_culled: u64,
+    /// Revisions whose own bodies would be deleted.
+    pub revisions_culled: u64,
+    /// Bytes, before compression, of all bodies that are stored.
+    pub bytes: u64,
+    /// Bytes, before compression, of the bodies that would be deleted.
+    pub bytes_culled: u64,
+}
+
+/// The stored state of the rescan of a bucket.
+#[derive(Debug, Default)]
+struct RescanState {
+    policy: Option<Policy>,
+    after: Option<Title>,
+    finished: bool,
+    /// Values that were written at this time or earlier may have expired, under an earlier strategy.
+    expired_before: Option<Timestamp>,
+    /// When a second rescan begins. By then, writes that were in flight during the first one, and that no
+    /// entry announces, have appeared.
+    again_at: Option<Timestamp>,
+    /// The write time of the stored state, by a clock that may be ahead of ours.
+    written_at: Option<Timestamp>,
+}
+
+impl RescanState {
+    /// The value of `expired_before` under the next policy.
+    fn expired_before(&self, next: &Policy, now: Timestamp) -> Option<Timestamp> {
+        let expires = self.policy.as_ref().is_some_and(|policy| policy.strategy.expires());
+        if expires && !next.strategy.expires() { Some(now) } else { self.expired_before }
+    }
+}
+
+/// What the configured retention would delete of a bucket if it were run now.
+pub(crate) async fn dry_run(
+    core: &Core,
+    domain: &DomainName,
+    bucket: &BucketName,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<DryRun> {
+    let mut run = DryRun::default();
+    let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(run) };
+    let mut after = None;
+    loop {
+        let titles = core.records.catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
+        for title in titles.items {
+            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+            dry_run_page(core, &page, policy, &mut run).await?;
+        }
+        progress(run.pages);
+        after = titles.next;
+        if after.is_none() {
+            return Ok(run);
+        }
+    }
+}
+
+/// Does one step of the rescan of a bucket.
+pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
+    let nothing = Rescan { pages: 0, finished: true, due_in: Duration::ZERO };
+    let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(nothing) };
+    let due_in = soonest(core, policy);
+    load_clock_state(core).await?;
+    let _turn = core.rescans.lock().await;
+    let state = rescan_state(core, domain, bucket).await?;
+    let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
+    let mut next = RescanState {
+        policy: Some(policy.clone()),
+        after: None,
+        finished: true,
+        expired_before: state.expired_before(policy, core.records.clock.now()),
+        again_at: state.again_at.filter(|_| known.is_some()),
+        written_at: state.written_at,
+    };
+    if known.is_some() && state.finished && !is_time_again(core, &state, policy) {
+        if known != Some(policy) {
+            set_rescan_state(core, domain, bucket, next).await?;
+        }
+        // A rescan that was interrupted here may have enqueued values that are not eligible yet.
+        return Ok(Rescan { due_in, ..nothing });
+    }
+    let after = state.after.filter(|_| known.is_some());
+    let titles = core.records.catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
+    let pages = titles.items.len() as u64;
+    for title in titles.items {
+        let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+        enqueue_existing(core, &page, policy).await?;
+    }
+    let walk = Rescan { pages, finished: titles.next.is_none(), due_in };
+    (next.after, next.finished) = (titles.next, walk.finished);
+    if walk.finished {
+        next.again_at = match next.again_at {
+            None if !core.records.is_alone() => {
+                Some(core.records.clock.now().saturating_add(LATE_WRITE_WINDOW))
+            }
+            _ => None,
+        };
+    }
+    set_rescan_state(core, domain, bucket, next).await?;
+    Ok(walk)
+}
+
+/// Whether the second rescan has to begin. It waits after a clock jump, since the clock may show more
+/// time than has really passed.
+fn is_time_again(core: &Core, state: &RescanState, policy: &Policy) -> bool {
+    state.again_at.is_some_and(|again_at| again_at <= core.records.clock.now())
+        && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
+}
+
+/// Enqueues the values of a page. Values that were superseded for long enough become eligible at once.
+/// The others become eligible by the times at which they were stored; close times share an entry.
+async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
+    let now = core.records.clock.now();
+    let cutoff = core.cutoff(policy);
+    let step = (policy.slack / 4).max(Duration::from_secs(1));
+    let mut entries: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
+    let mut last_to_go = None;
+    let mut add = |time: Timestamp, rev: Revision| {
+        if time <= cutoff {
+            last_to_go = last_to_go.max(Some(time));
+            return;
+        }
+        let entry = entries.entry(round_up(time, step)).or_insert((rev, rev));
+        *entry = (entry.0.min(rev), entry.1.max(rev));
+    };
+    let (mut renders, mut after) = (0_u64, None);
+    loop {
+        let (rows, next) = core.records.renders(page, ClusteringRange::all(), after).await?;
+        for row in rows {
+            renders += 1;
+            add(row.stored_at, row.rev);
+            // A replaced property was written after its render was stored, so it stays for longer.
+            add(row.written_at.max(row.stored_at), row.rev);
+        }
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if renders < 2 {
+        // The page has only the latest render, which is not superseded.
+        return Ok(());
+    }
+    let mut after = None;
+    while let Some(rows) = core.records.next_rows(&REVISIONS, page, &mut after).await? {
+        for row in &rows {
+            let row = RevisionRow::from_row(row)?;
+            add(row.written_at.max(row.stored_at), row.record.rev);
+        }
+    }
+    entries.extend(last_to_go.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
+    for (at, (lowest, highest)) in entries {
+        let due_at = core.eligible_at(policy, at).max(now.saturating_add(soonest(core, policy)));
+        let entry =
+            QueueEntry { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
+        core.records.store.write(Vec::new(), entry.batch(policy, now)).await?;
+    }
+    Ok(())
+}
+
+/// Restarts the rescan of a page's bucket, because of a write while retention is off. Such a write is not
+/// enqueued, so all pages have to be enqueued again when retention is turned on.
+pub(crate) async fn restart_rescan(core: &Core, page: &Page) -> Result<()> {
+    let bucket = (page.domain.clone(), page.bucket.clone());
+    if core.unqueued.contains_key(&bucket) {
+        return Ok(());
+    }
+    reset_rescan(core, rescan_key(&page.domain, &page.bucket)).await?;
+    core.unqueued.insert(bucket, ());
+    Ok(())
+}
+
+/// Restarts the rescan of every bucket, because queue entries may have expired.
+pub(crate) async fn restart_all_rescans(core: &Core) -> Result<()> {
+    let _turn = core.rescans.lock().await;
+    let mut buckets = core.records.partitions(&RETENTION_WALKS, BUCKETS_PAGE_PARTITIONS);
+    while let Some(partition) = buckets.next().await? {
+        reset_rescan(core, Key::new(partition, Vec::new())).await?;
+    }
+    Ok(())
+}
+
+/// Resets the state of a rescan, so that the next step begins with the first page of the bucket.
+async fn reset_rescan(core: &Core, key: Key) -> Result<()> {
+    let Some(row) = core.records.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
+    let mut batch = Batch::new(key.partition);
+    // The policy is kept: copies that were made under it still expire.
+    let RescanRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
+    let again = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
+    again.put(&mut batch, core.records.after(row.written_at));
+    Ok(core.records.store.write(Vec::new(), batch).await?)
+}
+
+/// Whether the missing body of a render, or (`None`) of a revision, may have expired. This is so if the
+/// body was superseded, and superseded values of the bucket expire, or expired under an earlier policy.
+/// No watermark records an expiry.
+pub(crate) async fn has_expired(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Option<Tid>,
+    written_at: Timestamp,
+) -> Result<bool> {
+    if core.expiring(page).is_none() {
+        let before = rescan_state(core, &page.domain, &page.bucket).await?;
+        if !before.policy.is_some_and(|policy| policy.strategy.expires())
+            && before.expired_before.is_none_or(|at| at < written_at)
+        {
+            return Ok(false);
+        }
+    }
+    let latest = core.records.latest(page).await?;
+    Ok(latest.is_some_and(|latest| match tid {
+        Some(tid) => RenderKey { rev, tid } < latest,
+        None => rev < latest.rev,
+    }))
+}
+
+async fn rescan_state(core: &Core, domain: &DomainName, bucket: &BucketName) -> Result<RescanState> {
+    let Some(row) = core.records.store.get(&RETENTION_WALKS, &rescan_key(domain, bucket)).await? else {
+        return Ok(RescanState::default());
+    };
+    let RescanRow { policy, after, finished_at, expired_before, again_at } = TypedRow::from_row(&row)?;
+    let after = after.map(|title| Title::new(&title)).transpose();
+    Ok(RescanState {
+        policy: policy.and_then(|json| serde_json::from_str(&json).ok()),
+        after: after.map_err(|_| unreadable("retention_walks", &row))?,
+        finished: finished_at.is_some(),
+        expired_before,
+        again_at,
+        written_at: Some(row.written_at),
+    })
+}
+
+async fn set_rescan_state(
+    core: &Core,
+    domain: &DomainName,
+    bucket: &BucketName,
+    state: RescanState,
+) -> Result<()> {
+    let now = state.written_at.map_or_else(|| core.records.clock.now(), |before| core.records.after(before));
+    let mut batch = Batch::new(rescan_key(domain, bucket).partition);
+    let policy = state.policy.as_ref().map(serde_json::to_string).transpose();
+    let row = RescanRow {
+        policy: policy.expect("plain data with text keys"),
+        after: state.after.map(|title| title.as_str().to_owned()),
+        finished_at: state.finished.then_some(now),
+        expired_before: state.expired_before,
+        again_at: state.again_at,
+    };
+    row.put(&mut batch, now);
+    Ok(core.records.store.write(Vec::new(), batch).await?)
+}
+
+/// Adds to `run` what retention would delete of a page.
+async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
+    let cutoff = core.cutoff(policy);
+    let mut frontier = Frontier::new(policy, cutoff);
+    let mut renders = Vec::new();
+    let mut after = None;
+    loop {
+        let (rows, next) = core.records.renders(page, ClusteringRange::all(), after).await?;
+        renders.extend(rows);
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    for line in &renders {
+        frontier.see(line.rev, line.stored_at);
+    }
+    let below = frontier.whole_below();
+    let watermarks = watermarks(core, page).await?;
+    let before = run.bytes_culled;
+    for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
+        let rev = of_rev[0].rev;
+        let stays = renders_below(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        let done_of_rev = match of_rev.len() {
+            1 => None,
+            _ => culled_renders(core, page, rev).await?,
+        };
+        for row in of_rev {
+            let written_at = row.written_at;
+            let done = watermarks.have(rev, &row.properties, written_at)
+                || done_of_rev.as_ref().is_some_and(|done| done.has(row));
+            let superseded =
+                below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
+            let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
+            run.renders += u64::from(counted.is_some());
+            run.renders_culled += u64::from(counted == Some(true));
+        }
+    }
+    dry_run_revisions(core, page, below, cutoff, &watermarks, run).await?;
+    run.pages += 1;
+    run.pages_culled += u64::from(run.bytes_culled > before);
+    Ok(())
+}
+
+/// Adds to `run` what retention would delete of the bodies of a page's revisions.
+async fn dry_run_revisions(
+    core: &Core,
+    page: &Page,
+    below: Option<Revision>,
+    cutoff: Timestamp,
+    watermarks: &Watermarks,
+    run: &mut DryRun,
+) -> Result<()> {
+    let mut revisions = core.records.rows(&REVISIONS, Scan::new(partition_of(page), INDEX_PAGE_ROWS));
+    while let Some(row) = revisions.next().await? {
+        let row = RevisionRow::from_row(&row)?;
+        let rev = row.record.rev;
+        let superseded = below.is_some_and(|below| rev < below);
+        let written_at = row.written_at;
+        let done = watermarks.have(rev, &row.properties, written_at);
+        let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
+        run.revisions_culled += u64::from(counted == Some(true));
+    }
+    Ok(())
+}
+
+impl DryRun {
+    /// Counts the bodies of a render or a revision, and returns whether they would be deleted. `None`: there
+    /// are none, or they are deleted already.
+    fn add(&mut self, properties: &Properties, done: bool, goes: bool) -> Option<bool> {
+        if properties.is_empty() || done {
+            return None;
+        }
+        let bytes = properties.values().map(|info| info.size).sum::<u64>();
+        self.bytes += bytes;
+        if goes {
+            self.bytes_culled += bytes;
+        }
+        Some(goes)
+    }
+}
+
+fn rescan_key(domain: &DomainName, bucket: &BucketName) -> Key {
+    Key::new(vec![domain.as_str().into(), Value::from(bucket.as_str())], Vec::new())
+}
+
+/// The next multiple of `step` that is later than `at`.
+fn round_up(at: Timestamp, step: Duration) -> Timestamp {
+    let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX).max(1);
+    let up = at.as_micros().div_euclid(step).saturating_add(1).saturating_mul(step);
+    Timestamp::from_micros(up)
+}

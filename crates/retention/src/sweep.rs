@@ -1,0 +1,197 @@
+//! The sweep: processes the entries of the retention queue.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Error, Page, Result, Revision,
+    rows::partition_of,
+    schemas::{RENDERS, REVISIONS},
+};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
+
+use crate::{
+    clock_jumps::{load_clock_state, store_clock_state},
+    core::Core,
+    cull::{Culled, cull, release_hidden},
+    current_table::repair_current,
+    queue::{
+        LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, hour, soonest, store_cursor,
+    },
+    rescan::restart_all_rescans,
+};
+
+/// Rows that are read to find the write that a queue entry announced. If the write is not among them, the
+/// page is enqueued again.
+const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// What one sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// Queue entries that were processed.
+    pub notes: u64,
+    /// Renders whose bodies were deleted.
+    pub renders: u64,
+    /// The bytes of those bodies before compression.
+    pub bytes: u64,
+    /// Pages that could not be culled, because rows of theirs are damaged.
+    pub damaged: u64,
+    /// How long the oldest entry that was left in the queue has been eligible.
+    pub overdue: Duration,
+    /// Entries were left in the queue, because of a recent clock jump.
+    pub paused: bool,
+    /// Queue entries may have expired before they were processed, since no sweep ran for too long. The next
+    /// rescans enqueue all pages again.
+    pub lapsed: bool,
+}
+
+/// Processes eligible entries of the queue, and adds what it did to `sweep`.
+pub(crate) async fn process_eligible(core: &Core, limit: NonZeroUsize, sweep: &mut Sweep) -> Result<()> {
+    if !core.settings.is_on() {
+        return Ok(());
+    }
+    load_clock_state(core).await?;
+    // The clocks are compared even if no entry is eligible, so that no clock jump is missed.
+    for policy in core.settings.policies() {
+        core.clock_jumps.pauses(&core.records.clock, policy.grace, policy.skew);
+    }
+    store_clock_state(core).await?;
+    let (now, skew) = (core.records.clock.now(), core.settings.greatest_skew());
+    // The limit is divided, so that a shard with many entries does not delay the other shards.
+    let share = NonZeroUsize::new(limit.get() / SHARDS as usize).unwrap_or(NonZeroUsize::MIN);
+    for shard in 0..SHARDS as i64 {
+        sweep_shard(core, shard, now, skew, share, sweep).await?;
+    }
+    Ok(())
+}
+
+#[boxed]
+async fn sweep_shard(
+    core: &Core,
+    shard: i64,
+    now: Timestamp,
+    skew: Duration,
+    limit: NonZeroUsize,
+    sweep: &mut Sweep,
+) -> Result<()> {
+    let Some(before) = cursor_of(core, shard).await? else {
+        // The shard has no entry. Each entry that is added from now on becomes eligible later than now.
+        return store_cursor(core, shard, now, None).await;
+    };
+    let mut done = before.until;
+    if done > now.saturating_add(skew) {
+        // The clock was set back: new entries may become eligible at times before the cursor.
+        done = now;
+    }
+    let kept_since = now.saturating_sub(core.settings.least_index_ttl());
+    if done < kept_since {
+        if !sweep.lapsed {
+            restart_all_rescans(core).await?;
+        }
+        (sweep.lapsed, done) = (true, kept_since);
+    }
+    let mut left = limit.get();
+    loop {
+        let entries = eligible_entries(core, shard, done, now, limit).await?;
+        let Some(last) = entries.last().map(|entry| entry.due_at) else {
+            // No entry is eligible. The cursor moves on, so that the next sweep does not read empty hours
+            // again.
+            if hour(now) > hour(done) + 1 {
+                done = now.saturating_sub(Duration::from_secs(3600));
+            }
+            break;
+        };
+        if left == 0 {
+            sweep.overdue = sweep.overdue.max(now.since(entries[0].due_at));
+            break;
+        }
+        for entry in &entries {
+            let is_processed = process_entry(core, entry, now, sweep).await;
+            if !matches!(is_processed, Ok(true)) {
+                sweep.overdue = sweep.overdue.max(now.since(entry.due_at));
+            }
+            if !is_processed? {
+                return Ok(());
+            }
+        }
+        left = left.saturating_sub(entries.len());
+        done = last;
+    }
+    if done == before.until { Ok(()) } else { store_cursor(core, shard, done, Some(before)).await }
+}
+
+/// Culls the page of a queue entry. `false`: the entry stays in the queue, because of a recent clock
+/// jump.
+async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
+    let page = &entry.page;
+    let Some(policy) = core.settings.of(page) else { return Ok(true) };
+    if core.clock_jumps.pauses(&core.records.clock, policy.grace, policy.skew) {
+        sweep.paused = true;
+        return Ok(false);
+    }
+    sweep.notes += 1;
+    // The grace may have become longer since the entry was added.
+    let due_at = core.eligible_at(policy, entry.at).max(entry.due_at);
+    if due_at > now {
+        let due_at = due_at.max(now.saturating_add(soonest(core, policy)));
+        enqueue_again(core, QueueEntry { due_at, ..entry.clone() }).await?;
+        return Ok(true);
+    }
+    // An unacknowledged write cannot appear after this time. The write is looked for before the page is
+    // culled: if it appears during the cull, the page is enqueued again as well.
+    let due_at = entry.due_at.saturating_add(LATE_WRITE_WINDOW);
+    let may_come = !entry.again && due_at > now && !core.records.is_alone() && !has_come(core, entry).await?;
+    let culled = async {
+        let written = entry.lowest..=entry.highest;
+        repair_current(core, page, policy).await?;
+        let culled = cull(core, page, policy, &written, entry.thorough).await?;
+        if culled == Culled::default() && !core.records.is_alone() {
+            release_hidden(core, page, &written).await?;
+        }
+        Ok(culled)
+    };
+    match culled.await {
+        Ok(Culled { renders, bytes }) => {
+            sweep.renders += renders;
+            sweep.bytes += bytes;
+        }
+        Err(Error::Store(StoreError::Corrupt(error))) => {
+            let Page { domain, title, .. } = page;
+            tracing::error!(%domain, %title, %error, "cannot cull a page with damaged rows");
+            sweep.damaged += 1;
+        }
+        Err(error) => return Err(error),
+    }
+    if may_come {
+        enqueue_again(core, QueueEntry { due_at, again: true, ..entry.clone() }).await?;
+    }
+    Ok(true)
+}
+
+/// Adds an entry to the queue once more.
+pub(crate) async fn enqueue_again(core: &Core, entry: QueueEntry) -> Result<()> {
+    let Some(policy) = core.settings.of(&entry.page) else { return Ok(()) };
+    Ok(core.records.store.write(Vec::new(), entry.batch(policy, core.records.clock.now())).await?)
+}
+
+/// Whether the write that a queue entry announced is stored. Reads a few rows alone, so `false` may be
+/// wrong.
+async fn has_come(core: &Core, entry: &QueueEntry) -> Result<bool> {
+    if entry.highest == Revision::MAX {
+        // The rescan made the entry, or the entry is damaged: no write was announced.
+        return Ok(true);
+    }
+    let written_at = entry.at.saturating_sub(core.records.early());
+    for table in [&*RENDERS, &*REVISIONS] {
+        let range = ClusteringRange::all().at_least(entry.lowest.get()).at_most(entry.highest.get());
+        let rows = core
+            .records
+            .scan(table, Scan::new(partition_of(&entry.page), ANNOUNCED_WRITE_ROWS).range(range))
+            .await?;
+        if rows.items.iter().any(|row| row.written_at == written_at) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,73 @@
+//! The cull of a single page by a write, with the timeline instead of the whole index of the page.
+
+use std::num::NonZeroUsize;
+
+use rashomon_records::{
+    Page, Result, Revision, Superseded,
+    rows::{RenderRow, RevisionRow, of_revision, partition_of},
+    schemas::{RENDERS, REVISIONS},
+};
+use rashomon_tables::{ClusteringRange, Scan};
+
+use crate::{
+    Cull, Policy,
+    core::Core,
+    cull::{Culled, cull_below, cull_renders_to},
+    timeline::{superseded_render, superseded_revision},
+};
+
+/// Rows of the index that are read to find the next higher revision or render.
+const NEXT_HIGHER_ROWS: NonZeroUsize = NonZeroUsize::MIN;
+
+/// Culls the highest value that is eligible according to the timeline, and all values below it.
+///
+/// A timeline entry is a hint. In a timeline outside the tables, its write may have been rolled back after the
+/// writer lost the page lease, or its store may have been restored from a backup since. The row of the next
+/// higher revision or render says how long the value has been superseded. Nothing is culled unless that row is
+/// old enough.
+pub(crate) async fn cull_by_timeline(
+    core: &Core,
+    page: &Page,
+    policy: &Policy,
+    what: Superseded,
+    written: Revision,
+) -> Result<Culled> {
+    let cutoff = core.cutoff(policy);
+    if let Superseded::Render(rev, _) = what {
+        let Some(tid) = superseded_render(core, page, rev, cutoff).await? else {
+            return Ok(Culled::default());
+        };
+        let newer = of_revision(rev).above(tid.as_time_uuid());
+        let newer = core
+            .records
+            .scan(&RENDERS, Scan::new(partition_of(page), NEXT_HIGHER_ROWS).range(newer).reverse())
+            .await?;
+        return match newer.items.first().map(RenderRow::from_row).transpose()? {
+            Some(newer) if newer.stored_at <= cutoff => {
+                cull_renders_to(core, page, rev, newer.tid, cutoff, false).await
+            }
+            _ => Ok(Culled::default()),
+        };
+    }
+    if policy.cull == Cull::Renders {
+        return Ok(Culled::default());
+    }
+    let Some(found) = superseded_revision(core, page, cutoff).await? else { return Ok(Culled::default()) };
+    let higher = ClusteringRange::all().above(found.get());
+    let next = core
+        .records
+        .scan(&REVISIONS, Scan::new(partition_of(page), NEXT_HIGHER_ROWS).range(higher).reverse())
+        .await?;
+    let next = next.items.first().map(RevisionRow::from_row).transpose()?;
+    let Some(next) = next.filter(|next| next.stored_at <= cutoff) else {
+        return Ok(Culled::default());
+    };
+    // The latest is never culled, nor are the newest revisions that the policy keeps.
+    let newest = core.records.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
+    let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
+        return Ok(Culled::default());
+    };
+    let lowest_kept = RevisionRow::rev_of(lowest_kept)?;
+    let below = next.record.rev.min(lowest_kept);
+    cull_below(core, page, policy, below, cutoff, &(written..=written)).await
+}

@@ -1,0 +1,206 @@
+//! Cull watermarks: each cull stores how far the page was culled. They tell a culled body from a lost one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Page, PropertyName, Result, Revision, Tid,
+    rows::{Json, Properties, RenderRow, RevisionRow, TypedRow, of_revision, partition_of},
+    schemas::{CULLED, CULLED_RENDERS},
+};
+use rashomon_tables::{ClusteringRange, Row, Scan};
+
+use crate::{
+    core::Core,
+    rows::{CulledRendersRow, CulledRow},
+};
+
+/// Rows of a page's watermarks in one result page. Most pages have one.
+const WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// Rows of the watermarks of revisions in one result page.
+const RENDER_WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// Names of properties.
+pub(crate) type Names = BTreeSet<PropertyName>;
+
+/// What a watermark covers: the bodies of these properties that were written at `until` or before. They are
+/// deleted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Extent {
+    pub(crate) until: Timestamp,
+    pub(crate) names: Names,
+    /// The write time of the watermark, by a clock that may be ahead of ours. A row that replaces it is
+    /// written later.
+    pub(crate) written_at: Timestamp,
+}
+
+impl Extent {
+    /// The row of a watermark of a page, for the revisions below `rev`.
+    pub(crate) fn row(&self, rev: Revision) -> CulledRow {
+        CulledRow { rev, written_before: self.until, properties: Json(self.names.clone()) }
+    }
+
+    /// The row of a watermark of a revision, for its renders below `tid`.
+    pub(crate) fn render_row(&self, rev: Revision, tid: Tid) -> CulledRendersRow {
+        CulledRendersRow { rev, tid, written_before: self.until, properties: Json(self.names.clone()) }
+    }
+
+    /// Whether bodies of these properties, written at `written_at`, are all deleted.
+    pub(crate) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
+        written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
+    }
+
+    /// The extent, extended to a time and to further properties.
+    pub(crate) fn extended(mut self, until: Timestamp, names: &Names) -> Self {
+        self.until = self.until.max(until);
+        self.names.extend(names.iter().cloned());
+        self
+    }
+
+    /// The extent that covers both.
+    pub(crate) fn joined(mut self, other: &Self) -> Self {
+        self.written_at = self.written_at.max(other.written_at);
+        self.extended(other.until, &other.names)
+    }
+}
+
+/// The watermarks of a page, from the highest down. A page has several if its policy was changed to keep
+/// more, or if two processes culled it at once. A body that any of them covers is deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Watermarks(pub(crate) Vec<(Revision, Extent)>);
+
+impl Watermarks {
+    /// Whether bodies of a revision or of its renders, written at `written_at`, are all deleted.
+    pub(crate) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
+        self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
+    }
+
+    /// The revision of the highest watermark.
+    pub(crate) fn highest(&self) -> Option<Revision> {
+        self.0.first().map(|(below, _)| *below)
+    }
+}
+
+/// The watermark of one revision: covers its renders below `below`.
+#[derive(Debug)]
+pub(crate) struct RenderWatermark {
+    pub(crate) below: Tid,
+    pub(crate) extent: Extent,
+}
+
+impl RenderWatermark {
+    /// Reads the row of a watermark. Returns its revision, too.
+    fn from_row(row: &Row) -> Result<(Revision, Self)> {
+        let CulledRendersRow { rev, tid, written_before, properties } = TypedRow::from_row(row)?;
+        let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
+        Ok((rev, Self { below: tid, extent }))
+    }
+
+    /// Whether the bodies of a render of the revision are deleted.
+    pub(crate) fn has(&self, row: &RenderRow) -> bool {
+        row.tid < self.below && self.extent.has(&row.properties, row.written_at)
+    }
+}
+
+/// All watermarks that apply to some revisions of a page.
+#[derive(Debug, Default)]
+pub struct Culls {
+    below: Watermarks,
+    renders: BTreeMap<Revision, RenderWatermark>,
+}
+
+impl Culls {
+    /// Whether a revision's own bodies have not been culled.
+    #[must_use]
+    pub fn has_revision(&self, row: &RevisionRow) -> bool {
+        !self.below.have(row.record.rev, &row.properties, row.written_at)
+    }
+
+    /// Whether a render's bodies are stored: they were neither culled nor left out by the archive.
+    #[must_use]
+    pub fn has_render(&self, row: &RenderRow) -> bool {
+        let gone = self.renders.get(&row.rev).is_some_and(|watermark| watermark.has(row));
+        !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
+    }
+}
+
+impl Culls {
+    /// The latest time up to which bodies were deleted, of the revision `lowest` or of a higher one.
+    pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
+        let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
+        whole.chain(self.renders.values().map(|watermark| watermark.extent.until)).max()
+    }
+}
+
+/// The watermarks of a page.
+pub(crate) async fn watermarks(core: &Core, page: &Page) -> Result<Watermarks> {
+    let mut watermarks = Watermarks::default();
+    let mut rows = core.records.rows(&CULLED, Scan::new(partition_of(page), WATERMARKS_PAGE_ROWS));
+    while let Some(row) = rows.next().await? {
+        let CulledRow { rev, written_before, properties } = TypedRow::from_row(&row)?;
+        let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
+        watermarks.0.push((rev, extent));
+    }
+    Ok(watermarks)
+}
+
+/// The watermark of a revision's renders.
+pub(crate) async fn culled_renders(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+) -> Result<Option<RenderWatermark>> {
+    let of_rev = of_revision(rev);
+    let row = core.records.first(&CULLED_RENDERS, page, of_rev).await?;
+    Ok(row.as_ref().map(RenderWatermark::from_row).transpose()?.map(|(_, watermark)| watermark))
+}
+
+/// The watermarks that apply to the revisions from `lowest` to `highest`.
+pub(crate) async fn culls(core: &Core, page: &Page, lowest: Revision, highest: Revision) -> Result<Culls> {
+    let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
+    Ok(Culls { below: watermarks(core, page).await?, renders: render_watermarks(core, page, range).await? })
+}
+
+/// The watermarks of the renders of each revision in a range.
+pub(crate) async fn render_watermarks(
+    core: &Core,
+    page: &Page,
+    range: ClusteringRange,
+) -> Result<BTreeMap<Revision, RenderWatermark>> {
+    let mut watermarks = BTreeMap::new();
+    let mut rows = core
+        .records
+        .rows(&CULLED_RENDERS, Scan::new(partition_of(page), RENDER_WATERMARKS_PAGE_ROWS).range(range));
+    while let Some(row) = rows.next().await? {
+        let (rev, watermark) = RenderWatermark::from_row(&row)?;
+        // The rows of a revision are sorted from the newest tid down, and the first one covers the most
+        // renders.
+        watermarks.entry(rev).or_insert(watermark);
+    }
+    Ok(watermarks)
+}
+
+/// Whether the body of a property that was written at `written_at` was culled. The property is of the
+/// render `tid`, or (`None`) of the revision.
+pub(crate) async fn is_culled(
+    core: &Core,
+    page: &Page,
+    rev: Revision,
+    tid: Option<Tid>,
+    written_at: Timestamp,
+    name: &PropertyName,
+) -> Result<bool> {
+    let has = |extent: &Extent| written_at <= extent.until && extent.names.contains(name);
+    if watermarks(core, page).await?.0.iter().any(|(below, extent)| rev < *below && has(extent)) {
+        return Ok(true);
+    }
+    let Some(tid) = tid else { return Ok(false) };
+    match culled_renders(core, page, rev).await? {
+        Some(watermark) => Ok(tid < watermark.below && has(&watermark.extent)),
+        None => Ok(false),
+    }
+}
