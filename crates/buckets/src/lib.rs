@@ -3,7 +3,6 @@
 //! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, and their
 //! constructors check it. The crate returns plain data.
 
-pub mod migration;
 mod revisioned;
 
 pub(crate) use rashomon_archive as archive;
@@ -11,6 +10,7 @@ pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, HistoryArchiver, Merged, Merging,
     PassedOver, Sealed, Sealing,
 };
+pub use rashomon_migration as migration;
 pub use rashomon_records::{
     Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Definition, Definitions, DomainName,
     EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, GivenHeaders,

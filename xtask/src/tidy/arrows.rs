@@ -19,9 +19,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rashomon-records", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-archive", &["rashomon-records", "rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-retention", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
+    ("rashomon-migration", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-buckets",
-        &["rashomon-archive", "rashomon-records", "rashomon-retention", "rashomon-tables", "rashomon-clock"],
+        &[
+            "rashomon-archive",
+            "rashomon-migration",
+            "rashomon-records",
+            "rashomon-retention",
+            "rashomon-tables",
+            "rashomon-clock",
+        ],
     ),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-generator-http", &["rashomon-buckets"]),

@@ -15,18 +15,18 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of(rows: &[Row]) -> Self {
+    pub(crate) fn of(rows: &[Row]) -> Self {
         Self { rows: rows.len() as u64, bytes: rows.iter().map(Row::size).sum::<usize>() as u64 }
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.rows += other.rows;
         self.bytes += other.bytes;
     }
 }
 
 /// Adds up the progress of concurrent work, and reports the sum.
-pub(super) struct Shown<'a>(Mutex<Watched<'a>>);
+pub(crate) struct Shown<'a>(Mutex<Watched<'a>>);
 
 struct Watched<'a> {
     so_far: Counts,
@@ -34,11 +34,11 @@ struct Watched<'a> {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) const fn new(show: &'a mut (dyn FnMut(Counts) + Send)) -> Self {
+    pub(crate) const fn new(show: &'a mut (dyn FnMut(Counts) + Send)) -> Self {
         Self(Mutex::new(Watched { so_far: Counts { rows: 0, bytes: 0 }, show }))
     }
 
-    pub(super) fn add(&self, done: Counts) {
+    pub(crate) fn add(&self, done: Counts) {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.so_far.add(done);
         let so_far = watched.so_far;

@@ -6,7 +6,7 @@ use rashomon_tables::{
     Batch, Cursor, Error as StoreError, Page, Partition, Row, Scan, Schema, Swap, TableStore,
 };
 
-use super::{MigrationError, Result};
+use crate::{MigrationError, Result};
 
 /// The maximum number of attempts of a call. A cluster may be busy, or one of its nodes may be restarting.
 const MAX_CALL_ATTEMPTS: u32 = 10;
@@ -22,29 +22,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Each call is retried while the store is `Unavailable`, for about twenty seconds plus the duration of the
 /// calls themselves. Every call may be made twice without harm; for [`End::swap_in`] see there.
 #[derive(Debug, Clone)]
-pub(super) struct End {
+pub(crate) struct End {
     store: Arc<dyn TableStore>,
     failure: fn(StoreError) -> MigrationError,
 }
 
 impl End {
-    pub(super) const fn source(store: Arc<dyn TableStore>) -> Self {
+    pub(crate) const fn source(store: Arc<dyn TableStore>) -> Self {
         Self { store, failure: MigrationError::Source }
     }
 
-    pub(super) const fn target(store: Arc<dyn TableStore>) -> Self {
+    pub(crate) const fn target(store: Arc<dyn TableStore>) -> Self {
         Self { store, failure: MigrationError::Target }
     }
 
-    pub(super) async fn create(&self, schema: &'static Schema) -> Result<()> {
+    pub(crate) async fn create(&self, schema: &'static Schema) -> Result<()> {
         self.patiently(|| self.store.create(schema)).await
     }
 
-    pub(super) async fn scan(&self, table: &'static Schema, scan: &Scan) -> Result<Page<Row>> {
+    pub(crate) async fn scan(&self, table: &'static Schema, scan: &Scan) -> Result<Page<Row>> {
         self.patiently(|| self.store.scan(table, scan.clone())).await
     }
 
-    pub(super) async fn partitions(
+    pub(crate) async fn partitions(
         &self,
         table: &'static Schema,
         after: Option<Cursor>,
@@ -53,13 +53,13 @@ impl End {
         self.patiently(|| self.store.partitions(table, after.clone(), limit)).await
     }
 
-    pub(super) async fn write(&self, batch: &Batch) -> Result<()> {
+    pub(crate) async fn write(&self, batch: &Batch) -> Result<()> {
         self.patiently(|| self.store.write(Vec::new(), batch.clone())).await
     }
 
     /// Puts a row if there is none. If an attempt with an unknown outcome has put the row, the next attempt
     /// is refused, and returns the row as `current`.
-    pub(super) async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
+    pub(crate) async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
         self.patiently(|| self.store.swap(table, &row.key, None, Some(row.clone()))).await
     }
 

@@ -9,7 +9,7 @@ use async_recursion::async_recursion as boxed;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_tables::{Batch, DamagedRow, Mutation, Partition, Row, Scan, Schema, Swap};
 
-use super::{
+use crate::{
     Counts, Migration, MigrationError, PARTITIONS, ROWS, ROWS_BYTES, Result, SIDE_BY_SIDE, record::Position,
     shown::Shown,
 };
@@ -175,7 +175,7 @@ impl Migration {
 }
 
 /// A scan of a whole partition, in result pages of bounded size.
-pub(super) const fn scan_of(partition: Partition) -> Scan {
+pub(crate) const fn scan_of(partition: Partition) -> Scan {
     let mut scan = Scan::new(partition, ROWS).reporting_damage();
     scan.max_bytes = ROWS_BYTES;
     scan

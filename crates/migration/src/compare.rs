@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Partition, Schema};
 
-use super::{
+use crate::{
     Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, ends::End, shown::Shown,
 };
 use rashomon_records::rows::key_in_words;
@@ -89,7 +89,7 @@ impl Migration {
         Ok(None)
     }
 
-    pub(super) async fn compare_partition(
+    pub(crate) async fn compare_partition(
         &self,
         table: &'static Schema,
         partition: Partition,

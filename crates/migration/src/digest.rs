@@ -24,7 +24,7 @@ pub struct Digest {
 
 impl Digest {
     /// The digest of one row.
-    pub(super) fn of(table: &Schema, row: &Row) -> Self {
+    pub(crate) fn of(table: &Schema, row: &Row) -> Self {
         let mut hasher = Xxh3::new();
         for value in row.key.partition.iter().chain(&row.key.clustering) {
             update(&mut hasher, Some(value));
@@ -40,12 +40,12 @@ impl Digest {
     }
 
     /// Whether the undamaged rows are the same.
-    pub(super) const fn has_rows_of(&self, other: &Self) -> bool {
+    pub(crate) const fn has_rows_of(&self, other: &Self) -> bool {
         self.rows == other.rows && self.sum == other.sum
     }
 
     /// Adds the digest of other rows.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.rows += other.rows;
         self.damaged += other.damaged;
         self.sum = self.sum.wrapping_add(other.sum);

@@ -16,7 +16,7 @@ use rashomon_tables::{
     Error as StoreError, Row, Scan, Schema, Value,
 };
 
-use super::{Counts, MigrationError, Result, ends::End};
+use crate::{Counts, MigrationError, Result, ends::End};
 use rashomon_records::rows::TypedRow;
 
 /// The progress of each table, by the name of the source. `position` is a cursor of the source store: all
@@ -60,18 +60,18 @@ const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 
 /// The progress of one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// The cursor among the partitions of the source; `None` at the beginning, and at the end.
-    pub(super) after: Option<Cursor>,
+    pub(crate) after: Option<Cursor>,
     /// The rows that were copied up to the cursor.
-    pub(super) copied: Counts,
+    pub(crate) copied: Counts,
     /// Whether the whole table is copied.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// The state of an earlier migration from the same source, according to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// There was no earlier migration.
     Nothing,
     /// The earlier migration was interrupted.
@@ -82,7 +82,7 @@ pub(super) enum Found {
 
 /// The positions of all tables, in memory and in the target.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     target: End,
     clock: Arc<dyn Clock>,
     source: String,
@@ -95,7 +95,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Reads the stored progress of this source.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         target: End,
         source: &str,
         tables: &[&'static Schema],
@@ -132,32 +132,32 @@ impl Record {
     }
 
     /// Starts from the beginning, with nothing copied.
-    pub(super) async fn start(&mut self) -> Result<()> {
+    pub(crate) async fn start(&mut self) -> Result<()> {
         self.positions.clear();
         self.began_at = self.clock.now();
         self.save(&self.tables.clone(), None).await
     }
 
     /// The position of a table.
-    pub(super) fn of(&self, table: &Schema) -> Position {
+    pub(crate) fn of(&self, table: &Schema) -> Position {
         self.positions.get(table.name()).cloned().unwrap_or_default()
     }
 
     /// The copied rows of all tables together.
-    pub(super) fn copied(&self) -> Counts {
+    pub(crate) fn copied(&self) -> Counts {
         let mut all = Counts::default();
         self.positions.values().for_each(|position| all.add(position.copied));
         all
     }
 
     /// Stores a position durably. The rows up to the position are durable already.
-    pub(super) async fn advance(&mut self, table: &'static Schema, position: Position) -> Result<()> {
+    pub(crate) async fn advance(&mut self, table: &'static Schema, position: Position) -> Result<()> {
         self.positions.insert(table.name(), position);
         self.save(&[table], None).await
     }
 
     /// Records that the migration is finished.
-    pub(super) async fn finish(&mut self) -> Result<()> {
+    pub(crate) async fn finish(&mut self) -> Result<()> {
         self.save(&self.tables.clone(), Some(self.clock.now())).await
     }
 
@@ -196,7 +196,7 @@ async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
 }
 
 /// The first sources from which data was migrated into this target, at most [`NAMED_SOURCES`].
-pub(super) async fn sources(target: &End) -> Result<Vec<String>> {
+pub(crate) async fn sources(target: &End) -> Result<Vec<String>> {
     let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
     let name = |partition: Vec<Value>| match partition.into_iter().next() {
         Some(Value::Text(source)) => Some(source),
