@@ -116,11 +116,11 @@ impl Revisioned {
 #[async_trait]
 impl RowImporter for Shared {
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
-        Self::new_units(self, revision)
+        self.importer().new_units(revision)
     }
 
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
-        Self::import(self, page, revisions).await
+        self.importer().import(page, revisions).await
     }
 
     async fn write_units(
@@ -130,6 +130,6 @@ impl RowImporter for Shared {
         is_new: bool,
         at: Timestamp,
     ) -> Result<()> {
-        Self::write_units(self, page, units, is_new, at).await
+        self.importer().write_units(page, units, is_new, at).await
     }
 }

@@ -7,10 +7,10 @@ use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_records::INDEX_PAGE_ROWS;
+use rashomon_records::{INDEX_PAGE_ROWS, Records};
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
-use super::{Revisioned, Shared};
+use super::Revisioned;
 use crate::{
     Error, Page, PropertyName, Result, Revision,
     archive::Waiting,
@@ -45,7 +45,7 @@ impl Revisioned {
         if let Some(archive) = &self.0.archive {
             archive.collect(age).await?;
         }
-        self.0.collect_chunk_sets(self.0.records.noted_before(age).await?).await
+        self.0.chunk_collector().collect(self.0.records.noted_before(age).await?).await
     }
 
     /// Deletes the blocks of the archive that no page names any more, and returns their number. This process
@@ -65,14 +65,19 @@ impl Revisioned {
     /// answer.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
-        self.0.count_collectable(self.0.records.noted_before(age).await?).await
+        self.0.chunk_collector().count_collectable(self.0.records.noted_before(age).await?).await
     }
 }
 
-impl Shared {
+/// Garbage collection of chunk sets.
+pub(super) struct ChunkCollector<'a> {
+    pub(super) records: &'a Records,
+}
+
+impl ChunkCollector<'_> {
     /// Deletes the unreferenced chunk sets whose entries were written at `until` or before, and these
     /// entries. Returns the number of sets deleted.
-    pub(super) async fn collect_chunk_sets(&self, until: Timestamp) -> Result<u64> {
+    pub(super) async fn collect(&self, until: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting) = (0, Waiting::default());
         let mut hours = self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS);
         while let Some(hour) = hours.next().await? {
@@ -229,7 +234,7 @@ impl Shared {
         Ok(self.records.rows(table, scan).collect().await?)
     }
 
-    /// Returns the number of chunk sets that [`Self::collect_chunk_sets`] would delete.
+    /// Returns the number of chunk sets that [`Self::collect`] would delete.
     async fn count_collectable(&self, until: Timestamp) -> Result<u64> {
         let (mut counted, mut hours) = (0, self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS));
         while let Some(hour) = hours.next().await? {

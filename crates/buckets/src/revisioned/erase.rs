@@ -18,12 +18,12 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    INDEX_PAGE_ROWS, typed_row,
-    write::{PageBatch, PlannedWrite, run_whole},
+    INDEX_PAGE_ROWS, Records, typed_row,
+    write::{PageBatch, PlannedWrite, WritePipeline, run_whole},
 };
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
-use super::{Revisioned, Shared};
+use super::{Revisioned, collect::ChunkCollector};
 use crate::{
     BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
     archive::Archive,
@@ -132,13 +132,13 @@ impl Revisioned {
     #[boxed]
     pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
         let (this, page) = (self.clone(), page.clone());
-        run_whole(async move { this.0.erase(&page, rev, &how).await }).await
+        run_whole(async move { this.0.eraser().erase(&page, rev, &how).await }).await
     }
 
     /// The erasures of a bucket, by title.
     #[boxed]
     pub async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
-        self.0.erasures(domain, bucket).await
+        self.0.eraser().erasures(domain, bucket).await
     }
 }
 
@@ -152,13 +152,20 @@ struct ErasureTarget {
     names: BTreeSet<PropertyName>,
 }
 
-impl Shared {
+/// Erases a revision.
+pub(super) struct Eraser<'a> {
+    pub(super) records: &'a Arc<Records>,
+    pub(super) writes: &'a WritePipeline,
+    pub(super) archive: Option<&'a Arc<Archive>>,
+}
+
+impl Eraser<'_> {
     async fn erase(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erased> {
-        let archive = match &self.archive {
+        let archive = match self.archive {
             Some(archive) => Arc::clone(archive),
             None => {
                 let store = Arc::clone(&self.records.store);
-                Arc::new(Archive::without_blocks(Arc::clone(&self.records), store))
+                Arc::new(Archive::without_blocks(Arc::clone(self.records), store))
             }
         };
         let _alone = archive.alone().await;
@@ -370,7 +377,7 @@ impl Shared {
         }
         if self.records.is_alone() {
             // No other process receives bodies, so unreferenced chunk sets of any age are deleted.
-            self.collect_chunk_sets(Timestamp::MAX).await?;
+            ChunkCollector { records: self.records }.collect(Timestamp::MAX).await?;
         }
         Ok(())
     }
@@ -384,7 +391,7 @@ impl Shared {
         row: &Row,
     ) -> Result<()> {
         let mut chunks = Batch::new(vec![chunk_set.to_value()]);
-        let at = self.records.clock.now().saturating_add(self.settings.skew);
+        let at = self.records.clock.now().saturating_add(self.records.skew);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
         let mut unnamed = Batch::new(partition_of(page));
         unnamed.delete(table, row.key.clustering.clone(), row.written_at);
@@ -469,21 +476,6 @@ impl Shared {
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// Returns the revisions of a page whose erasure was begun and is not finished.
-    pub(super) async fn unfinished_erasures(&self, page: &Page) -> Result<Vec<Revision>> {
-        let key = erasure_key(page, Revision::MIN);
-        let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
-        let scan = Scan::new(key.partition, INDEX_PAGE_ROWS).range(of_page);
-        let (mut unfinished, mut rows) = (Vec::new(), self.records.rows(&ERASURES, scan));
-        while let Some(row) = rows.next().await? {
-            let erasure = ErasureRow::from_row(&row)?;
-            if erasure.finished_at.is_none() {
-                unfinished.push(erasure.rev);
-            }
-        }
-        Ok(unfinished)
-    }
-
     async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
         let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
         let (mut all, mut rows) =
@@ -497,6 +489,21 @@ impl Shared {
         }
         Ok(all)
     }
+}
+
+/// Returns the revisions of a page whose erasure was begun and is not finished.
+pub(super) async fn unfinished_erasures(records: &Records, page: &Page) -> Result<Vec<Revision>> {
+    let key = erasure_key(page, Revision::MIN);
+    let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
+    let scan = Scan::new(key.partition, INDEX_PAGE_ROWS).range(of_page);
+    let (mut unfinished, mut rows) = (Vec::new(), records.rows(&ERASURES, scan));
+    while let Some(row) = rows.next().await? {
+        let erasure = ErasureRow::from_row(&row)?;
+        if erasure.finished_at.is_none() {
+            unfinished.push(erasure.rev);
+        }
+    }
+    Ok(unfinished)
 }
 
 fn erasure_key(page: &Page, rev: Revision) -> Key {

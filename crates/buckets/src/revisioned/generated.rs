@@ -86,7 +86,7 @@ impl Shared {
 
     fn not_too_large(&self, made: Vec<Generated>) -> std::result::Result<Vec<Generated>, GenerateError> {
         for Generated { name, body, .. } in &made {
-            let limit = self.settings.definitions.get(name).max_size;
+            let limit = self.records.definitions.get(name).max_size;
             if body.len() as u64 > limit {
                 let what = format!("property {name} has more than its {limit} bytes");
                 return Err(GenerateError::Failed(what));
@@ -120,7 +120,7 @@ impl Shared {
                 None => self.records.stage_bytes(page, &name, &body).await?,
             };
             let property = NewProperty { name, content_type, other_headers: Default::default(), body };
-            let (name, body) = body_of(property, None, &self.settings);
+            let (name, body) = body_of(property, None, &self.records.definitions);
             bodies.insert(name, body);
         }
         self.retention.store_generated(page, rev, tid, bodies).await?;

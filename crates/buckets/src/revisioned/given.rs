@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rashomon_clock::Timestamp;
 
 use crate::{
-    Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Settings, Versions,
+    Definitions, Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Versions,
     content::{Bodies, BodyRow},
     rows::{Digest, Properties, digest, index_size},
 };
@@ -21,10 +21,10 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn new(properties: Vec<NewProperty>, settings: &Settings) -> Result<Self> {
+    pub(super) fn new(properties: Vec<NewProperty>, definitions: &Definitions) -> Result<Self> {
         let mut bodies = BTreeMap::new();
         for property in properties {
-            let (name, body) = body_of(property, None, settings);
+            let (name, body) = body_of(property, None, definitions);
             if bodies.insert(name.clone(), body).is_some() {
                 return Err(Error::Invalid(format!("property {name} is given twice")));
             }
@@ -41,21 +41,20 @@ impl Given {
 pub(crate) fn body_of(
     property: NewProperty,
     rewritten_at: Option<Timestamp>,
-    settings: &Settings,
+    definitions: &Definitions,
 ) -> (PropertyName, BodyRow) {
-    let content_type = property
-        .content_type
-        .unwrap_or_else(|| settings.definitions.get(&property.name).content_type.clone());
+    let content_type =
+        property.content_type.unwrap_or_else(|| definitions.get(&property.name).content_type.clone());
     let headers = Headers { content_type, other: property.other_headers };
     let info = PropertyInfo { headers, size: property.body.size, sha1: property.body.sha1, rewritten_at };
     (property.name, BodyRow { info, stored: property.body.stored })
 }
 
 /// Divides the properties into properties of the revision, and properties of the render.
-pub(super) fn by_versions(bodies: &Bodies, settings: &Settings) -> (Properties, Properties) {
+pub(super) fn by_versions(bodies: &Bodies, definitions: &Definitions) -> (Properties, Properties) {
     (bodies.iter())
         .map(|(name, body)| (name.clone(), body.info.clone()))
-        .partition(|(name, _)| settings.definitions.get(name).versions == Versions::Revision)
+        .partition(|(name, _)| definitions.get(name).versions == Versions::Revision)
 }
 
 /// Returns the size of the properties in the indexes. A size above [`MAX_INDEX`] is an error.

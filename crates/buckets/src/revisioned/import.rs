@@ -9,13 +9,13 @@ use async_recursion::async_recursion as boxed;
 use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    ImportUnit,
-    write::{PageBatch, run_post_commit, run_whole},
+    ImportUnit, Records,
+    write::{PageBatch, WritePipeline, run_post_commit, run_whole},
 };
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
-    Revisioned, Shared,
+    Revisioned,
     given::{body_of, check_index},
 };
 use crate::{
@@ -50,7 +50,7 @@ impl Revisioned {
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
-        run_whole(async move { this.0.import(&page, revisions).await }).await
+        run_whole(async move { this.0.importer().import(&page, revisions).await }).await
     }
 }
 
@@ -94,8 +94,14 @@ impl PageState {
     }
 }
 
-impl Shared {
-    pub(crate) async fn import(
+/// Imports revisions as they are given.
+pub(super) struct Importer<'a> {
+    pub(super) records: &'a Records,
+    pub(super) writes: &'a WritePipeline,
+}
+
+impl Importer<'_> {
+    pub(super) async fn import(
         &self,
         page: &Page,
         revisions: Vec<ImportRevision>,
@@ -137,7 +143,7 @@ impl Shared {
 
     /// Returns the units of a revision that is not stored, the oldest render first. The error says what is
     /// wrong with the revision.
-    pub(crate) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
+    pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
         let (mut state, mut units) = (PageState::default(), Vec::new());
         plan_new(self.sound(revision)?, &mut state, &mut units);
         Ok(units)
@@ -297,8 +303,8 @@ impl Shared {
     ) -> std::result::Result<Bodies, String> {
         let mut bodies = Bodies::new();
         for (property, rewritten_at) in properties {
-            let (name, body) = body_of(property, rewritten_at, &self.settings);
-            if self.settings.definitions.get(&name).versions != versions {
+            let (name, body) = body_of(property, rewritten_at, &self.records.definitions);
+            if self.records.definitions.get(&name).versions != versions {
                 let (actual, defined) = match versions {
                     Versions::Revision => ("revision", "render"),
                     Versions::Render => ("render", "revision"),
@@ -316,7 +322,7 @@ impl Shared {
     }
 
     /// Writes the units in their order, with the write time `at`, in as few batches as possible.
-    pub(crate) async fn write_units(
+    pub(super) async fn write_units(
         &self,
         page: &Page,
         units: Vec<ImportUnit>,

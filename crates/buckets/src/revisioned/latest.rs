@@ -200,7 +200,7 @@ impl Shared {
     /// meanwhile: the first rows of the renders, of the revisions and of the property, side by side. If these
     /// rows are of different renders, reads the exact rows.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
-        let versions = self.settings.definitions.get(name).versions;
+        let versions = self.records.definitions.get(name).versions;
         let mut absent = None;
         for _ in 0..MAX_READ_ATTEMPTS {
             let (index, revision, body) = futures::future::try_join3(

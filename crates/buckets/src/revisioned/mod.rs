@@ -28,6 +28,9 @@ use rashomon_records::{Records, write::WritePipeline};
 use rashomon_retention::RetentionEngine;
 use rashomon_tables::TableStore;
 
+use self::{
+    collect::ChunkCollector, erase::Eraser, generated::RendersInFlight, import::Importer, latest::LatestCache,
+};
 pub use self::{
     erase::{Erased, Erasing, ErasureState, SameBytes},
     latest::CacheStats,
@@ -36,7 +39,6 @@ pub use self::{
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
 };
-use self::{generated::RendersInFlight, latest::LatestCache};
 use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,
     PropertySink, RenderBase, Rescan, Result, Retention, RetentionStats, Revision, Staged, Sweep,
@@ -87,6 +89,20 @@ pub(crate) struct Shared {
     generated: RendersInFlight,
     /// The archive, if the store has one.
     pub(crate) archive: Option<Arc<Archive>>,
+}
+
+impl Shared {
+    fn importer(&self) -> Importer<'_> {
+        Importer { records: &self.records, writes: &self.writes }
+    }
+
+    fn eraser(&self) -> Eraser<'_> {
+        Eraser { records: &self.records, writes: &self.writes, archive: self.archive.as_ref() }
+    }
+
+    fn chunk_collector(&self) -> ChunkCollector<'_> {
+        ChunkCollector { records: &self.records }
+    }
 }
 
 /// The limit of a scan that needs a single row.

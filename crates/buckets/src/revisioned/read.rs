@@ -26,7 +26,7 @@ impl Revisioned {
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
         let rev = shared.records.revision_of(page, tid).await?;
-        let versions = shared.settings.definitions.get(name).versions;
+        let versions = shared.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid, name, versions };
         for _ in 0..MAX_READ_ATTEMPTS {
             let (found, revision) =
@@ -77,7 +77,7 @@ impl Revisioned {
                 (false, _) => Err(no_property(rev, newest.tid)),
             };
         }
-        let versions = shared.settings.definitions.get(name).versions;
+        let versions = shared.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid: newest.tid, name, versions };
         if let Some(tid) = shared.retention.newest_stored(id, named).await? {
             return Ok(tid);

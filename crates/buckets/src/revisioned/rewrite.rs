@@ -66,7 +66,7 @@ impl Shared {
         mut property: NewProperty,
         expect: &Expect,
     ) -> Result<PlannedWrite<'p, Rewritten>> {
-        let versions = self.settings.definitions.get(&property.name).versions;
+        let versions = self.records.definitions.get(&property.name).versions;
         let mut stored = self.stored_render(page, rev, tid, versions).await?;
         stored.revision.record.check_not_erased()?;
         let name = property.name.clone();
@@ -82,7 +82,7 @@ impl Shared {
         for (name, value) in &old.info.headers.other {
             property.other_headers.entry(name.clone()).or_insert_with(|| value.clone());
         }
-        let (_, mut new) = body_of(property, None, &self.settings);
+        let (_, mut new) = body_of(property, None, &self.records.definitions);
         if new.info.headers == old.info.headers
             && new.info.sha1 == old.info.sha1
             && new.info.size == old.info.size

@@ -7,12 +7,12 @@ use std::sync::{
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
-use rashomon_records::{INDEX_PAGE_ROWS, VerifyReport, page_in_words};
-use rashomon_retention::BodyId;
+use rashomon_records::{INDEX_PAGE_ROWS, Records, VerifyReport, page_in_words};
+use rashomon_retention::{BodyId, RetentionEngine};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
-use super::{Revisioned, Shared};
+use super::{Revisioned, erase::unfinished_erasures};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
@@ -52,6 +52,7 @@ impl Revisioned {
     pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
+        let verifier = Verifier { records: &self.0.records, retention: &self.0.retention };
         let mut after = None;
         // Pages are listed from each of these tables, to find also a page that has content and no index.
         for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
@@ -67,7 +68,7 @@ impl Revisioned {
                         }
                     }
                 }
-                let found = pages.into_iter().map(|page| self.0.verify_in(table, page, &progress));
+                let found = pages.into_iter().map(|page| verifier.verify_in(table, page, &progress));
                 let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
                 while let Some(found) = found.next().await {
                     report.add(found?);
@@ -97,7 +98,13 @@ impl Revisioned {
     }
 }
 
-impl Shared {
+/// Verifies the rows of pages.
+struct Verifier<'a> {
+    records: &'a Records,
+    retention: &'a RetentionEngine,
+}
+
+impl Verifier<'_> {
     /// Verifies a page that has rows in the table. For [`REVISIONS`], the whole page is verified. For any
     /// other table, the page only has to have a revision.
     async fn verify_in(
@@ -116,7 +123,7 @@ impl Shared {
         // A revision whose erasure was interrupted causes the same problems as lost rows. Unfinished
         // erasures are reported, since they may be the reason.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
-            let unfinished = self.unfinished_erasures(&page).await;
+            let unfinished = unfinished_erasures(self.records, &page).await;
             for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
                 let again = "the same `rashomon archive erase` again finishes it, and may mend the above";
                 report.problem(&page, format_args!("the erasure of revision {rev} was cut off: {again}"));

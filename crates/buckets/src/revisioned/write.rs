@@ -55,8 +55,8 @@ impl Revisioned {
 
 impl Shared {
     async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
-        let request = Given::new(new.properties, &self.settings)?;
-        let (of_revision, of_render) = by_versions(&request.bodies, &self.settings);
+        let request = Given::new(new.properties, &self.records.definitions)?;
+        let (of_revision, of_render) = by_versions(&request.bodies, &self.records.definitions);
         check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
@@ -195,7 +195,7 @@ impl Shared {
     }
 
     pub(super) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
-        let request = Given::new(new.properties, &self.settings)?;
+        let request = Given::new(new.properties, &self.records.definitions)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
             RenderBase::Revision(rev) => rev,
@@ -217,7 +217,7 @@ impl Shared {
     /// Whether a new render adds a property of the revision, so that the row of the revision is written
     /// again, while other processes may write that row too.
     async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &Given) -> Result<bool> {
-        let (of_revision, _) = by_versions(&request.bodies, &self.settings);
+        let (of_revision, _) = by_versions(&request.bodies, &self.records.definitions);
         if self.records.is_alone() || of_revision.is_empty() {
             return Ok(false);
         }
@@ -246,7 +246,7 @@ impl Shared {
             writer.ensure_not_rolled_back(&RENDERS, &row, lease.is_some()).await?;
             return Ok(PlannedWrite::nothing(written));
         }
-        let (of_revision, of_render) = by_versions(&request.bodies, &self.settings);
+        let (of_revision, of_render) = by_versions(&request.bodies, &self.records.definitions);
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
@@ -394,7 +394,7 @@ impl Shared {
             return Err(Error::Invalid("the timestamp is before 1990: give the time of the edit".to_owned()));
         }
         if time > self.records.latest_time() {
-            let skew = self.settings.skew.as_secs();
+            let skew = self.records.skew.as_secs();
             return Err(Error::Invalid(format!(
                 "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC, or set the clock"
             )));

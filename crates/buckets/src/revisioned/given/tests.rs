@@ -93,12 +93,12 @@ fn added_to_revision_accepts_a_stored_property_only_with_the_same_bytes() {
 
 #[test]
 fn by_versions_uses_the_definitions() {
-    let settings = Settings::default();
+    let definitions = Definitions::default();
     let body =
         |text: &str| BodyRow { info: info("t", &[], text), stored: Stored::Identity(text.to_owned().into()) };
     let names = ["html", "slot-a", "wikitext", "unknown"];
     let bodies = names.iter().map(|property| (name(property), body(property))).collect();
-    let (of_revision, of_render) = by_versions(&bodies, &settings);
+    let (of_revision, of_render) = by_versions(&bodies, &definitions);
     assert!(of_revision.keys().map(PropertyName::as_str).eq(["slot-a", "wikitext"]));
     assert!(of_render.keys().map(PropertyName::as_str).eq(["html", "unknown"]));
 }
