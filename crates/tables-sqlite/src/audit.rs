@@ -6,6 +6,7 @@
 //! audited in the same snapshot; this includes the end of a scan. The audit reads all pages on the way. The
 //! keys of each page have to be between the two rows of the page above that lead to it. See decision 0013.
 
+mod large;
 pub(crate) mod page;
 
 use std::{

@@ -21,7 +21,6 @@ mod file;
 pub mod fuzzing;
 mod health;
 mod key;
-mod large;
 mod lock;
 mod log_mark;
 mod log_scan;
