@@ -29,7 +29,7 @@ mod panics;
 mod queue;
 mod read;
 mod readers;
-mod restore;
+mod repair;
 mod row;
 mod salvage;
 mod span;
@@ -39,6 +39,6 @@ mod walk;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
 pub use options::Options;
-pub use restore::KeyRepair;
+pub use repair::KeyRepair;
 pub use stats::{Stats, TableStats};
 pub use store::SqliteStore;
