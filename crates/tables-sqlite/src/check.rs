@@ -351,9 +351,3 @@ fn damage_or_failure(error: &Error, what: &str, report: &mut CheckReport) -> Res
         other => Err(other.clone()),
     }
 }
-
-/// Whether a line of SQLite's check is about the structure of pages, and not about the content of rows and
-/// indexes.
-pub(crate) fn is_structural(line: &str) -> bool {
-    line.starts_with("*** in database")
-}

@@ -35,7 +35,7 @@ use crate::{
     log_mark,
     panics::Panics,
     queue::{Queued, closed},
-    repair,
+    restore,
     span::Span,
 };
 
@@ -247,7 +247,7 @@ impl Committer {
     fn restore_keys(&mut self, page: u32) -> Result<()> {
         let generations = Arc::clone(&self.parts.generations);
         let restored = self.transaction(|connection, touched| {
-            let restored = repair::restore_page(connection, page)?;
+            let restored = restore::restore_page(connection, page)?;
             let partitions = restored.iter().filter_map(|row| row.partition.as_ref());
             touched.extend(partitions.map(|partition| generations.slot(partition)));
             Ok(restored)

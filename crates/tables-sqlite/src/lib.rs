@@ -30,6 +30,7 @@ mod queue;
 mod read;
 mod readers;
 mod repair;
+mod restore;
 mod row;
 mod salvage;
 mod span;

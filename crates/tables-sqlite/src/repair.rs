@@ -2,15 +2,16 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use rashomon_tables::{Error, Order, Result, Value};
+use rashomon_tables::{Error, Order, Result};
 use rusqlite::Connection;
 
 use crate::{
     SqliteStore,
     audit::Audited,
-    check::{BEHIND_ALL_KEYS, is_structural},
+    check::BEHIND_ALL_KEYS,
     errors::{at, from_sqlite},
     file,
+    restore::row_name,
     salvage::{KeyState, Salvage},
     span::Span,
 };
@@ -24,14 +25,6 @@ pub struct KeyRepair {
     pages: BTreeSet<u32>,
     /// The steps of the repair, each in a sentence.
     pub repairs: Vec<String>,
-}
-
-/// A row whose key was restored.
-#[derive(Debug)]
-pub(crate) struct RestoredRow {
-    /// A description of the row.
-    pub(crate) name: String,
-    pub(crate) partition: Option<Vec<Value>>,
 }
 
 impl SqliteStore {
@@ -99,37 +92,17 @@ fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
     salvage.walk(&all, Order::Forward, &mut |row, _| {
         if let KeyState::Flipped(bit) = &row.state {
             repair.pages.insert(bit.page);
-            repair.repairs.push(format!("{}: put back the flipped bit of its key", name(&salvage, &row.key)));
+            repair
+                .repairs
+                .push(format!("{}: put back the flipped bit of its key", row_name(&salvage, &row.key)));
         }
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(repair)
 }
 
-/// A description of a row by its true key.
-fn name(salvage: &Salvage<'_>, key: &[u8]) -> String {
-    let tables = salvage.tables();
-    let table = tables.index_of(key).map_or("unknown", |table| &tables.all()[table].definition.name);
-    format!("table {table}, row {}", key.escape_ascii())
-}
-
-/// Restores the flipped bits of the keys on a page, inside a transaction.
-pub(crate) fn restore_page(connection: &Audited, page: u32) -> Result<Vec<RestoredRow>> {
-    let salvage = Salvage::new(connection)?;
-    let flipped = salvage.flipped_bits(page)?;
-    if flipped.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut bytes = connection.with_page(page, <[u8]>::to_vec)?;
-    for (_, bit) in &flipped {
-        bytes[bit.at] ^= bit.mask;
-    }
-    connection
-        .execute("UPDATE sqlite_dbpage SET data = ?2 WHERE pgno = ?1", (page, bytes))
-        .map_err(|error| from_sqlite(&error))?;
-    let restored = flipped.into_iter().map(|(key, _)| RestoredRow {
-        name: name(&salvage, &key),
-        partition: salvage.tables().partition_of(&key),
-    });
-    Ok(restored.collect())
+/// Whether a line of SQLite's check is about the structure of pages, and not about the content of rows and
+/// indexes.
+fn is_structural(line: &str) -> bool {
+    line.starts_with("*** in database")
 }
