@@ -23,11 +23,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::page::{Record, TreePage};
 use crate::{
-    check::BEHIND_ALL_KEYS,
     damaged_keys::DamagedKeys,
     definitions, disk,
     errors::{from_sqlite, says_damaged},
-    salvage::flipped,
+    key::{BEHIND_ALL_KEYS, flipped},
     walk::Tables,
 };
 

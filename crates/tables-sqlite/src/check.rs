@@ -10,7 +10,9 @@ use crate::{
     audit::Audited,
     definitions, envelope,
     errors::from_sqlite,
-    file, log_mark,
+    file,
+    key::BEHIND_ALL_KEYS,
+    log_mark,
     row::{Stored, corrupt, stored_columns},
     salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage},
     span::Span,
@@ -19,9 +21,6 @@ use crate::{
 
 /// A report names this many problems, and counts the others.
 const MAX_PROBLEMS: usize = 100;
-
-/// A key behind all keys. The numbers that keys begin with never reach it.
-pub(crate) const BEHIND_ALL_KEYS: [u8; 3] = [0xff; 3];
 
 /// The progress of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,9 @@ const END: u8 = 0;
 /// The size of the number of a table or of a partition's shape.
 pub(crate) const NUMBER_BYTES: usize = 2;
 
+/// A key behind all keys. The numbers that keys begin with never reach it.
+pub(crate) const BEHIND_ALL_KEYS: [u8; NUMBER_BYTES + 1] = [0xff; NUMBER_BYTES + 1];
+
 /// Appends the number of a table or of a partition's shape.
 pub(crate) fn push_number(key: &mut Vec<u8>, number: u16) {
     key.extend_from_slice(&number.to_be_bytes());
@@ -61,8 +64,16 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
             return key;
         }
     }
-    // The numbers of shapes begin at 1, and never reach this.
-    vec![0xff; NUMBER_BYTES + 1]
+    BEHIND_ALL_KEYS.to_vec()
+}
+
+/// All keys that differ from a key by one flipped bit, each with the number of the bit.
+pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
+    (0..key.len() * 8).map(|bit| {
+        let mut flipped = key.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        (bit, flipped)
+    })
 }
 
 fn ordered(number: i64) -> [u8; 8] {

@@ -18,9 +18,8 @@ use crate::{
     audit::{Audited, Found},
     catalog::Table,
     errors::from_sqlite,
-    key,
+    key::{self, flipped},
     row::{self, Stored, corrupt, stored_columns},
-    salvage::flipped,
     span::{self, Span, behind},
 };
 

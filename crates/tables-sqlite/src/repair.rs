@@ -8,9 +8,9 @@ use rusqlite::Connection;
 use crate::{
     SqliteStore,
     audit::Audited,
-    check::BEHIND_ALL_KEYS,
     errors::{at, from_sqlite},
     file,
+    key::BEHIND_ALL_KEYS,
     restore::row_name,
     salvage::{KeyState, Salvage},
     span::Span,

@@ -14,6 +14,7 @@ use rashomon_tables::{Error, Order, Result};
 
 use crate::{
     audit::{Audited, MAX_DEPTH, damaged_page, page::TreePage},
+    key::flipped,
     row::Stored,
     span::Span,
     walk::Tables,
@@ -265,13 +266,4 @@ impl SalvagedPage {
         let high = self.rows.iter().skip(behind).find_map(key).or(within.high);
         Between { low, high }
     }
-}
-
-/// All keys that differ from a key by one flipped bit, each with the number of the bit.
-pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
-    (0..key.len() * 8).map(|bit| {
-        let mut flipped = key.to_vec();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        (bit, flipped)
-    })
 }
