@@ -8,6 +8,7 @@
 
 mod large;
 pub(crate) mod page;
+mod record;
 
 use std::{
     cell::RefCell,
@@ -21,7 +22,7 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::page::{Record, TreePage};
+use self::{page::TreePage, record::Record};
 use crate::{
     damaged_keys::DamagedKeys,
     definitions, disk,

@@ -5,7 +5,6 @@ use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
 use rusqlite::Connection;
 
 use crate::{
-    audit::{Audited, page::Record},
     catalog::Table,
     envelope::{self, Identity},
     errors::from_sqlite,
@@ -102,22 +101,6 @@ impl<'a> Stored<'a> {
     /// The size of its values, including their checksum.
     pub(crate) fn bytes(&self) -> usize {
         self.envelope.map_or(0, <[u8]>::len)
-    }
-}
-
-impl Record {
-    /// The values with their checksum. `None` if they cannot be read.
-    pub(crate) fn envelope(&self, connection: &Audited) -> Result<Option<Vec<u8>>> {
-        let large = self.large.map(|id| connection.large_value(id)).transpose()?.flatten();
-        Ok(large.or_else(|| self.value.clone()))
-    }
-
-    pub(crate) fn stored<'a>(&self, envelope: Option<&'a [u8]>) -> Stored<'a> {
-        Stored {
-            written_at: Timestamp::from_micros(self.written_at),
-            expires_at: self.expires_at.map(Timestamp::from_micros),
-            envelope,
-        }
     }
 }
 

@@ -47,8 +47,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/records", "rows", "model"),
     ("crates/simulation", "ground", "world"),
     ("crates/simulation", "world", "ground"),
-    ("crates/tables-sqlite", "audit", "walk"),
-    ("crates/tables-sqlite", "row", "audit"),
     ("xtask", "cassandra", "test"),
     ("xtask", "test", "cassandra"),
 ];

@@ -3,7 +3,7 @@
 use rashomon_tables::{Error, Result};
 use rusqlite::OptionalExtension as _;
 
-use crate::audit::{Audited, MAX_DEPTH, page};
+use super::{Audited, MAX_DEPTH, page};
 
 const LEAF: u8 = 0x0d;
 const INTERIOR: u8 = 0x05;
@@ -21,7 +21,7 @@ enum Next {
 
 impl Audited {
     /// Reads a large value. `None` if it is missing or damaged; `Unavailable` if the disk cannot read it.
-    pub(crate) fn large_value(&self, id: i64) -> Result<Option<Vec<u8>>> {
+    pub(super) fn large_value(&self, id: i64) -> Result<Option<Vec<u8>>> {
         let value = self
             .prepare_cached("SELECT value FROM large_values WHERE id = ?1")
             .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional());

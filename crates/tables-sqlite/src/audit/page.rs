@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use super::record::Record;
+
 const LEAF: u8 = 0x0a;
 const INTERIOR: u8 = 0x02;
 
@@ -147,17 +149,6 @@ impl TreePage {
     pub(crate) fn child(&self, row: usize) -> Option<u32> {
         self.children.get(row).copied()
     }
-}
-
-/// The record of a row, and the place of its key on the page.
-#[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) written_at: i64,
-    pub(crate) expires_at: Option<i64>,
-    pub(crate) large: Option<i64>,
-    pub(crate) value: Option<Vec<u8>>,
-    /// The part of the key that is on this page.
-    pub(crate) key: Range<usize>,
 }
 
 impl TreePage {
@@ -313,7 +304,7 @@ const fn local_bytes(page: usize, payload: usize) -> usize {
 }
 
 /// The same, if a page has at most `most` bytes of a record.
-pub(crate) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
+pub(super) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
     }
@@ -323,17 +314,17 @@ pub(crate) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) 
 }
 
 /// A number of two bytes.
-pub(crate) fn short(page: &[u8], at: usize) -> Option<usize> {
+pub(super) fn short(page: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(page.get(at..at + 2)?.try_into().ok()?)))
 }
 
 /// A number of four bytes, such as a page number.
-pub(crate) fn number(page: &[u8], at: usize) -> Option<u32> {
+pub(super) fn number(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
 }
 
 /// A number of up to nine bytes, the highest first. Of the ninth byte all bits count.
-pub(crate) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
+pub(super) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for byte in 0..9 {
         let next = *page.get(*at)?;
