@@ -15,13 +15,11 @@ use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry};
-use rashomon_buckets::{DomainName, Page, Revision, Revisioned, Tid};
-use rashomon_clock::{Clock as _, ManualClock, SystemClock};
+use rashomon_buckets::{DomainName, Page, Revision, Revisioned, Settings, Tid};
+use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tower::ServiceExt;
-
-use crate::base::Base;
 
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,18 +107,29 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptLostLog(pub bool);
 
+/// How a store is opened and served while it is asked.
+#[derive(Debug, Clone)]
+pub struct AskOptions {
+    /// The settings of the buckets.
+    pub settings: Settings,
+    /// The time by the clock.
+    pub now: Timestamp,
+    /// Whether the store is opened if its log is missing.
+    pub accept_lost_log: AcceptLostLog,
+}
+
 /// Opens the store in a directory, and asks all questions.
-pub fn ask(directory: &Path, base: &Base, accept: AcceptLostLog) -> Result<Asked> {
+pub fn ask(directory: &Path, questions: &[Question], options: &AskOptions) -> Result<Asked> {
     let (clock, panics) = (SystemClock::new(), PANICS.load(Ordering::SeqCst));
     let runtime = runtime()?;
-    let mut asked = runtime.block_on(ask_all(directory, base, accept));
+    let mut asked = runtime.block_on(ask_all(directory, questions, options));
     drop(runtime);
     asked.panics = PANICS.load(Ordering::SeqCst) - panics;
     asked.took = clock.monotonic();
     Ok(asked)
 }
 
-async fn ask_all(directory: &Path, base: &Base, accept: AcceptLostLog) -> Asked {
+async fn ask_all(directory: &Path, questions: &[Question], options: &AskOptions) -> Asked {
     let refused = |why: String| Asked {
         opened: Err(why),
         answers: Vec::new(),
@@ -128,20 +137,20 @@ async fn ask_all(directory: &Path, base: &Base, accept: AcceptLostLog) -> Asked 
         panics: 0,
         took: Duration::ZERO,
     };
-    let clock = Arc::new(ManualClock::new(base.now));
+    let clock = Arc::new(ManualClock::new(options.now));
     // No automatic upkeep: its effect would depend on the load of the machine.
-    let options = Options {
+    let store_options = Options {
         readers: NonZeroUsize::MIN,
         upkeep_interval: Duration::from_secs(3600),
-        accept_lost_log: accept.0,
+        accept_lost_log: options.accept_lost_log.0,
         ..Options::default()
     };
-    let store = match SqliteStore::open(directory, clock.clone(), options) {
+    let store = match SqliteStore::open(directory, clock.clone(), store_options) {
         Ok(store) => Arc::new(store),
         Err(error) => return refused(error.to_string()),
     };
-    let asked = match open_buckets(&store, &clock, base, 7).await {
-        Ok(served) => ask_open(&store, served, &clock, base).await,
+    let asked = match open_buckets(&store, &clock, &options.settings, 7).await {
+        Ok(served) => ask_open(&store, served, &clock, questions, &options.settings).await,
         Err(error) => refused(error.to_string()),
     };
     store.shutdown().await;
@@ -151,10 +160,10 @@ async fn ask_all(directory: &Path, base: &Base, accept: AcceptLostLog) -> Asked 
 async fn open_buckets(
     store: &Arc<SqliteStore>,
     clock: &Arc<ManualClock>,
-    base: &Base,
+    settings: &Settings,
     seed: u64,
 ) -> rashomon_buckets::Result<Revisioned> {
-    Revisioned::open(store.clone(), clock.clone(), base.settings(), seed).await
+    Revisioned::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
 /// Asks the server first, and then asks as commands do: commands skip damaged data, and report it.
@@ -162,22 +171,23 @@ async fn ask_open(
     store: &Arc<SqliteStore>,
     served: Revisioned,
     clock: &Arc<ManualClock>,
-    base: &Base,
+    questions: &[Question],
+    settings: &Settings,
 ) -> Asked {
     let components =
         Components { buckets: served, clock: clock.clone(), seed: 7, registry: Registry::default() };
     let api = Api::new(rashomon_api::Settings::default(), components);
     let router = rashomon_api::router(api.clone());
     let mut commanded = None;
-    let mut answers = Vec::with_capacity(base.questions.len());
-    for question in &base.questions {
+    let mut answers = Vec::with_capacity(questions.len());
+    for question in questions {
         if let Question::Get(path, datetime) = question {
             answers.push(get(&router, path, datetime.as_deref()).await);
             continue;
         }
         let buckets = match commanded.take() {
             Some(buckets) => Ok(buckets),
-            None => open_buckets(store, clock, base, 8).await,
+            None => open_buckets(store, clock, settings, 8).await,
         };
         let buckets = match buckets {
             Ok(buckets) => buckets,
@@ -200,7 +210,7 @@ async fn ask_open(
         answers.push(answer);
     }
     api.finish().await;
-    let verified = match open_buckets(store, clock, base, 9).await {
+    let verified = match open_buckets(store, clock, settings, 9).await {
         Ok(buckets) => verify(store, &buckets).await,
         Err(error) => Err(error.to_string()),
     };

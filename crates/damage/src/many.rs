@@ -137,7 +137,7 @@ fn run(bases: &[Base], plan: &Plan, number: u64) -> Result<Trial> {
     let base = &bases[harm.base];
     let directory = base::scratch()?;
     harm.files.lay(directory.path())?;
-    let asked = ask::ask(directory.path(), base, AcceptLostLog(false))?;
+    let asked = ask::ask(directory.path(), &base.questions, &base.ask_options(AcceptLostLog(false)))?;
     let mut judged = judge::judge(base, &harm, &asked)?;
     let by_program =
         plan.program.as_deref().filter(|_| plan.only.is_some() || number.is_multiple_of(BY_PROGRAM_EVERY));

@@ -26,8 +26,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/cli", "commands", "store"),
     ("crates/cli", "server", "store"),
     ("crates/cli", "store", "arguments"),
-    ("crates/damage", "ask", "base"),
-    ("crates/damage", "base", "ask"),
     ("crates/dumps", "export", "json_lines"),
     ("crates/dumps", "export", "xml"),
     ("crates/dumps", "json_lines", "reader"),

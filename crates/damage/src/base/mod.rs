@@ -14,7 +14,7 @@ use rashomon_buckets::{ArchiveSettings, BucketArchive, Settings};
 use rashomon_clock::Timestamp;
 
 use crate::{
-    ask::{self, AcceptLostLog, Asked, Question},
+    ask::{self, AcceptLostLog, AskOptions, Asked, Question},
     layout::Layout,
 };
 
@@ -102,10 +102,10 @@ impl Base {
         Ok(bases)
     }
 
-    /// The settings with which the store is served.
+    /// How the store is served while it is asked.
     #[must_use]
-    pub fn settings(&self) -> Settings {
-        settings(self.is_archived)
+    pub fn ask_options(&self, accept_lost_log: AcceptLostLog) -> AskOptions {
+        AskOptions { settings: settings(self.is_archived), now: self.now, accept_lost_log }
     }
 
     /// The answers of a state.
@@ -116,7 +116,7 @@ impl Base {
         }
         let directory = scratch()?;
         state.files.lay(directory.path())?;
-        let asked = ask::ask(directory.path(), self, AcceptLostLog(true))?;
+        let asked = ask::ask(directory.path(), &self.questions, &self.ask_options(AcceptLostLog(true)))?;
         Ok(state.answers.get_or_init(|| asked))
     }
 }
