@@ -9,7 +9,10 @@ use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
-use crate::world::{AnyStore, Cluster, START};
+use crate::{
+    cluster::Cluster,
+    world::{AnyStore, START},
+};
 
 /// The maximum number of processes. Each has a connection.
 const PROCESSES: usize = 3;

@@ -6,6 +6,7 @@
 //! times of all writes which values must be stored, and which must be gone. The same seed gives the same
 //! history. In memory it also gives the same run of the history, to the byte.
 
+mod cluster;
 pub mod collecting;
 mod ground;
 mod history;

@@ -1,6 +1,5 @@
 //! A world: a store, the processes that work on it, and their clocks.
 
-mod cluster;
 mod generator;
 mod handle;
 mod process;
@@ -19,8 +18,7 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value};
 
 pub(crate) use self::{
-    cluster::Cluster, generator::Maker, handle::Handle, handle::Late, handle::Post, process::Process,
-    tables::Tables,
+    generator::Maker, handle::Handle, handle::Late, handle::Post, process::Process, tables::Tables,
 };
 use crate::{Variant, ground::Ground, setup::Setup};
 
