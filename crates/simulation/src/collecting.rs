@@ -22,7 +22,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{REPLICAS, Reach, ReplicaStore};
 
-use crate::world::{AnyStore, START};
+use crate::{ground::AnyStore, setup::START};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);

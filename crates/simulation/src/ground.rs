@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Isolated, Memory};
+use rashomon_tables::{Isolated, Memory, TableStore};
 use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
-use crate::{
-    cluster::Cluster,
-    world::{AnyStore, START},
-};
+use crate::{cluster::Cluster, setup::START};
+
+/// The store below all wrappers, of any kind.
+pub(crate) type AnyStore = Arc<dyn TableStore>;
 
 /// The maximum number of processes. Each has a connection.
 const PROCESSES: usize = 3;

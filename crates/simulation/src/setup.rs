@@ -4,9 +4,13 @@ use std::{num::NonZeroU32, time::Duration};
 
 use fastrand::Rng;
 use rashomon_buckets::{Cull, Current, Fill, Policy, Strategy};
+use rashomon_clock::Timestamp;
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// When worlds begin: 2026-01-01T00:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 /// The properties of a world, before anything happens in it.
 #[derive(Debug, Clone, PartialEq)]

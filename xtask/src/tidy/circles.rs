@@ -43,8 +43,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/records", "rows", "content"),
     ("crates/records", "rows", "error"),
     ("crates/records", "rows", "model"),
-    ("crates/simulation", "ground", "world"),
-    ("crates/simulation", "world", "ground"),
     ("xtask", "cassandra", "test"),
     ("xtask", "test", "cassandra"),
 ];

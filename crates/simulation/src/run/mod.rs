@@ -18,10 +18,10 @@ use crate::{
     history::History,
     model::PageModel,
     name::Name,
-    setup::HOUR,
+    setup::{HOUR, START},
     step::{Action, Disturbance, Step},
     violation::{Promise, Result, Violation},
-    world::{START, World},
+    world::World,
 };
 
 /// How long other processes wait for a process that left a write incomplete, plus a margin.

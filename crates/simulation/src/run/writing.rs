@@ -13,9 +13,10 @@ use crate::{
     history::is_large,
     model::{Render, Unit, When},
     name::{Name, Names},
+    setup::START,
     step::Disturbance,
     violation::{Promise, Result, Violation},
-    world::{START, Tables},
+    world::Tables,
 };
 
 /// The size of a large body: it is stored in chunks, and compresses quickly.

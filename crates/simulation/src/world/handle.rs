@@ -14,7 +14,7 @@ use rashomon_tables::{
 };
 use tokio::sync::oneshot;
 
-use super::AnyStore;
+use crate::ground::AnyStore;
 
 /// A write that failed for its caller, and takes effect later.
 #[derive(Debug)]

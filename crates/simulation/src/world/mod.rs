@@ -20,13 +20,11 @@ use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value
 pub(crate) use self::{
     generator::Maker, handle::Handle, handle::Late, handle::Post, process::Process, tables::Tables,
 };
-use crate::{Variant, ground::Ground, setup::Setup};
-
-/// The store below all wrappers, of any kind.
-pub(crate) type AnyStore = Arc<dyn TableStore>;
-
-/// When worlds begin: 2026-01-01T00:00:00Z.
-pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+use crate::{
+    Variant,
+    ground::{AnyStore, Ground},
+    setup::{START, Setup},
+};
 
 /// The number of pages that a timeline beside the store keeps.
 const TIMELINE_PAGES: u64 = 100;

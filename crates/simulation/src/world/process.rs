@@ -7,8 +7,11 @@ use rashomon_buckets::{Revisioned, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
-use super::{AnyStore, Handle, handle::Waiting};
-use crate::step::{Disturbance, Failure};
+use super::{Handle, handle::Waiting};
+use crate::{
+    ground::AnyStore,
+    step::{Disturbance, Failure},
+};
 
 /// Buckets with their access to a store.
 #[derive(Debug)]
