@@ -4,10 +4,7 @@ use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{
-    Outcome, demo, origins, steps,
-    tools::{Tool, Toolbox},
-};
+use super::{Outcome, demo, origins, resources::StepResources, steps, tools::Tool};
 use crate::process::run_logged;
 
 /// How long a page may take, the start of the browser included.
@@ -51,8 +48,8 @@ const VISITS: &[Visit] = &[
     Visit { name: "docs", from: From::Path("/docs"), expect: &["/v1/{domain}/page/{title}"] },
 ];
 
-pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
-    let chromium = toolbox.fetch(Tool::Chromium)?;
+pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
+    let chromium = resources.toolbox.fetch(Tool::Chromium)?;
     let pictures = crate::target().join("screenshots");
     fs::create_dir_all(&pictures)?;
     let (service, _) = demo::start()?;

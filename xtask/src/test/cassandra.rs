@@ -4,7 +4,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-use super::{Outcome, steps, tools::Toolbox};
+use super::{Outcome, resources::StepResources, steps, tools::Toolbox};
 use crate::cassandra::{FOR_TESTS, Node, Server, test_ring};
 
 /// An environment variable for the other steps: it makes them skip the tests that need a node.
@@ -65,26 +65,26 @@ impl TestNode {
 }
 
 /// Runs the tests of the Cassandra store.
-pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
+pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     // Each test makes tables of its own, and the node makes one table after another.
-    run_tests(toolbox, "cassandra", 4, &["cassandra"], &[])
+    run_tests(resources, "cassandra", 4, &["cassandra"], &[])
 }
 
 /// Runs the tests that work on any store, on this one.
-pub(super) fn run_on_any_store(toolbox: &mut Toolbox) -> Result<Outcome> {
+pub(super) fn run_on_any_store(resources: &mut StepResources) -> Result<Outcome> {
     // These tests wait for the node most of the time.
-    run_tests(toolbox, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
+    run_tests(resources, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
 }
 
 /// Runs test targets on the node, with so many tests at once.
 fn run_tests(
-    toolbox: &mut Toolbox,
+    resources: &mut StepResources,
     name: &str,
     threads: usize,
     targets: &[&str],
     skipped: &[&str],
 ) -> Result<Outcome> {
-    let node = toolbox.node()?;
+    let node = resources.node()?;
     let mut command = steps::cargo_with_clippy("test")?;
     command.arg("--no-fail-fast");
     for target in targets {

@@ -4,7 +4,7 @@ use std::{fs, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Outcome, Toolbox, steps};
+use super::{Outcome, resources::StepResources, steps};
 use crate::{process::Stopwatch, service::Service};
 
 /// How many lines the demo promises.
@@ -29,7 +29,7 @@ pub(super) fn start() -> Result<(Service, String)> {
     }
 }
 
-pub(super) fn run(_: &mut Toolbox) -> Result<Outcome> {
+pub(super) fn run(_: &mut StepResources) -> Result<Outcome> {
     let (service, printed) = start()?;
     // curl reads this file. With it an answer of 4xx or 5xx is an error, although the line does not ask for
     // that.

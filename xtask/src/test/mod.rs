@@ -9,6 +9,7 @@ mod browser;
 mod cassandra;
 mod demo;
 mod origins;
+mod resources;
 mod schemathesis;
 mod steps;
 mod tools;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::process::Stopwatch;
+use resources::StepResources;
 pub(crate) use steps::cargo_with_clippy;
 use steps::{Need, STEPS, Step};
 pub(crate) use tools::{Tool, Toolbox};
@@ -58,9 +60,9 @@ pub fn run(options: &Options) -> Result<bool> {
     let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
     let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
 
-    let mut toolbox = Toolbox::new(on_build_server());
+    let mut resources = StepResources::new(on_build_server());
     if last_on_a_node.is_some() {
-        toolbox.begin_node();
+        resources.begin_node();
     }
     let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
     for (index, step) in steps.into_iter().enumerate() {
@@ -73,16 +75,16 @@ pub fn run(options: &Options) -> Result<bool> {
         println!("==> {}: {}", step.name, step.about);
         let clock = Stopwatch::start();
         let outcome =
-            run_step(step, &mut toolbox).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+            run_step(step, &mut resources).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
         if let Outcome::Failed(reason) = &outcome {
             println!("    failed: {reason}");
         }
         table.push((step.name, outcome, clock.elapsed()));
         if last_on_a_node == Some(index) {
-            toolbox.end_node();
+            resources.end_node();
         }
     }
-    toolbox.end_node();
+    resources.end_node();
     print_table(&table);
     Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
 }
@@ -91,23 +93,23 @@ fn on_build_server() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-fn run_step(step: &Step, toolbox: &mut Toolbox) -> Result<Outcome> {
+fn run_step(step: &Step, resources: &mut StepResources) -> Result<Outcome> {
     let mut without = Vec::new();
     for need in step.needs {
         let (had, part) = match need {
-            Need::Everything(tool) => (toolbox.fetch(*tool).map(drop), None),
-            Need::Part(tool, part) => (toolbox.fetch(*tool).map(drop), Some(part)),
-            Need::Node => (toolbox.node().map(drop), None),
+            Need::Everything(tool) => (resources.toolbox.fetch(*tool).map(drop), None),
+            Need::Part(tool, part) => (resources.toolbox.fetch(*tool).map(drop), Some(part)),
+            Need::Node => (resources.node().map(drop), None),
         };
         let Err(reason) = had else { continue };
         let reason = format!("{reason:#}");
         match part {
-            _ if toolbox.must_have_all() => return Ok(Outcome::Failed(reason)),
+            _ if resources.toolbox.must_have_all() => return Ok(Outcome::Failed(reason)),
             None => return Ok(Outcome::Skipped(reason)),
             Some(part) => without.push(format!("without {part}: {reason}")),
         }
     }
-    let outcome = (step.run)(toolbox)?;
+    let outcome = (step.run)(resources)?;
     Ok(match outcome {
         Outcome::Passed(remark) => {
             let remarks = [vec![remark], without].concat();

@@ -6,10 +6,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{
-    Outcome, demo, steps,
-    tools::{Tool, Toolbox},
-};
+use super::{Outcome, demo, resources::StepResources, steps, tools::Tool};
 use crate::{http::Client, process::run_logged};
 
 /// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
@@ -28,8 +25,8 @@ const SETTINGS: &str = "xtask/schemathesis.toml";
 /// Types of bodies that schemathesis cannot generate.
 const UNKNOWN_TYPES: [&str; 1] = ["multipart/related"];
 
-pub(super) fn run(toolbox: &mut Toolbox) -> Result<Outcome> {
-    let program = toolbox.fetch(Tool::Schemathesis)?;
+pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
+    let program = resources.toolbox.fetch(Tool::Schemathesis)?;
     let (service, _) = demo::start()?;
     let base = format!("http://{}", service.address());
     let folder = tempfile::tempdir()?;

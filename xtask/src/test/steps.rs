@@ -8,10 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{
-    Outcome, browser, cassandra, demo, schemathesis,
-    tools::{Tool, Toolbox},
-};
+use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis, tools::Tool};
 use crate::{
     cassandra::{Server, network},
     process::{Finished, cargo, find_program, run_logged},
@@ -39,7 +36,7 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
-    pub(super) run: fn(&mut Toolbox) -> Result<Outcome>,
+    pub(super) run: fn(&mut StepResources) -> Result<Outcome>,
 }
 
 impl Step {
@@ -138,17 +135,17 @@ pub(super) fn binary() -> PathBuf {
     crate::target().join("debug/rashomon")
 }
 
-fn fmt(_: &mut Toolbox) -> Result<Outcome> {
+fn fmt(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(cargo());
     command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
     finish("fmt", command, |_| true, |_| String::new())
 }
 
-fn tidy(_: &mut Toolbox) -> Result<Outcome> {
+fn tidy(_: &mut StepResources) -> Result<Outcome> {
     Ok(if crate::tidy::run()? { Outcome::Passed(String::new()) } else { Outcome::Failed("see above".into()) })
 }
 
-fn doc(_: &mut Toolbox) -> Result<Outcome> {
+fn doc(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(cargo());
     command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
     // These pages are for people who work on the code. So private items are documented, and links to them are
@@ -157,8 +154,8 @@ fn doc(_: &mut Toolbox) -> Result<Outcome> {
     finish("doc", command, is_no_progress, |_| String::new())
 }
 
-fn deny(toolbox: &mut Toolbox) -> Result<Outcome> {
-    let mut command = Command::new(toolbox.fetch(Tool::CargoDeny)?);
+fn deny(resources: &mut StepResources) -> Result<Outcome> {
+    let mut command = Command::new(resources.toolbox.fetch(Tool::CargoDeny)?);
     command.args(["--all-features", "--locked", "check", "bans", "licenses", "sources"]);
     finish("deny", command, |_| true, |_| String::new())
 }
@@ -177,7 +174,7 @@ pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
     Ok(command)
 }
 
-fn build(_: &mut Toolbox) -> Result<Outcome> {
+fn build(_: &mut StepResources) -> Result<Outcome> {
     let mut command = cargo_with_clippy("build")?;
     command.arg("--all-targets");
     let warnings = |lines: &[String]| lines.iter().filter(|line| is_warning(line)).count().to_string();
@@ -194,9 +191,9 @@ fn is_warning(line: &str) -> bool {
     line.starts_with("warning:") || line.starts_with("warning[")
 }
 
-fn test(toolbox: &mut Toolbox) -> Result<Outcome> {
+fn test(resources: &mut StepResources) -> Result<Outcome> {
     let mut command = cargo_with_clippy("test")?;
-    if let Ok(files) = toolbox.fetch(Tool::MediaWiki) {
+    if let Ok(files) = resources.toolbox.fetch(Tool::MediaWiki) {
         command.env(FOR_MEDIAWIKI, files);
     }
     let (variable, elsewhere) = cassandra::ELSEWHERE;
@@ -218,7 +215,7 @@ pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
 }
 
 /// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
-fn retention(_: &mut Toolbox) -> Result<Outcome> {
+fn retention(_: &mut StepResources) -> Result<Outcome> {
     let mut remarks = Vec::new();
     for (store, histories) in [("memory", "1000"), ("sqlite", "60")] {
         let mut command = Command::new(crate::target().join("debug/rashomon-simulate"));
@@ -232,7 +229,7 @@ fn retention(_: &mut Toolbox) -> Result<Outcome> {
 }
 
 /// Damages as many stores as three minutes allow, the same ones in the same order each time.
-fn damage(_: &mut Toolbox) -> Result<Outcome> {
+fn damage(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
     command.args(["--seed", "1", "--stores", "1500", "--seconds", "170", "--program"]).arg(binary());
     let remark = |lines: &[String]| {
@@ -242,16 +239,16 @@ fn damage(_: &mut Toolbox) -> Result<Outcome> {
     finish("damage", command, |line| !line.starts_with("base "), remark)
 }
 
-fn kill(_: &mut Toolbox) -> Result<Outcome> {
+fn kill(_: &mut StepResources) -> Result<Outcome> {
     const ROUNDS: &str = "3";
     let mut command = Command::new(crate::target().join("debug/xtask-bench"));
     command.args(["kill", "--rounds", ROUNDS, "--binary"]).arg(binary());
     finish("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
 }
 
-fn faults(toolbox: &mut Toolbox) -> Result<Outcome> {
-    if let Err(reason) = Server::fetch(toolbox).and_then(|_| network::can_be_made()) {
-        return if toolbox.must_have_all() {
+fn faults(resources: &mut StepResources) -> Result<Outcome> {
+    if let Err(reason) = Server::fetch(&mut resources.toolbox).and_then(|_| network::can_be_made()) {
+        return if resources.toolbox.must_have_all() {
             Err(reason)
         } else {
             Ok(Outcome::Skipped(format!("{reason:#}")))

@@ -10,11 +10,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 
-use super::cassandra::TestNode;
-use crate::{
-    cassandra::Node,
-    process::{cargo, find_program, run_logged},
-};
+use crate::process::{cargo, find_program, run_logged};
 
 /// The version of cargo-deny. It is fixed, so that a new version changes nothing by itself.
 const CARGO_DENY: &str = "0.20.2";
@@ -71,13 +67,11 @@ pub(crate) struct Toolbox {
     must_have_all: bool,
     found: HashMap<Tool, Result<PathBuf, String>>,
     package_lists_are_new: bool,
-    /// The Cassandra node, from the time at which its start began.
-    cassandra: Option<TestNode>,
 }
 
 impl Toolbox {
     pub(crate) fn new(must_have_all: bool) -> Self {
-        Self { must_have_all, found: HashMap::new(), package_lists_are_new: false, cassandra: None }
+        Self { must_have_all, found: HashMap::new(), package_lists_are_new: false }
     }
 
     /// Whether a missing tool is a failure.
@@ -92,26 +86,6 @@ impl Toolbox {
             self.found.insert(tool, found);
         }
         self.found[&tool].clone().map_err(|reason| anyhow!(reason))
-    }
-
-    /// Starts a Cassandra node in the background, unless that was done before.
-    pub(super) fn begin_node(&mut self) -> &mut TestNode {
-        self.cassandra.get_or_insert_with(|| TestNode::begin(self.must_have_all))
-    }
-
-    /// Waits until the Cassandra node accepts CQL connections, and returns it. `None`: the environment names
-    /// a node.
-    pub(super) fn node(&mut self) -> Result<Option<&mut Node>> {
-        self.begin_node().wait()
-    }
-
-    /// Ends the Cassandra node. If the node is still starting, waits for that first, so that no process is
-    /// left behind.
-    pub(super) fn end_node(&mut self) {
-        if let Some(mut node) = self.cassandra.take() {
-            // If the start failed, there is nothing to end.
-            let _ = node.wait();
-        }
     }
 
     fn find_or_fetch(&mut self, tool: Tool) -> Result<PathBuf> {
