@@ -21,10 +21,27 @@ const TAIL: usize = 60;
 /// Longer lines are cut on the screen.
 const MAX_LINE: usize = 400;
 
+/// The crates and features of every call of cargo, so that nothing is compiled twice.
+pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
+
 /// The cargo that runs this program, or else the one in the path.
 #[must_use]
 pub fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The cargo command for the whole workspace. Everything that compiles the project's crates for tests uses it.
+///
+/// Clippy compiles the crates. It is rustc with more lints, so one compilation serves the lints, the programs and
+/// the tests.
+pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
+    const PROGRAM: &str = "clippy-driver";
+    let beside_cargo = Path::new(&cargo()).with_file_name(PROGRAM);
+    let clippy = [beside_cargo].into_iter().find(|file| file.is_file()).or_else(|| find_program(PROGRAM));
+    let clippy = clippy.context("clippy is missing: install it (`rustup component add clippy`)")?;
+    let mut command = Command::new(cargo());
+    command.arg(subcommand).args(EVERYTHING).env("RUSTC_WORKSPACE_WRAPPER", clippy);
+    Ok(command)
 }
 
 /// The full path of a program, if it can be found in the path.
@@ -32,6 +49,11 @@ pub fn cargo() -> std::ffi::OsString {
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The file for the output of a program.
+pub(crate) fn log_file(name: &str) -> PathBuf {
+    crate::target().join("xtask").join(format!("{name}.log"))
 }
 
 /// The result of a program.

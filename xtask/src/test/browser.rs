@@ -4,8 +4,8 @@ use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Outcome, demo, origins, resources::StepResources, steps, tools::Tool};
-use crate::process::run_logged;
+use super::{Outcome, demo, origins, resources::StepResources, tools::Tool};
+use crate::process::{log_file, run_logged};
 
 /// How long a page may take, the start of the browser included.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ fn browse(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<Stri
         .args(flags)
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(url);
-    let log = steps::log(&format!("browser-{name}"));
+    let log = log_file(&format!("browser-{name}"));
     let finished = run_logged(command, &log, PAGE_LIMIT, |_| false)?;
     ensure!(finished.status.success(), "the browser ended with {}, see {}", finished.status, log.display());
     let output = fs::read_to_string(&log)?;

@@ -5,7 +5,10 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Result, anyhow};
 
 use super::{Outcome, resources::StepResources, steps, tools::Toolbox};
-use crate::cassandra::{FOR_TESTS, Node, Server, test_ring};
+use crate::{
+    cassandra::{FOR_TESTS, Node, Server, test_ring},
+    process::cargo_with_clippy,
+};
 
 /// An environment variable for the other steps: it makes them skip the tests that need a node.
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
@@ -85,7 +88,7 @@ fn run_tests(
     skipped: &[&str],
 ) -> Result<Outcome> {
     let node = resources.node()?;
-    let mut command = steps::cargo_with_clippy("test")?;
+    let mut command = cargo_with_clippy("test")?;
     command.arg("--no-fail-fast");
     for target in targets {
         command.args(["--test", target]);

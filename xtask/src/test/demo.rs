@@ -5,7 +5,10 @@ use std::{fs, process::Command, thread, time::Duration};
 use anyhow::{Context, Result, ensure};
 
 use super::{Outcome, resources::StepResources, steps};
-use crate::{process::Stopwatch, service::Service};
+use crate::{
+    process::{Stopwatch, log_file},
+    service::Service,
+};
 
 /// How many lines the demo promises.
 const CURL_LINES: usize = 5;
@@ -16,7 +19,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// Starts the demo, and returns it with its output.
 pub(super) fn start() -> Result<(Service, String)> {
     let clock = Stopwatch::start();
-    let log = steps::log("demo-service");
+    let log = log_file("demo-service");
     fs::create_dir_all(log.parent().context("a log lies in a folder")?)?;
     let service = Service::start(&steps::binary(), &["demo"], &log)?;
     loop {

@@ -20,7 +20,6 @@ use anyhow::{Result, bail};
 
 use crate::process::Stopwatch;
 use resources::StepResources;
-pub(crate) use steps::cargo_with_clippy;
 use steps::{Need, STEPS, Step};
 pub(crate) use tools::{Tool, Toolbox};
 

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::{browser, steps};
-use crate::{http::Client, service::Service};
+use crate::{http::Client, process::log_file, service::Service};
 
 /// How long the page may wait for the browser to send its request.
 const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     let settings = tempfile::tempdir()?;
     let file = settings.path().join("rashomon.toml");
     fs::write(&file, format!("[access]\norigins = [\"http://localhost:{port}\"]\n"))?;
-    let log = steps::log("browser-origins-service");
+    let log = log_file("browser-origins-service");
     let arguments = ["serve", "--store", "memory:", "--config", file.to_str().context("a path in UTF-8")?];
     let service = Service::start(&steps::binary(), &arguments, &log)?;
     let server = service.address();

@@ -6,8 +6,11 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Outcome, demo, resources::StepResources, steps, tools::Tool};
-use crate::{http::Client, process::run_logged};
+use super::{Outcome, demo, resources::StepResources, tools::Tool};
+use crate::{
+    http::Client,
+    process::{log_file, run_logged},
+};
 
 /// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
 const SEED: &str = "1";
@@ -54,7 +57,7 @@ fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<
         .args(["--config-file", SETTINGS, "run", document, "--url", base, "--checks", "all", "--seed", SEED])
         .args(["--max-examples", EXAMPLES, "--generation-database", "none"])
         .args(["--no-shrink", "--continue-on-failure", "--no-color"]);
-    let log = steps::log(&format!("schemathesis-{name}"));
+    let log = log_file(&format!("schemathesis-{name}"));
     let finished =
         run_logged(command, &log, RUN_LIMIT, |line| line.contains("❌") || line.starts_with("- "))?;
     Ok((!finished.status.success()).then(|| format!("{}, all of it in {}", finished.status, log.display())))

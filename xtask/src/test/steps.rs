@@ -1,24 +1,17 @@
 //! The steps, cheapest first.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis, tools::Tool};
 use crate::{
     cassandra::{Server, network},
-    process::{Finished, cargo, find_program, run_logged},
+    process::{EVERYTHING, Finished, cargo, cargo_with_clippy, log_file, run_logged},
 };
 
 /// The time limit of a step, on two cores and from an empty target directory.
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
-
-/// The crates and features of every call of cargo, so that nothing is compiled twice.
-const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
 /// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
@@ -125,11 +118,6 @@ pub(super) const STEPS: &[Step] = &[
     },
 ];
 
-/// The file for the output of a program.
-pub(super) fn log(name: &str) -> PathBuf {
-    crate::target().join("xtask").join(format!("{name}.log"))
-}
-
 /// The service that the step `build` built.
 pub(super) fn binary() -> PathBuf {
     crate::target().join("debug/rashomon")
@@ -158,20 +146,6 @@ fn deny(resources: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(resources.toolbox.fetch(Tool::CargoDeny)?);
     command.args(["--all-features", "--locked", "check", "bans", "licenses", "sources"]);
     finish("deny", command, |_| true, |_| String::new())
-}
-
-/// The cargo command for the whole workspace, as all steps use it that compile the project's crates.
-///
-/// Clippy compiles them. It is rustc with more lints, so one compilation serves the lints, the programs and
-/// the tests.
-pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
-    const PROGRAM: &str = "clippy-driver";
-    let beside_cargo = Path::new(&cargo()).with_file_name(PROGRAM);
-    let clippy = [beside_cargo].into_iter().find(|file| file.is_file()).or_else(|| find_program(PROGRAM));
-    let clippy = clippy.context("clippy is missing: install it (`rustup component add clippy`)")?;
-    let mut command = Command::new(cargo());
-    command.arg(subcommand).args(EVERYTHING).env("RUSTC_WORKSPACE_WRAPPER", clippy);
-    Ok(command)
 }
 
 fn build(_: &mut StepResources) -> Result<Outcome> {
@@ -295,7 +269,7 @@ fn finish(
     remark: fn(&[String]) -> String,
 ) -> Result<Outcome> {
     command.current_dir(crate::root()).env("CARGO_TERM_COLOR", "never");
-    let Finished { status, log, shown } = run_logged(command, &log(name), STEP_LIMIT, worth_showing)?;
+    let Finished { status, log, shown } = run_logged(command, &log_file(name), STEP_LIMIT, worth_showing)?;
     Ok(if status.success() {
         Outcome::Passed(remark(&shown))
     } else {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::process::{cargo, find_program, run_logged};
+use crate::process::{cargo, find_program, log_file, run_logged};
 
 /// The version of cargo-deny. It is fixed, so that a new version changes nothing by itself.
 const CARGO_DENY: &str = "0.20.2";
@@ -273,7 +273,7 @@ fn test_data() -> Result<PathBuf> {
 }
 
 fn run_to_success(command: Command, name: &str) -> Result<()> {
-    let finished = run_logged(command, &super::steps::log(name), FETCH_LIMIT, |_| false)?;
+    let finished = run_logged(command, &log_file(name), FETCH_LIMIT, |_| false)?;
     if !finished.status.success() {
         bail!("{name} failed, see {}", finished.log.display());
     }

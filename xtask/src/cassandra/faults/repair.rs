@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::ring::Ring;
-use crate::test::cargo_with_clippy;
+use crate::process::cargo_with_clippy;
 
 /// A test target, and the beginning of the names of its tests.
 struct Tests {
