@@ -14,6 +14,7 @@ pub mod same;
 pub mod service;
 pub mod test;
 pub mod tidy;
+mod tools;
 
 use std::{path::Path, process::Command};
 

@@ -12,7 +12,7 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
-use crate::test::Toolbox;
+use crate::tools::Toolbox;
 pub(crate) use faults::network;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;

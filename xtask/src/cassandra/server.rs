@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Node, folder, node};
 use crate::{
     process::{find_program, run_logged},
-    test::{Tool, Toolbox},
+    tools::{Tool, Toolbox},
 };
 
 /// The server's version: the newest 5.0 on which the tests have passed.

@@ -4,8 +4,11 @@ use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Outcome, demo, origins, resources::StepResources, tools::Tool};
-use crate::process::{log_file, run_logged};
+use super::{Outcome, demo, origins, resources::StepResources};
+use crate::{
+    process::{log_file, run_logged},
+    tools::Tool,
+};
 
 /// How long a page may take, the start of the browser included.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);

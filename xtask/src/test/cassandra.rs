@@ -4,10 +4,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-use super::{Outcome, resources::StepResources, steps, tools::Toolbox};
+use super::{Outcome, resources::StepResources, steps};
 use crate::{
     cassandra::{FOR_TESTS, Node, Server, test_ring},
     process::cargo_with_clippy,
+    tools::Toolbox,
 };
 
 /// An environment variable for the other steps: it makes them skip the tests that need a node.

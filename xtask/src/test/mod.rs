@@ -12,7 +12,6 @@ mod origins;
 mod resources;
 mod schemathesis;
 mod steps;
-mod tools;
 
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use anyhow::{Result, bail};
 use crate::process::Stopwatch;
 use resources::StepResources;
 use steps::{Need, STEPS, Step};
-pub(crate) use tools::{Tool, Toolbox};
 
 /// What to run.
 #[derive(Debug, clap::Args)]

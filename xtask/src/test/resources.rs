@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::{cassandra::TestNode, tools::Toolbox};
-use crate::cassandra::Node;
+use super::cassandra::TestNode;
+use crate::{cassandra::Node, tools::Toolbox};
 
 /// The tools, and a node for the steps that need one.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Outcome, demo, resources::StepResources, tools::Tool};
+use super::{Outcome, demo, resources::StepResources};
 use crate::{
     http::Client,
     process::{log_file, run_logged},
+    tools::Tool,
 };
 
 /// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.

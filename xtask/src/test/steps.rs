@@ -4,10 +4,11 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis, tools::Tool};
+use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis};
 use crate::{
     cassandra::{Server, network},
     process::{EVERYTHING, Finished, cargo, cargo_with_clippy, log_file, run_logged},
+    tools::Tool,
 };
 
 /// The time limit of a step, on two cores and from an empty target directory.

@@ -43,8 +43,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/records", "rows", "content"),
     ("crates/records", "rows", "error"),
     ("crates/records", "rows", "model"),
-    ("xtask", "cassandra", "test"),
-    ("xtask", "test", "cassandra"),
 ];
 
 /// The file with the list.

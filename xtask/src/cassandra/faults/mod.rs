@@ -46,7 +46,7 @@ use super::Server;
 use crate::{
     process::cargo,
     service::Service,
-    test::{Tool, Toolbox},
+    tools::{Tool, Toolbox},
 };
 
 /// The number of connections that read everything back at the end.

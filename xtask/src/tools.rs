@@ -1,4 +1,4 @@
-//! The tools that the tests need besides Rust, and how to get them.
+//! The tools that the commands need besides Rust, and how to get them.
 
 use std::{
     collections::HashMap,
@@ -75,7 +75,7 @@ impl Toolbox {
     }
 
     /// Whether a missing tool is a failure.
-    pub(super) const fn must_have_all(&self) -> bool {
+    pub(crate) const fn must_have_all(&self) -> bool {
         self.must_have_all
     }
 
