@@ -6,6 +6,7 @@
 pub mod catalog;
 mod collector_clock;
 pub mod content;
+mod content_sha1;
 mod damaged_rows;
 mod definitions;
 mod error;
@@ -24,7 +25,8 @@ mod verify_report;
 pub mod write;
 
 pub use catalog::{Catalog, Namespace, PageInfo, SiteInfo};
-pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Sha1, Staged};
+pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Staged};
+pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};
 pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Error, GenerateError, Missing, Result};

@@ -40,7 +40,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/records", "damaged_rows", "rows"),
     ("crates/records", "model", "content"),
     ("crates/records", "rows", "catalog"),
-    ("crates/records", "rows", "content"),
     ("crates/records", "rows", "error"),
     ("crates/records", "rows", "model"),
 ];

@@ -6,8 +6,8 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use sha1::Digest;
 
-use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Sha1, Staged, Stored, body::compress_if_smaller};
-use crate::{Error, Page, PropertyName, Result};
+use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Staged, Stored, body::compress_if_smaller};
+use crate::{Error, Page, PropertyName, Result, Sha1};
 
 /// Receives a body piece by piece: see [`crate::Records::stage`].
 ///
