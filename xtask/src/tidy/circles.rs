@@ -33,13 +33,10 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/dumps", "reader", "xml"),
     ("crates/dumps", "xml", "export"),
     ("crates/dumps", "xml", "reader"),
-    ("crates/records", "catalog", "rows"),
     ("crates/records", "content", "error"),
     ("crates/records", "content", "model"),
     ("crates/records", "content", "rows"),
-    ("crates/records", "damaged_rows", "rows"),
     ("crates/records", "model", "content"),
-    ("crates/records", "rows", "catalog"),
     ("crates/records", "rows", "error"),
     ("crates/records", "rows", "model"),
 ];

@@ -4,9 +4,7 @@ use rashomon_clock::Timestamp;
 
 use super::Json;
 use crate::{
-    DomainName, Title,
-    catalog::{PageInfo, SiteInfo},
-    row_key,
+    DomainName, PageInfo, SiteInfo, Title, row_key,
     schemas::{DOMAINS, PAGES, SITE_INFOS, TITLES},
     typed_row,
 };
