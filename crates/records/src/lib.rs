@@ -19,6 +19,7 @@ mod model;
 mod names;
 mod reads;
 mod records;
+mod requests;
 pub mod rows;
 pub mod schemas;
 mod tid;
@@ -26,7 +27,7 @@ mod verify_report;
 pub mod write;
 
 pub use catalog::Catalog;
-pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, PropertySink, Staged};
+pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, PropertySink, Staged};
 pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};
 pub use definitions::{Definition, Definitions, Versions};
@@ -37,12 +38,12 @@ pub use headers::{GivenHeaders, HeaderError, Headers};
 pub use import_unit::ImportUnit;
 pub use locks::Locks;
 pub use model::{
-    Erasure, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, Listing, NewProperty,
-    NewRender, NewRevision, Parent, Property, PropertyInfo, PropertyVersion, Render, RenderBase, RenderInfo,
+    Erasure, ExportRecord, ImportOutcome, Listing, Parent, PropertyInfo, PropertyVersion, Render, RenderInfo,
     RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
 pub use records::{INDEX_PAGE_ROWS, Records};
+pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
 pub use tid::Tid;
 pub use verify_report::{VerifyReport, page_in_words};
 pub use write::{MAX_BODIES, Superseded};

@@ -33,12 +33,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/dumps", "reader", "xml"),
     ("crates/dumps", "xml", "export"),
     ("crates/dumps", "xml", "reader"),
-    ("crates/records", "content", "error"),
-    ("crates/records", "content", "model"),
-    ("crates/records", "content", "rows"),
-    ("crates/records", "model", "content"),
-    ("crates/records", "rows", "error"),
-    ("crates/records", "rows", "model"),
 ];
 
 /// The file with the list.

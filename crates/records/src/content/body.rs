@@ -8,7 +8,7 @@ use rashomon_tables::{Error as StoreError, Row, Value};
 
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Stored};
 use crate::{
-    PropertyInfo, Result,
+    Parent, PropertyInfo, PropertyVersion, Result,
     rows::{self, Column, ColumnValue, Json},
 };
 
@@ -78,6 +78,19 @@ impl Body {
             }
         }
     }
+}
+
+/// One property of one render, with its body.
+#[derive(Debug, Clone)]
+pub struct Property {
+    /// The version of the property.
+    pub version: PropertyVersion,
+    /// The parent of the revision.
+    pub parent: Option<Parent>,
+    /// The metadata of the property.
+    pub info: PropertyInfo,
+    /// The bytes of the property.
+    pub body: Body,
 }
 
 /// A body in memory.

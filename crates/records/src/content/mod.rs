@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 pub use self::{
-    body::{Body, Chunk, ChunkedBody, InlineBody},
+    body::{Body, Chunk, ChunkedBody, InlineBody, Property},
     sink::PropertySink,
 };
 pub use self::{

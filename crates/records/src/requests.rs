@@ -1,0 +1,110 @@
+//! The types of requests that store bodies.
+
+use std::collections::BTreeMap;
+
+use rashomon_clock::Timestamp;
+
+use crate::{Parent, PropertyName, PropertyVersion, Revision, RevisionRecord, Staged, Tid};
+
+/// A property that is to be stored.
+#[derive(Debug, Clone)]
+pub struct NewProperty {
+    /// The name. A write has each name at most once.
+    pub name: PropertyName,
+    /// The content type; `None`: that of the definition of the property.
+    pub content_type: Option<String>,
+    /// The other headers. Their names are in lower case.
+    pub other_headers: BTreeMap<String, String>,
+    /// The bytes.
+    pub body: Staged,
+}
+
+/// A revision that is to be stored, with its first render.
+#[derive(Debug, Clone)]
+pub struct NewRevision {
+    /// The number of the revision.
+    pub rev: Revision,
+    /// The parent, if it is known. Not the revision itself.
+    pub parent: Option<Parent>,
+    /// When the edit was made, for an edit of the past; `None`: now.
+    pub timestamp: Option<Timestamp>,
+    /// The user who made the edit.
+    pub user: Option<String>,
+    /// The edit summary.
+    pub comment: Option<String>,
+    /// Whether the edit is minor.
+    pub minor: bool,
+    /// The condition of the write: the latest revision has to be this one.
+    pub if_latest: Option<Parent>,
+    /// The properties, at least one.
+    pub properties: Vec<NewProperty>,
+}
+
+impl NewRevision {
+    /// A revision made now, with number and properties only, and without a condition.
+    pub fn new(rev: Revision, properties: Vec<NewProperty>) -> Self {
+        Self {
+            rev,
+            parent: None,
+            timestamp: None,
+            user: None,
+            comment: None,
+            minor: false,
+            if_latest: None,
+            properties,
+        }
+    }
+}
+
+/// The base of a new render: names its revision, and the render from which it takes over properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenderBase {
+    /// The newest render of this revision.
+    Revision(Revision),
+    /// This render.
+    Render(Tid),
+}
+
+/// A render that is to be stored.
+#[derive(Debug, Clone)]
+pub struct NewRender {
+    /// The base of the render.
+    pub base: RenderBase,
+    /// When the render was made, for a render of the past: it takes nothing over from its base then. `None`:
+    /// now.
+    pub timestamp: Option<Timestamp>,
+    /// The condition of the write: the latest revision has to be this one.
+    pub if_latest: Option<Parent>,
+    /// The properties, at least one.
+    pub properties: Vec<NewProperty>,
+}
+
+/// The condition of a replacement: the version that the property must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// Any version.
+    Any,
+    /// One of these versions.
+    OneOf(Vec<PropertyVersion>),
+}
+
+/// A revision of an imported history.
+#[derive(Debug, Clone)]
+pub struct ImportRevision {
+    /// The record of the revision.
+    pub record: RevisionRecord,
+    /// The properties of the revision, each with the time at which it was last replaced in place.
+    pub properties: Vec<(NewProperty, Option<Timestamp>)>,
+    /// The renders, at least one, in any order. If no render is known, a single render with the tid
+    /// [`Tid::imported`], without properties.
+    pub renders: Vec<ImportRender>,
+}
+
+/// A render of an imported history.
+#[derive(Debug, Clone)]
+pub struct ImportRender {
+    /// The name of the render.
+    pub tid: Tid,
+    /// The properties, each with the time at which it was last replaced in place.
+    pub properties: Vec<(NewProperty, Option<Timestamp>)>,
+}
