@@ -2,31 +2,32 @@
 //! more memory than the limits allow.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
-use crate::histories::{Version, block, history, numbered, open, small};
+use crate::histories::{Expected, Version, block, history, numbered, open, small};
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Column, Damage, Error, Limits, Settings, Value};
 
 /// Reads everything that can be read, and checks that it is right. Returns how many contents were read.
-fn assert_right_or_error(bytes: &[u8], expected: &[(u64, Option<&Version>)]) -> usize {
+pub(crate) fn assert_right_or_error(bytes: &[u8], expected: &[Expected<'_>]) -> usize {
     let Ok(block) = Block::salvage(bytes, Limits::default()) else { return 0 };
     let content = |ordinal: u64| {
-        let found = expected.iter().find(|(known, _)| *known == ordinal);
-        found.and_then(|(_, version)| *version).map(|version| version.content.as_slice())
+        let found = expected.iter().find(|expected| expected.ordinal == ordinal);
+        found.and_then(Expected::content)
     };
     let mut right = 0;
-    for (ordinal, _) in expected {
+    for Expected { ordinal, .. } in expected {
         if let Ok(bytes) = block.get(*ordinal) {
             assert_eq!(Some(bytes.as_slice()), content(*ordinal));
             right += 1;
         }
     }
     let read: Vec<_> = block.iter().flatten().collect();
-    assert_eq!(read.len(), right, "iteration and single reads find equally many contents");
+    let contents = read.iter().filter(|read| read.bytes.is_some()).count();
+    assert_eq!(contents, right, "iteration and single reads find equally many contents");
     for read in read {
         assert_eq!(read.bytes.as_deref(), content(read.ordinal));
     }
     if let Ok(unpacked) = block.unpack() {
-        for (ordinal, _) in expected {
+        for Expected { ordinal, .. } in expected {
             if let Ok(bytes) = unpacked.get(*ordinal) {
                 assert_eq!(Some(bytes.as_slice()), content(*ordinal));
             }
@@ -34,9 +35,9 @@ fn assert_right_or_error(bytes: &[u8], expected: &[(u64, Option<&Version>)]) -> 
     }
     if let Ok(entries) = block.entries() {
         assert_eq!(entries.len(), expected.len());
-        for (entry, (ordinal, version)) in entries.iter().zip(expected) {
-            assert_eq!(entry.ordinal, *ordinal);
-            assert_eq!(entry.values, version.unwrap().values);
+        for (entry, expected) in entries.iter().zip(expected) {
+            assert_eq!((entry.ordinal, entry.erased), (expected.ordinal, expected.is_erased));
+            assert_eq!(entry.values, expected.version.values);
         }
     }
     right

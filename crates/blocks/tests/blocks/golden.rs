@@ -25,7 +25,7 @@ fn paragraph(number: usize) -> String {
     format!("{number}: {}.\n", words.join(" "))
 }
 
-fn text(paragraphs: &[usize]) -> String {
+pub(crate) fn text(paragraphs: &[usize]) -> String {
     paragraphs.iter().copied().map(paragraph).collect()
 }
 
@@ -71,37 +71,53 @@ fn weave() -> Vec<u8> {
     erase(settings(), &block, &BTreeMap::from([(102, None)])).unwrap().block
 }
 
+/// Pool and scripts in three chunks: the entries of [`weave`], of which three were appended.
+fn appended() -> Vec<u8> {
+    let mut builder = BlockBuilder::new(settings(), columns(), 100).unwrap();
+    for (number, (stream, content, values)) in history().into_iter().enumerate() {
+        if number == 6 {
+            let block = builder.finish().unwrap();
+            let block = Block::open(&block, Limits::default()).unwrap();
+            builder = BlockBuilder::resume(settings(), &block).unwrap();
+        }
+        builder.push(stream.as_bytes(), content.as_bytes(), &values).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
 /// Bytes that cannot be compressed.
-fn noise(seed: u64) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
-    (0..8_500).map(|_| next()).collect()
+    (0..size).map(|_| next()).collect()
 }
+
+/// The size of an entry of the block of frames.
+const NOISE: usize = 8_500;
 
 /// A block of frames.
 fn frames() -> Vec<u8> {
     let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
     for seed in 1..3 {
-        builder.push(b"image", &noise(seed), &[]).unwrap();
+        builder.push(b"image", &noise(seed, NOISE), &[]).unwrap();
     }
     builder.finish().unwrap()
 }
 
-fn golden(name: &str, written_now: &[u8]) -> Vec<u8> {
+pub(crate) fn golden(name: &str, written_now: &[u8]) -> Vec<u8> {
     if std::env::var_os("RASHOMON_WRITE_GOLDEN").is_some() {
         std::fs::write(path(name), written_now).unwrap();
     }
     std::fs::read(path(name)).unwrap()
 }
 
-#[test]
-fn pool_and_scripts_of_version_1_are_read() {
-    let bytes = golden("pool-and-scripts-1.block", &weave());
-    let block = Block::open(&bytes, Limits::default()).unwrap();
-    assert_eq!((block.codec(), block.chunk_count()), (Codec::PoolAndScripts, 2));
+/// Checks that a block has the entries of [`history`], of which some are erased.
+fn assert_has_history(bytes: &[u8], chunks: usize, erased: &[u64]) {
+    let block = Block::open(bytes, Limits::default()).unwrap();
+    assert_eq!((block.codec(), block.chunk_count()), (Codec::PoolAndScripts, chunks));
     assert_eq!(block.columns(), columns());
     assert_eq!(block.ordinals(), Some((100, 108)));
     let streams = block.streams().unwrap();
@@ -110,12 +126,19 @@ fn pool_and_scripts_of_version_1_are_read() {
     for (((ordinal, (stream, content, values)), entry), read) in
         (100..).zip(history()).zip(entries).zip(block.iter())
     {
-        assert_eq!((entry.ordinal, entry.erased, &entry.values), (ordinal, ordinal == 102, &values));
+        let is_erased = erased.contains(&ordinal);
+        assert_eq!((entry.ordinal, entry.erased, &entry.values), (ordinal, is_erased, &values));
         assert_eq!(streams[entry.stream], stream.as_bytes());
-        let content = (ordinal != 102).then_some(content.into_bytes());
+        let content = (!is_erased).then_some(content.into_bytes());
         assert_eq!(read.unwrap().bytes, content);
         assert_eq!(block.get(ordinal), content.ok_or(Error::Erased(ordinal)));
     }
+}
+
+#[test]
+fn pool_and_scripts_of_version_1_are_read() {
+    assert_has_history(&golden("pool-and-scripts-1.block", &weave()), 2, &[102]);
+    assert_has_history(&golden("appended-1.block", &appended()), 3, &[]);
 }
 
 #[test]
@@ -124,8 +147,8 @@ fn frames_of_version_1_are_read() {
     let block = Block::open(&bytes, Limits::default()).unwrap();
     assert_eq!((block.codec(), block.len()), (Codec::Frames, 2));
     assert_eq!(block.streams().unwrap(), [b"image"]);
-    assert_eq!(block.get(0).unwrap(), noise(1));
-    assert_eq!(block.get(1).unwrap(), noise(2));
+    assert_eq!(block.get(0).unwrap(), noise(1, NOISE));
+    assert_eq!(block.get(1).unwrap(), noise(2, NOISE));
 }
 
 #[test]
@@ -135,5 +158,6 @@ fn same_bytes_are_written_as_before() {
         return;
     }
     assert_eq!(weave(), golden("pool-and-scripts-1.block", &weave()));
+    assert_eq!(appended(), golden("appended-1.block", &appended()));
     assert_eq!(frames(), golden("frames-1.block", &frames()));
 }

@@ -5,3 +5,4 @@ mod damage;
 mod golden;
 mod histories;
 mod model;
+mod sparse;

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test uses some of it.
 
 use proptest::{collection::vec, prelude::*};
-use rashomon_blocks::{Block, BlockBuilder, Column, Limits, Settings, Value};
+use rashomon_blocks::{Block, BlockBuilder, Column, Error, Limits, Settings, Value};
 
 /// An entry to put into a block.
 #[derive(Debug, Clone)]
@@ -118,31 +118,45 @@ pub(crate) fn open(bytes: &[u8]) -> Block<'_> {
     Block::open(bytes, Limits::default()).unwrap()
 }
 
-/// Checks that all of it is there, in every way in which it can be read. `None`: it was erased.
+/// An entry that a block has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected<'v> {
+    pub(crate) ordinal: u64,
+    pub(crate) version: &'v Version,
+    /// Whether its content was erased. Its stream and its values remain.
+    pub(crate) is_erased: bool,
+}
+
+impl<'v> Expected<'v> {
+    pub(crate) fn content(&self) -> Option<&'v [u8]> {
+        (!self.is_erased).then_some(&self.version.content)
+    }
+}
+
+/// Checks that a block has these entries and no other, in every way in which they can be read.
 #[track_caller]
-pub(crate) fn assert_has(bytes: &[u8], expected: &[(u64, Option<&Version>)]) {
+pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
     let block = open(bytes);
     block.verify().unwrap();
     assert_eq!(block.len(), expected.len());
     let (streams, entries) = (block.streams().unwrap(), block.entries().unwrap());
     let unpacked = block.unpack().unwrap();
     assert_eq!(block.iter().count(), expected.len());
-    for (((ordinal, version), entry), content) in expected.iter().zip(&entries).zip(block.iter()) {
-        let content = content.unwrap();
-        assert_eq!((entry.ordinal, content.ordinal), (*ordinal, *ordinal));
-        assert_eq!(entry.erased, version.is_none());
-        let bytes = version.map(|version| version.content.as_slice());
-        assert_eq!(content.bytes.as_deref(), bytes);
-        assert_eq!(block.get(*ordinal).ok().as_deref(), bytes);
-        assert_eq!(unpacked.get(*ordinal).ok().as_deref(), bytes);
-        if let Some(version) = version {
-            assert_eq!(entry.values, version.values);
-            assert_eq!(streams[entry.stream], version.stream);
-        }
+    for ((expected, entry), content) in expected.iter().zip(&entries).zip(block.iter()) {
+        let (ordinal, content) = (expected.ordinal, content.unwrap());
+        assert_eq!((entry.ordinal, content.ordinal), (ordinal, ordinal));
+        assert_eq!(entry.erased, expected.is_erased);
+        assert_eq!(content.bytes.as_deref(), expected.content());
+        let read = expected.content().map(<[u8]>::to_vec).ok_or(Error::Erased(ordinal));
+        assert_eq!(block.get(ordinal), read);
+        assert_eq!(unpacked.get(ordinal), read);
+        assert_eq!(entry.values, expected.version.values);
+        assert_eq!(streams[entry.stream], expected.version.stream);
     }
 }
 
 /// The versions with their ordinals, which begin at `first`.
-pub(crate) fn numbered(versions: &[Version], first: u64) -> Vec<(u64, Option<&Version>)> {
-    (first..).zip(versions.iter().map(Some)).collect()
+pub(crate) fn numbered(versions: &[Version], first: u64) -> Vec<Expected<'_>> {
+    let numbered = (first..).zip(versions);
+    numbered.map(|(ordinal, version)| Expected { ordinal, version, is_erased: false }).collect()
 }

@@ -1,0 +1,164 @@
+//! Blocks with erased entries and unused ordinals. Every version reads them.
+#![allow(clippy::unwrap_used)] // A panic in a test names its line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    damage::assert_right_or_error,
+    golden::{golden, noise, text},
+    histories::{Expected, Version, assert_has, columns, numbered, open, push, small},
+};
+use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value, erase, merge};
+
+/// A block of the folder `golden`, with its entries.
+struct Sparse {
+    bytes: Vec<u8>,
+    codec: Codec,
+    chunks: usize,
+    versions: Vec<Version>,
+}
+
+impl Sparse {
+    fn all() -> [Self; 2] {
+        let scripts = pool_and_scripts();
+        let frames = frames();
+        [
+            Self {
+                bytes: golden("sparse-pool-and-scripts-1.block", &sparse(&scripts)),
+                codec: Codec::PoolAndScripts,
+                chunks: 10,
+                versions: scripts,
+            },
+            Self {
+                bytes: golden("sparse-frames-1.block", &sparse(&frames)),
+                codec: Codec::Frames,
+                chunks: 2,
+                versions: frames,
+            },
+        ]
+    }
+
+    fn expected(&self) -> Vec<Expected<'_>> {
+        let expected = self.versions.iter().enumerate().map(|(number, version)| Expected {
+            ordinal: ordinal(number),
+            version,
+            is_erased: is_erased(number),
+        });
+        expected.collect()
+    }
+}
+
+/// The ordinal of an entry. Some of the first twelve ordinals and of the last ones are unused.
+fn ordinal(number: usize) -> u64 {
+    let unused = match number {
+        0..12 => number / 3 * 2,
+        12..24 => 8,
+        _ => 8 + (number - 20) / 4 * 100,
+    };
+    (5 + number + unused) as u64
+}
+
+/// Whether an entry is erased: the first one, the last one of the scripts, one chunk of the scripts, and a few
+/// others, of which some have text in common with entries that stay.
+fn is_erased(number: usize) -> bool {
+    matches!(number, 0 | 1 | 5 | 13 | 16..20 | 25 | 27 | 30 | 39 | 66 | 67)
+}
+
+fn version(number: usize, stream: &str, content: Vec<u8>) -> Version {
+    let user =
+        if number.is_multiple_of(3) { Value::Absent } else { Value::Bytes(vec![b'a' + number as u8 % 5; 5]) };
+    let values = vec![Value::Integer(1_400_000_000 + 60 * number as i64), user];
+    Version { stream: stream.as_bytes().to_vec(), content, values }
+}
+
+/// The histories of two properties: edits, reverts, and an empty text.
+fn pool_and_scripts() -> Vec<Version> {
+    let mut paragraphs: Vec<usize> = (0..6).collect();
+    let mut before: Vec<Vec<usize>> = Vec::new();
+    let versions = (0..40).map(|number| {
+        match number {
+            10 | 29 => paragraphs = before[number - 4].clone(),
+            22 => paragraphs = Vec::new(),
+            23 => paragraphs = before[21].clone(),
+            _ => paragraphs[number * 7 % 6] = 10 + number,
+        }
+        before.push(paragraphs.clone());
+        let stream = if number % 4 == 3 { "html" } else { "wikitext" };
+        version(number, stream, text(&paragraphs).into_bytes())
+    });
+    versions.collect()
+}
+
+/// Contents that cannot be compressed.
+fn frames() -> Vec<Version> {
+    (0..80).map(|number| version(number, "image", noise(number as u64, 260))).collect()
+}
+
+/// A block of these versions, with unused ordinals and erased entries.
+fn sparse(versions: &[Version]) -> Vec<u8> {
+    let settings = Settings { chunk_entries: 4, chunk_pool: 0, level: 19, ..Settings::default() };
+    let blocks = versions.iter().enumerate().map(|(number, version)| {
+        let mut builder = BlockBuilder::new(settings, columns(), ordinal(number)).unwrap();
+        push(&mut builder, std::slice::from_ref(version));
+        builder.finish().unwrap()
+    });
+    let blocks: Vec<_> = blocks.collect();
+    let blocks: Vec<_> = blocks.iter().map(|block| open(block)).collect();
+    let [merged] = &merge(settings, &blocks).unwrap()[..] else { panic!("all entries fit into one block") };
+    let gone: BTreeMap<u64, _> = (0..versions.len())
+        .filter(|number| is_erased(*number))
+        .map(|number| (ordinal(number), None))
+        .collect();
+    erase(settings, &open(merged), &gone).unwrap().block
+}
+
+#[test]
+fn erased_entries_and_unused_ordinals_are_read() {
+    for sparse in Sparse::all() {
+        let (block, expected) = (open(&sparse.bytes), sparse.expected());
+        assert_eq!((block.codec(), block.chunk_count()), (sparse.codec, sparse.chunks));
+        assert_has(&sparse.bytes, &expected);
+        let unpacked = block.unpack().unwrap();
+        let used: BTreeSet<u64> = expected.iter().map(|expected| expected.ordinal).collect();
+        let last = *used.last().unwrap();
+        assert_eq!(block.ordinals(), Some((5, last)));
+        for unused in (0..=last + 1).filter(|ordinal| !used.contains(ordinal)) {
+            assert_eq!(block.get(unused), Err(Error::NoSuchOrdinal(unused)));
+            assert_eq!(unpacked.get(unused), Err(Error::NoSuchOrdinal(unused)));
+        }
+        let literals: u64 = block.literals_by_stream().unwrap().into_iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(literals, block.sizes()[2].2 as u64);
+    }
+}
+
+#[test]
+fn entries_are_appended_to_blocks_with_erased_entries() {
+    for sparse in Sparse::all() {
+        let mut expected = sparse.expected();
+        let (next, more) = (expected.last().unwrap().ordinal + 1, &sparse.versions[..6]);
+        let mut builder = BlockBuilder::resume(small(), &open(&sparse.bytes)).unwrap();
+        push(&mut builder, more);
+        expected.extend(numbered(more, next));
+        assert_has(&builder.finish().unwrap(), &expected);
+    }
+}
+
+/// About this number of places of a block are damaged.
+const DAMAGES: usize = 400;
+
+#[test]
+fn damaged_blocks_with_erased_entries_return_nothing_wrong() {
+    for sparse in Sparse::all() {
+        let expected = sparse.expected();
+        let contents = expected.iter().filter(|expected| !expected.is_erased).count();
+        assert_eq!(assert_right_or_error(&sparse.bytes, &expected), contents);
+        for at in (0..sparse.bytes.len()).step_by(sparse.bytes.len() / DAMAGES) {
+            let mut damaged = sparse.bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            for damaged in [&damaged, &sparse.bytes[..at]] {
+                assert!(Block::open(damaged, Limits::default()).is_err(), "at {at}");
+                assert_right_or_error(damaged, &expected);
+            }
+        }
+    }
+}
