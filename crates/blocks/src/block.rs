@@ -90,10 +90,6 @@ impl<'a> Block<'a> {
         &self.directory
     }
 
-    pub(crate) fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
     /// The codec of its contents.
     pub fn codec(&self) -> Codec {
         self.directory.codec

@@ -7,7 +7,7 @@ use crate::{
     columns::{self, Column, Value, check_columns, check_values},
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries::Entries,
-    error::Error,
+    error::{Damage, Error},
     filling::{LastSizes, Settings, other_bytes, script_bytes},
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
@@ -100,6 +100,7 @@ impl BlockBuilder {
     ///
     /// [`Error::Damaged`] if the block is damaged.
     pub fn resume(settings: Settings, block: &Block<'_>) -> Result<Self, Error> {
+        let body = block.chunks().stored().ok_or(Damage::Length)?;
         let next = block.ordinals().map_or(0, |(_, last)| last.saturating_add(1));
         let mut builder = Self::with_codec(settings, block.columns().to_vec(), next, block.codec())?;
         let entries = block.all_entries()?;
@@ -112,7 +113,7 @@ impl BlockBuilder {
         builder.other = other_bytes(block)?;
         builder.scripts = script_bytes(block);
         builder.directory.chunks.clone_from(&block.directory().chunks);
-        builder.body = block.body().to_vec();
+        builder.body = body.to_vec();
         builder.entries = block.len();
         builder.resumed = true;
         Ok(builder)

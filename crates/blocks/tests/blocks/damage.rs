@@ -74,6 +74,9 @@ proptest! {
         let long = [bytes, more].concat();
         prop_assert!(Block::open(&long, Limits::default()).is_err());
         assert_right_or_error(&long, &numbered(&versions, 0));
+        let salvaged = Block::salvage(&long, Limits::default()).unwrap();
+        let resumed = BlockBuilder::resume(small(), &salvaged).map(|_| ());
+        prop_assert_eq!(resumed, Err(Error::Damaged(Damage::Length)));
     }
 
     #[test]
