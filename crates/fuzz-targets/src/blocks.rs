@@ -1,6 +1,6 @@
 //! Compression blocks.
 
-use rashomon_blocks::{Block, BlockBuilder, Limits, Settings, erase, merge};
+use rashomon_blocks::{Block, BlockBuilder, Error, Limits, Settings, Value};
 
 const LIMITS: Limits = Limits {
     block: 1 << 20,
@@ -11,30 +11,52 @@ const LIMITS: Limits = Limits {
     content: 1 << 18,
 };
 
-/// Opening any bytes gives a block or an error, without a panic and within the limits of memory. The fuzzer's
-/// build does not compare checksums, so that inputs get past them.
+/// Opening any bytes gives a block or an error, without a panic and within the limits of memory. Everything
+/// that can be read fits into a new block, and stays when more is appended. The fuzzer's build does not
+/// compare checksums, so that inputs get past them.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
-    let settings = Settings { level: 1, ..Settings::default() };
     let one_by_one = block.iter().filter_map(Result::ok);
     for content in one_by_one {
         assert!(content.bytes.as_ref().is_none_or(|bytes| bytes.len() <= LIMITS.content));
         // Both ways of reading a content give the same bytes.
         assert_eq!(block.get(content.ordinal).ok(), content.bytes);
     }
-    if let Some((first, last)) = block.ordinals() {
+    if let Some((_, last)) = block.ordinals() {
         let _ = block.get(last);
-        if let Ok(erased) = erase(settings, &block, &[(first, None)].into()) {
-            let erased = Block::open(&erased.block, Limits::default()).expect("it was just written");
-            assert_eq!(erased.verify(), Ok(()));
-        }
     }
     let _ = block.entries();
     let _ = block.unpack().map(|unpacked| unpacked.memory());
-    for merged in merge(settings, &[block]).unwrap_or_default() {
-        let merged = Block::open(&merged, Limits::default()).expect("it was just written");
-        assert_eq!(merged.verify(), Ok(()));
+    let settings = Settings { level: 1, ..Settings::default() };
+    let _ = block.is_full(&settings);
+    if let Ok(rebuilt) = rebuild(settings, &block) {
+        let rebuilt = Block::open(&rebuilt, Limits::default()).expect("it was just written");
+        assert_eq!(rebuilt.verify(), Ok(()));
     }
+    if let Ok(appended) = append(settings, &block) {
+        let appended = Block::open(&appended, Limits::default()).expect("it was just written");
+        assert_eq!(appended.len(), block.len() + 1);
+        assert!(block.iter().eq(appended.iter().take(block.len())));
+    }
+}
+
+/// Makes a new block of all contents.
+fn rebuild(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
+    let (streams, entries) = (block.streams()?, block.entries()?);
+    let mut builder = BlockBuilder::new(settings, block.columns().to_vec(), 0)?;
+    for (entry, content) in entries.iter().zip(block.iter()) {
+        if let Some(content) = content?.bytes {
+            builder.push(&streams[entry.stream], &content, &entry.values)?;
+        }
+    }
+    builder.finish()
+}
+
+/// Appends a content.
+fn append(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
+    let mut builder = BlockBuilder::resume(settings, block)?;
+    builder.push(b"stream", b"content", &vec![Value::Absent; block.columns().len()])?;
+    builder.finish()
 }
 
 const SETTINGS: Settings =
@@ -67,7 +89,7 @@ fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
     contents
 }
 
-fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)], erased: Option<u64>) {
+fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)]) {
     let mut expected = (0..).zip(expected);
     for block in blocks {
         let block = Block::open(block, Limits::default()).expect("it was just written");
@@ -75,19 +97,16 @@ fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)], erased: Option<u64
             let content = content.expect("it is not damaged");
             let (ordinal, (_, bytes)) =
                 expected.next().expect("a block has only the contents that were added");
-            let bytes = (erased != Some(ordinal)).then_some(bytes);
-            assert_eq!((content.ordinal, content.bytes.as_ref()), (ordinal, bytes));
-            assert_eq!(block.get(ordinal).ok().as_ref(), bytes);
+            assert_eq!((content.ordinal, content.bytes.as_ref()), (ordinal, Some(bytes)));
+            assert_eq!(block.get(ordinal).as_ref(), Ok(bytes));
         }
     }
     assert!(expected.next().is_none(), "a block has all contents that were added");
 }
 
-/// Every sequence of contents can be read back, also from blocks that were appended to, compacted, or partly
-/// erased.
-pub fn block_round_trip(input: &[u8]) {
-    let contents = contents(input);
-    let mut builder = BlockBuilder::new(SETTINGS, Vec::new(), 0).expect("the settings are good");
+/// Puts contents into blocks. Some of them are appended to a block that was finished before.
+fn blocks(settings: Settings, contents: &[(u8, Vec<u8>)]) -> Vec<Vec<u8>> {
+    let mut builder = BlockBuilder::new(settings, Vec::new(), 0).expect("the settings are good");
     let mut blocks = Vec::new();
     for (number, (stream, content)) in contents.iter().enumerate() {
         if builder.should_seal() {
@@ -95,26 +114,18 @@ pub fn block_round_trip(input: &[u8]) {
         } else if number % 7 == 6 {
             let block = builder.finish().expect("there is memory");
             let block = Block::open(&block, Limits::default()).expect("it was just written");
-            builder = BlockBuilder::resume(SETTINGS, &block).expect("it is not damaged");
+            builder = BlockBuilder::resume(settings, &block).expect("it is not damaged");
         }
         builder.push(&[*stream], content, &[]).expect("it is not too large");
     }
     blocks.push(builder.finish().expect("there is memory"));
-    assert_has(&blocks, &contents, None);
+    blocks
+}
 
-    let opened: Vec<_> = blocks
-        .iter()
-        .map(|block| Block::open(block, Limits::default()).expect("it was just written"))
-        .collect();
-    let merged =
-        merge(Settings { pool: 1 << 20, entries: 4096, ..SETTINGS }, &opened).expect("they are apart");
-    assert_has(&merged, &contents, None);
-    if let [merged] = &merged[..]
-        && let Some(gone) =
-            input.first().map(|first| u64::from(*first)).filter(|gone| *gone < contents.len() as u64)
-    {
-        let block = Block::open(merged, Limits::default()).expect("it was just written");
-        let erased = erase(SETTINGS, &block, &[(gone, None)].into()).expect("it is there");
-        assert_has(&[erased.block], &contents, Some(gone));
-    }
+/// Every sequence of contents can be read back from small blocks and from large ones, also from blocks that
+/// were appended to.
+pub fn block_round_trip(input: &[u8]) {
+    let contents = contents(input);
+    assert_has(&blocks(SETTINGS, &contents), &contents);
+    assert_has(&blocks(Settings { pool: 1 << 20, entries: 4096, ..SETTINGS }, &contents), &contents);
 }
