@@ -6,7 +6,7 @@ use crate::{
     block::{Block, checksum},
     columns::{self, Column, Value, check_columns, check_values},
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
-    entries::Entries,
+    entries,
     error::{Damage, Error},
     filling::{LastSizes, Settings, other_bytes, script_bytes},
     frames::{self, FrameWriter},
@@ -32,7 +32,7 @@ pub struct BlockBuilder {
     /// The number of entries in the finished chunks.
     entries: usize,
     streams: HashMap<Vec<u8>, u32>,
-    /// The least ordinal that the next entry may have.
+    /// The ordinal of the next entry.
     next: u64,
     chunk: OpenChunk,
     texts: Texts,
@@ -50,7 +50,10 @@ pub struct BlockBuilder {
 /// The entries since the last finished chunk.
 #[derive(Debug, Default)]
 struct OpenChunk {
-    entries: Entries,
+    /// The names of streams that no earlier chunk has.
+    new_streams: Vec<Vec<u8>>,
+    /// The number of each entry's stream.
+    streams: Vec<u32>,
     checks: Vec<u8>,
     /// The values of each column.
     values: Vec<Vec<Value>>,
@@ -124,35 +127,23 @@ impl BlockBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::Columns`]. In both cases nothing is added.
+    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]. In all cases nothing is added.
     pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
-        self.push_at(self.next, stream, Some(content), values)
-    }
-
-    /// Adds an entry with this ordinal. It has no content if its content is erased.
-    pub(crate) fn push_at(
-        &mut self,
-        ordinal: u64,
-        stream: &[u8],
-        content: Option<&[u8]>,
-        values: &[Value],
-    ) -> Result<u64, Error> {
-        at_most("bytes of a content", content.map_or(0, <[u8]>::len), MAX_CONTENT)?;
+        at_most("bytes of a content", content.len(), MAX_CONTENT)?;
         at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
         check_values(&self.directory.columns, values)?;
         // The greatest number is refused, so that there is always a next ordinal.
-        if ordinal < self.next || ordinal == u64::MAX {
-            return Err(Error::Ordinals(ordinal));
+        let ordinal = self.next;
+        if ordinal == u64::MAX {
+            return Err(Error::OutOfOrdinals);
         }
         if self.chunk_is_full() {
             self.end_chunk()?;
         }
         let stream = self.stream(stream);
         let chunk = &mut self.chunk;
-        chunk.entries.streams.push(stream);
-        chunk.entries.ordinals.push(ordinal);
-        chunk.entries.erased.push(content.is_none());
-        chunk.checks.extend(content.map(checksum).unwrap_or_default());
+        chunk.streams.push(stream);
+        chunk.checks.extend(checksum(content));
         for (column, value) in chunk.values.iter_mut().zip(values) {
             if let Value::Bytes(bytes) = value {
                 self.other += bytes.len();
@@ -162,11 +153,8 @@ impl BlockBuilder {
         let scripts = self.texts.push(stream, content, self.scripts < MAX_SCRIPTS);
         self.scripts += scripts;
         self.other += scripts;
-        // The size of an erased content is not known.
-        if let Some(content) = content {
-            self.last.push(content.len());
-            self.content += content.len() as u64;
-        }
+        self.last.push(content.len());
+        self.content += content.len() as u64;
         self.next = ordinal + 1;
         Ok(ordinal)
     }
@@ -191,7 +179,7 @@ impl BlockBuilder {
 
     /// The number of entries in the block.
     pub fn len(&self) -> usize {
-        self.entries + self.chunk.entries.ordinals.len()
+        self.entries + self.chunk.streams.len()
     }
 
     /// Whether the block has no entry.
@@ -242,12 +230,12 @@ impl BlockBuilder {
         }
         let number = self.streams.len() as u32;
         self.streams.insert(name.to_vec(), number);
-        self.chunk.entries.new_streams.push(name.to_vec());
+        self.chunk.new_streams.push(name.to_vec());
         number
     }
 
     fn chunk_is_full(&self) -> bool {
-        let entries = self.chunk.entries.ordinals.len();
+        let entries = self.chunk.streams.len();
         match &self.texts {
             Texts::Weave { weaver, pool_start, .. } => {
                 let literals = weaver.pool().len() - pool_start;
@@ -263,21 +251,21 @@ impl BlockBuilder {
     fn end_chunk(&mut self) -> Result<(), Error> {
         let chunk = std::mem::take(&mut self.chunk);
         self.chunk.values = chunk.values.iter().map(|_| Vec::new()).collect();
-        let (Some(first), Some(last)) = (chunk.entries.ordinals.first(), chunk.entries.ordinals.last())
-        else {
+        let entries = chunk.streams.len();
+        if entries == 0 {
             return Ok(());
-        };
+        }
         let level = self.settings.level;
         let (body, mut sections) = (&mut self.body, Vec::new());
-        sections.push(Section::pack(&chunk.entries.write(), &[], level, body)?);
+        let streams = entries::write(&chunk.new_streams, &chunk.streams);
+        sections.push(Section::pack(&streams, &[], level, body)?);
         sections.push(Section::pack(&chunk.checks, &[], level, body)?);
         sections.extend(self.texts.end_chunk(level, body)?);
         for (column, values) in self.directory.columns.iter().zip(&chunk.values) {
             sections.push(Section::pack(&columns::write(column.kind, values.iter()), &[], level, body)?);
         }
-        let erased = chunk.entries.erased.iter().filter(|erased| **erased).count();
-        let entries = chunk.entries.ordinals.len();
-        self.directory.chunks.push(Chunk { entries, first: *first, last: *last, erased, sections });
+        let (first, last) = (self.next - entries as u64, self.next - 1);
+        self.directory.chunks.push(Chunk { entries, first, last, erased: 0, sections });
         self.entries += entries;
         Ok(())
     }
@@ -295,18 +283,14 @@ impl BlockBuilder {
     /// The same block in the other codec.
     fn as_frames(&self, block: &[u8]) -> Result<Vec<u8>, Error> {
         let block = Block::open(block, Limits::default())?;
-        let mut frames = Self::with_codec(self.settings, block.columns().to_vec(), 0, Codec::Frames)?;
-        frames.copy(&block)?;
-        frames.finish()
-    }
-
-    /// Adds all entries of a block unchanged.
-    pub(crate) fn copy(&mut self, block: &Block<'_>) -> Result<(), Error> {
+        let first = block.ordinals().map_or(0, |(first, _)| first);
+        let mut frames = Self::with_codec(self.settings, block.columns().to_vec(), first, Codec::Frames)?;
         let streams = block.streams()?;
         for (entry, content) in block.entries()?.iter().zip(block.iter()) {
-            self.push_at(entry.ordinal, &streams[entry.stream], content?.bytes.as_deref(), &entry.values)?;
+            let content = content?.bytes.ok_or(Error::Erased(entry.ordinal))?;
+            frames.push(&streams[entry.stream], &content, &entry.values)?;
         }
-        Ok(())
+        frames.finish()
     }
 }
 
@@ -324,14 +308,11 @@ impl Texts {
 
     /// Adds a content, and returns by how many bytes the scripts grew. `compares`: whether to look for text
     /// that the content has in common with others.
-    fn push(&mut self, stream: u32, content: Option<&[u8]>, compares: bool) -> usize {
+    fn push(&mut self, stream: u32, content: &[u8], compares: bool) -> usize {
         match self {
             Self::Weave { weaver, scripts, .. } => {
                 let before = scripts.size();
-                scripts.push(match content {
-                    Some(text) => weaver.push(stream, text, compares),
-                    None => weaver.push_erased(),
-                });
+                scripts.push(weaver.push(stream, content, compares));
                 scripts.size() - before
             }
             Self::Frames(frames) => {

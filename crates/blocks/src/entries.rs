@@ -1,13 +1,27 @@
 //! The entries of a chunk: their ordinals, their streams, and which of them are erased.
 
 use crate::{
-    columns::{places, put_places, put_strings, strings},
+    columns::{places, put_strings, strings},
     directory::Chunk,
     varint::{self, Input, unzigzag, zigzag},
 };
 
+/// Encodes the entries of a chunk, given the new names and the numbers of their streams. No entry is erased,
+/// and their ordinals follow one another: the library reads other chunks, but does not write them.
+pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint::put(&mut out, new_streams.len() as u64);
+    put_strings(&mut out, new_streams.iter().map(Vec::as_slice));
+    let mut last = 0;
+    for stream in streams {
+        varint::put(&mut out, zigzag(i64::from(*stream) - last));
+        last = i64::from(*stream);
+    }
+    out
+}
+
 /// A chunk's data of its entries.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Entries {
     /// The names of streams that no earlier chunk has.
     pub(crate) new_streams: Vec<Vec<u8>>,
@@ -19,30 +33,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn write(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        varint::put(&mut out, self.new_streams.len() as u64);
-        put_strings(&mut out, self.new_streams.iter().map(Vec::as_slice));
-        let mut last = 0;
-        for stream in &self.streams {
-            varint::put(&mut out, zigzag(i64::from(*stream) - last));
-            last = i64::from(*stream);
-        }
-        if !self.is_plain() {
-            for pair in self.ordinals.windows(2) {
-                varint::put(&mut out, pair[1] - pair[0] - 1);
-            }
-            put_places(&mut out, self.erased.iter().copied());
-        }
-        out
-    }
-
-    /// The condition that the directory's [`Chunk::is_plain`] checks too.
-    fn is_plain(&self) -> bool {
-        !self.erased.contains(&true) && self.ordinals.windows(2).all(|pair| pair[0] + 1 == pair[1])
-    }
-
-    /// Decodes what [`Self::write`] wrote. `None` if it is damaged. `streams` is the number of streams in
+    /// Decodes the entries of a chunk. `None` if they are damaged. `streams` is the number of streams in
     /// earlier chunks.
     pub(crate) fn read(bytes: &[u8], chunk: &Chunk, streams: usize) -> Option<Self> {
         let mut input = Input(bytes);

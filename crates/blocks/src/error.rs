@@ -50,9 +50,9 @@ pub enum Error {
     /// The given columns or values do not fit the columns of the block.
     #[error("{0}: give one value for each column, of its kind")]
     Columns(&'static str),
-    /// The entries cannot be in one block: two have the same ordinal, or an earlier ordinal comes later.
-    #[error("entry {0} comes after a later one, or twice: give blocks with ordinals of their own")]
-    Ordinals(u64),
+    /// The last entry has the greatest ordinal that is possible.
+    #[error("the block has no ordinal for another entry: begin a block whose first ordinal is lower")]
+    OutOfOrdinals,
     /// The compressor failed, for this reason.
     #[error("zstd: {0}")]
     Zstd(&'static str),

@@ -93,8 +93,7 @@ pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
 }
 
 impl Block<'_> {
-    /// Whether it is as large as a block with these settings should be, so that compaction gains nothing. A
-    /// block from which contents were erased may no longer be full.
+    /// Whether it is as large as a block with these settings should be, so that compaction gains nothing.
     ///
     /// # Errors
     ///

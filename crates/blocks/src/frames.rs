@@ -17,14 +17,14 @@ pub(crate) const MAX_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct FrameWriter {
     texts: Vec<u8>,
-    /// The length of each text plus one, or 0 if the text is erased.
+    /// The length of each text plus one. 0 would mean that the text is erased.
     lengths: Vec<u8>,
 }
 
 impl FrameWriter {
-    pub(crate) fn push(&mut self, text: Option<&[u8]>) {
-        varint::put(&mut self.lengths, text.map_or(0, |text| text.len() as u64 + 1));
-        self.texts.extend_from_slice(text.unwrap_or_default());
+    pub(crate) fn push(&mut self, text: &[u8]) {
+        varint::put(&mut self.lengths, text.len() as u64 + 1);
+        self.texts.extend_from_slice(text);
     }
 
     pub(crate) fn texts(&self) -> &[u8] {

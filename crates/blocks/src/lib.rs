@@ -2,8 +2,7 @@
 //!
 //! A [`BlockBuilder`] makes a block of *entries*, one after the other. Each entry has a content, which is any
 //! bytes. It belongs to a *stream*: the versions of one thing, such as a property of a page. It has values in
-//! the block's [`Column`]s. Its *ordinal* is its name in the block; appending, [`merge()`] and [`erase()`]
-//! never change the ordinal.
+//! the block's [`Column`]s. Its *ordinal* is its name in the block; appending never changes the ordinal.
 //!
 //! A [`Block`] is read in place: [`Block::get`] unpacks what one content needs, and [`Block::iter`] decodes
 //! all contents once. A content is read as it was pushed, or is an error, whatever the bytes of the block
@@ -19,12 +18,10 @@ mod columns;
 mod contents;
 mod directory;
 mod entries;
-mod erase;
 mod error;
 mod filling;
 mod frames;
 mod limits;
-mod merge;
 mod section;
 mod streams;
 mod unpacked;
@@ -36,9 +33,7 @@ pub use builder::BlockBuilder;
 pub use columns::{Column, Kind, Value};
 pub use contents::{Content, Contents};
 pub use directory::Codec;
-pub use erase::{Erased, Shared, erase};
 pub use error::{Damage, Error};
 pub use filling::Settings;
 pub use limits::{Limits, MAX_COLUMNS, MAX_CONTENT, MAX_NAME, MAX_VALUE};
-pub use merge::merge;
 pub use unpacked::Unpacked;

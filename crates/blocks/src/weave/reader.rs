@@ -84,7 +84,7 @@ impl WeaveReader {
     }
 
     /// The segments of an entry.
-    pub(crate) fn next_list(
+    fn next_list(
         &mut self,
         chunks: &Chunks<'_>,
         index: usize,

@@ -47,11 +47,6 @@ impl Weaver {
         self.scripts.clear();
     }
 
-    /// Adds an entry without a text.
-    pub(crate) fn push_erased(&mut self) -> &Script {
-        self.keep(Script { origin: Origin::Erased, edits: Vec::new() }, self.pool.len())
-    }
-
     /// Adds a text, and returns its script. New parts of the text are then in the pool. If it does not
     /// `compares`, the whole text is new.
     pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {

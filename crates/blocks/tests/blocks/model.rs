@@ -1,11 +1,9 @@
-//! Contents are read as they were pushed, whatever is done to the block.
+//! Contents are read as they were pushed, from new blocks and from blocks that were appended to.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
-
-use std::collections::BTreeMap;
 
 use crate::histories::{Version, assert_has, block, columns, history, numbered, open, push, small};
 use proptest::prelude::*;
-use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value, erase, merge};
+use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value};
 
 /// A text of this many lines, which have nothing in common.
 fn lines(seed: u64, count: usize) -> Vec<u8> {
@@ -44,62 +42,6 @@ proptest! {
         let first = if cuts[0] == 0 { 0 } else { 7 };
         assert_has(&bytes, &numbered(&versions, first));
     }
-
-    #[test]
-    fn merging_keeps_every_ordinal(
-        histories in prop::collection::vec((history(15), 0..5_u64), 1..4),
-        entries in 1..20_usize,
-    ) {
-        let mut first = 0;
-        let mut blocks = Vec::new();
-        let mut expected = Vec::new();
-        for (versions, gap) in &histories {
-            first += gap;
-            blocks.push(block(versions, first));
-            expected.extend(numbered(versions, first));
-            first += versions.len() as u64;
-        }
-        let opened: Vec<Block<'_>> = blocks.iter().map(|bytes| open(bytes)).collect();
-        let merged = merge(Settings { entries, ..small() }, &opened).unwrap();
-        prop_assert_eq!(merged.len(), expected.len().div_ceil(entries));
-        for (bytes, expected) in merged.iter().zip(expected.chunks(entries)) {
-            assert_has(bytes, expected);
-        }
-    }
-
-    #[test]
-    fn erasing_leaves_all_others_and_every_ordinal(
-        versions in history(30),
-        which in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
-    ) {
-        prop_assume!(!versions.is_empty());
-        let gone: BTreeMap<u64, _> =
-            which.iter().map(|index| (3 + index.index(versions.len()) as u64, None)).collect();
-        let mut expected = numbered(&versions, 3);
-        for expected in &mut expected {
-            expected.is_erased = gone.contains_key(&expected.ordinal);
-        }
-        let bytes = block(&versions, 3);
-        let erased = erase(small(), &open(&bytes), &gone).unwrap();
-        assert_has(&erased.block, &expected);
-        // Each content that is reported as the same still exists, and no other is the same.
-        for ordinal in gone.keys() {
-            let content = &versions[*ordinal as usize - 3].content;
-            for other in &expected {
-                let said = erased.shared.iter().any(|shared| {
-                    shared.whole && (shared.erased, shared.by) == (*ordinal, other.ordinal)
-                });
-                prop_assert_eq!(said, other.content() == Some(content));
-            }
-        }
-        // Erased contents stay erased in a compaction, and when entries are appended.
-        let again = merge(small(), &[open(&erased.block)]).unwrap();
-        assert_has(&again[0], &expected);
-        let mut builder = BlockBuilder::resume(small(), &open(&erased.block)).unwrap();
-        push(&mut builder, &versions[..1]);
-        expected.extend(numbered(&versions[..1], 3 + versions.len() as u64));
-        assert_has(&builder.finish().unwrap(), &expected);
-    }
 }
 
 #[test]
@@ -113,40 +55,6 @@ fn appending_leaves_existing_chunks_unchanged() {
     let tail = &first[first.len() - 500..];
     assert!(second.windows(tail.len()).any(|part| part == tail));
     assert!(second.len() < first.len() + 200, "appended text is derived from existing text");
-}
-
-#[test]
-fn erased_text_is_gone_except_where_others_have_it() {
-    let (common, secret) = (lines(1, 20), lines(2, 3));
-    let versions =
-        [&common[..], &[&common[..500], &secret, &common[500..]].concat(), &common[..900]].map(version);
-    let bytes = block(&versions, 0);
-    let erased = erase(small(), &open(&bytes), &BTreeMap::from([(1, None)])).unwrap();
-    let shares: Vec<_> =
-        erased.shared.iter().map(|shared| (shared.erased, shared.by, shared.bytes)).collect();
-    assert_eq!(shares, [(1, 0, common.len() as u64), (1, 2, 900)]);
-
-    // No level of zstd (1 to 22) compresses random letters away. So the literals of an erased text would be
-    // in the pool, but the pool is as large as the contents that stay.
-    let pool: usize =
-        open(&erased.block).iter().filter_map(|content| content.unwrap().bytes).map(|b| b.len()).sum();
-    assert_eq!(pool, common.len() + 900);
-    let alone = block(&[versions[0].clone(), versions[2].clone()], 0);
-    assert!(erased.block.len() < alone.len() + 40, "{} and {} bytes", erased.block.len(), alone.len());
-}
-
-#[test]
-fn values_of_an_erased_entry_can_be_replaced() {
-    let values = vec![Value::Integer(5), Value::Bytes(b"a name to hide".to_vec())];
-    let bytes = block(&[Version { values, ..version(b"text") }], 0);
-    let hidden = vec![Value::Integer(5), Value::Absent];
-    let erased = erase(small(), &open(&bytes), &BTreeMap::from([(0, Some(hidden.clone()))])).unwrap();
-    assert_eq!(open(&erased.block).entries().unwrap()[0].values, hidden);
-    assert!(matches!(open(&erased.block).get(0), Err(Error::Erased(0))));
-    assert!(matches!(
-        erase(small(), &open(&bytes), &BTreeMap::from([(1, None)])),
-        Err(Error::NoSuchOrdinal(1))
-    ));
 }
 
 #[test]
@@ -180,14 +88,13 @@ fn incompressible_contents_become_frames_and_text_does_not() {
     let text = [version(&lines(1, 500))];
     assert_eq!(open(&block(&text, 0)).codec(), Codec::PoolAndScripts);
 
-    // Contents that are appended to frames become frames. A compaction decides again.
+    // Contents that are appended to frames become frames.
     let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
     push(&mut builder, &text);
     let more = builder.finish().unwrap();
     assert_eq!(open(&more).codec(), Codec::Frames);
     let all: Vec<_> = noise.iter().chain(&text).cloned().collect();
     assert_has(&more, &numbered(&all, 0));
-    assert_has(&merge(small(), &[open(&more)]).unwrap()[0], &numbered(&all, 0));
 }
 
 #[test]
@@ -200,6 +107,25 @@ fn a_builder_is_empty_after_each_block() {
     push(&mut builder, &versions[2..]);
     assert_has(&first, &numbered(&versions[..2], 0));
     assert_has(&builder.finish().unwrap(), &numbered(&versions[2..], 2));
+}
+
+/// A text that is not pushed again is not in the next block, not even among its literals. So a block that is
+/// made of the other contents of a block does not have the text of an erased one.
+#[test]
+fn a_block_has_no_text_of_the_block_before() {
+    let (common, secret) = (lines(1, 20), lines(2, 3));
+    let versions =
+        [&common[..], &[&common[..500], &secret, &common[500..]].concat(), &common[..900]].map(version);
+    let stay = [versions[0].clone(), versions[2].clone()];
+    let mut builder = BlockBuilder::new(small(), columns(), 0).unwrap();
+    push(&mut builder, &versions);
+    let pool = |bytes: &[u8]| open(bytes).sizes()[2].clone();
+    assert_eq!(pool(&builder.finish().unwrap()).2, common.len() + secret.len());
+    push(&mut builder, &stay);
+    let bytes = builder.finish().unwrap();
+    let (name, _, literals) = pool(&bytes);
+    assert_eq!((name.as_str(), literals), ("texts", common.len()));
+    assert_has(&bytes, &numbered(&stay, 3));
 }
 
 #[test]
@@ -275,8 +201,10 @@ fn invalid_entries_are_refused_and_change_nothing() {
     assert!(matches!(open(&bytes).get(4), Err(Error::NoSuchOrdinal(4))));
     assert!(matches!(open(&bytes).get(6), Err(Error::NoSuchOrdinal(6))));
     assert!(matches!(open(&bytes).column("nothing"), Err(Error::NoSuchColumn(_))));
-    let twice = merge(small(), &[open(&bytes), open(&bytes)]);
-    assert!(matches!(twice, Err(Error::Ordinals(5))));
+    let mut builder = BlockBuilder::new(small(), Vec::new(), u64::MAX - 1).unwrap();
+    assert_eq!(builder.push(b"s", b"text", &[]), Ok(u64::MAX - 1));
+    assert_eq!(builder.push(b"s", b"text", &[]), Err(Error::OutOfOrdinals));
+    assert_eq!(builder.len(), 1);
 }
 
 #[test]
