@@ -8,10 +8,12 @@ mod atomic_file;
 pub mod compression;
 mod error;
 mod export;
+mod format;
 mod history;
 mod import;
 mod input;
 pub mod json_lines;
+mod loss;
 mod named;
 mod parent;
 mod reader;
@@ -23,11 +25,13 @@ pub use atomic_file::AtomicFile;
 pub use compression::{DecompressionLimits, Output, Source, SpoolSpace};
 pub use error::{Place, Problem, ReadError};
 pub use export::{
-    ExportError, ExportOptions, ExportProgress, ExportReport, Format, Loss, Unreadable, Warning, export,
+    ExportError, ExportOptions, ExportProgress, ExportReport, Format, Unreadable, Warning, export,
 };
+pub use format::ReadLimits;
 pub use history::{Event, LeftOut, LeftOutReason, SourceProperty, SourceRender, SourceRevision};
 pub use import::{
     Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch, import,
 };
+pub use loss::Loss;
 pub use named::Named;
-pub use reader::{HistoryReader, ReadLimits};
+pub use reader::HistoryReader;

@@ -5,29 +5,10 @@ use std::{
     io::{BufRead, Read},
 };
 
-use rashomon_buckets::Definitions;
-use rashomon_clock::Timestamp;
-
-use crate::{Event, Place, Problem, ReadError, input::Input, json_lines::JsonLinesReader, xml::XmlReader};
-
-/// Limits on the sizes and times in an input.
-#[derive(Debug, Clone, Copy)]
-pub struct ReadLimits {
-    /// The most bytes of a text in XML.
-    pub text: usize,
-    /// The most bytes of a line in JSON lines.
-    pub line: usize,
-    /// The latest allowed time. A revision with a later time is left out, since it is in the future.
-    pub latest: Timestamp,
-}
-
-impl Default for ReadLimits {
-    /// Texts may be as large as a property. Lines may have half a gigabyte: the bodies of one write are at
-    /// most 256 MiB, and their JSON form is longer. Times are not limited.
-    fn default() -> Self {
-        Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
-    }
-}
+use crate::{
+    Event, Place, Problem, ReadError, ReadLimits, format::Steps, input::Input, json_lines::JsonLinesReader,
+    xml::XmlReader,
+};
 
 /// Returns the content of a history, one event after another. Nothing follows an error.
 pub struct HistoryReader<'a> {
@@ -42,16 +23,6 @@ enum Then {
     More,
     Error(ReadError),
     Nothing,
-}
-
-/// A reader of one format.
-pub(crate) trait Steps {
-    /// Reads a little further, and adds the events found to `found`. Returns `false` at the end. Must not be
-    /// called again after the end or an error.
-    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem>;
-
-    /// The place of the problem with which a step has ended.
-    fn place(&self, problem: &Problem) -> Place;
 }
 
 impl<'a> HistoryReader<'a> {

@@ -26,13 +26,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/cli", "commands", "store"),
     ("crates/cli", "server", "store"),
     ("crates/cli", "store", "arguments"),
-    ("crates/dumps", "export", "json_lines"),
-    ("crates/dumps", "export", "xml"),
-    ("crates/dumps", "json_lines", "reader"),
-    ("crates/dumps", "reader", "json_lines"),
-    ("crates/dumps", "reader", "xml"),
-    ("crates/dumps", "xml", "export"),
-    ("crates/dumps", "xml", "reader"),
 ];
 
 /// The file with the list.

@@ -12,7 +12,7 @@ use std::io::Write;
 
 use rashomon_buckets::{BucketName, Catalog, DomainName, Error, Page, Revisioned, StoreError, Title};
 
-pub use self::report::{ExportError, ExportProgress, ExportReport, Loss, Unreadable, Warning};
+pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Warning};
 use self::{pages::PageExport, pipe::Pipe};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 

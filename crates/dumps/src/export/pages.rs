@@ -11,8 +11,9 @@ use rashomon_buckets::{
     StoredRevision,
 };
 
-use super::{Export, ExportError, Loss, Sink, Unreadable, Warning, bodies, bodies::Bodies};
+use super::{Export, ExportError, Sink, Unreadable, Warning, bodies, bodies::Bodies};
 use crate::{
+    Loss,
     json_lines::WrittenProperty,
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
 };

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use rashomon_buckets::{FoundDamage, Revision, Title};
 use roaring::RoaringTreemap;
 
-use crate::Named;
+use crate::{Loss, Named};
 
 /// The report of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,69 +56,6 @@ pub struct Warning {
     pub rev: Option<Revision>,
     /// What cannot be represented.
     pub loss: Loss,
-}
-
-/// Something that XML, or the schema of exports, cannot represent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Loss {
-    /// A character that XML 1.0 forbids, even as a reference.
-    #[error("{field}: XML cannot hold the character U+{:04X}", u32::from(*character))]
-    Character {
-        /// The field with the character.
-        field: String,
-        /// The character.
-        character: char,
-    },
-    /// A field is longer than exports allow.
-    #[error("{field} has more than {limit} bytes")]
-    TooLong {
-        /// The field.
-        field: String,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// A text is not UTF-8.
-    #[error("the text of slot {slot} is not UTF-8")]
-    NotUtf8 {
-        /// The slot.
-        slot: String,
-    },
-    /// There is no text, and no reason for that.
-    #[error("it has no text for slot {slot}")]
-    NoText {
-        /// The slot.
-        slot: String,
-    },
-    /// The revision was superseded, and bodies of it or of some of its renders are gone: culled by retention,
-    /// or left out by the archive's policy.
-    #[error(
-        "what was superseded is not all kept here: its bodies, or those of some of its renders, have gone"
-    )]
-    NotKept,
-    /// The schema does not allow a value.
-    #[error("{field} is {value:?}, which the export's schema does not allow")]
-    Schema {
-        /// The field.
-        field: String,
-        /// Its value.
-        value: String,
-    },
-    /// The schema requires numbers that are unique in the export.
-    #[error("its {field} {number} has come before in this export, where the schema wants it once only")]
-    NotUnique {
-        /// The kind of number.
-        field: &'static str,
-        /// The number.
-        number: i64,
-    },
-}
-
-impl Loss {
-    /// Makes the loss for a value that the schema does not allow.
-    pub(crate) fn invalid(field: &str, value: &str) -> Self {
-        Self::Schema { field: field.to_owned(), value: crate::LeftOut::shown(value) }
-    }
 }
 
 /// The progress of an export.

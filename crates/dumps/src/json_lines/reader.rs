@@ -18,10 +18,9 @@ use super::{
 };
 use crate::{
     Event, LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRender, SourceRevision,
+    format::{ReadLimits, Steps},
     input::Input,
-    parent,
-    reader::{ReadLimits, Steps},
-    timestamps,
+    parent, timestamps,
 };
 
 /// The most bytes of renders that are held until their revision is returned. Further renders follow as a

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     Event, LeftOut, Place, Problem,
+    format::{ReadLimits, Steps},
     input::Input,
-    reader::{ReadLimits, Steps},
 };
 
 /// Reads an export of MediaWiki, one event after another.
