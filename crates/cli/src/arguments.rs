@@ -16,9 +16,9 @@ pub(crate) use self::archive::{
     SealArguments,
 };
 use crate::{
-    commands::import::ServerUrl,
     config::{Access, GivenSettings, Listen, Replication, Span, StoreUrl},
     exit,
+    server_url::ServerUrl,
 };
 
 /// Stores every revision and every render of a wiki, and serves them over HTTP

@@ -18,6 +18,7 @@ mod metrics;
 mod output;
 mod progress;
 mod server;
+mod server_url;
 mod signals;
 mod store;
 mod supervised;

@@ -20,12 +20,6 @@ const CIRCLES: &[(&str, &str, &str)] = &[
     ("crates/api", "handlers", "state"),
     ("crates/api", "json", "extract"),
     ("crates/api", "state", "handlers"),
-    ("crates/cli", "arguments", "commands"),
-    ("crates/cli", "commands", "arguments"),
-    ("crates/cli", "commands", "server"),
-    ("crates/cli", "commands", "store"),
-    ("crates/cli", "server", "store"),
-    ("crates/cli", "store", "arguments"),
 ];
 
 /// The file with the list.

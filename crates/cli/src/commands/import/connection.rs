@@ -12,8 +12,8 @@ use rashomon_buckets::{DomainName, shorten};
 use tokio::{io::AsyncRead, net::TcpStream};
 use tokio_util::io::ReaderStream;
 
-use super::{ServerUrl, is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
-use crate::errors::CommandError;
+use super::{is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
+use crate::{errors::CommandError, server_url::ServerUrl};
 
 /// How many bytes of the dump are read at once.
 const PIECE: usize = 1 << 16;

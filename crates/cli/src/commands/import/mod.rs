@@ -5,7 +5,6 @@ mod late_reader;
 mod local;
 mod remote;
 mod report;
-mod server_url;
 
 use std::{
     fs::File,
@@ -15,7 +14,6 @@ use std::{
 
 use rashomon_clock::{Clock, SystemClock};
 
-pub(crate) use self::server_url::ServerUrl;
 use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, logging, signals::Signals};
 
 /// Imports files into the store, or sends them to a server.

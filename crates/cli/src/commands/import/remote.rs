@@ -7,7 +7,6 @@ use rashomon_clock::Clock;
 use serde::Deserialize;
 
 use super::{
-    ServerUrl,
     connection::{Answer, Upload, send},
     label, not_read,
     report::Outcome,
@@ -19,6 +18,7 @@ use crate::{
     exit::Exit,
     output,
     progress::{Done, Progress},
+    server_url::ServerUrl,
     signals::Signals,
 };
 

@@ -43,12 +43,12 @@ impl FromStr for ServerUrl {
 
 impl ServerUrl {
     /// `HOST:PORT`.
-    pub(super) fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
     /// The part of the path before `/v1/`. It is empty, or has no slash at its end.
-    pub(super) fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 }
