@@ -1,6 +1,7 @@
 //! The errors of commands, in words that a person can act on.
 
 use rashomon_buckets::migration::MigrationError;
+use rashomon_comparison::ComparisonError;
 
 use crate::{config::ConfigError, demo::SampleError, exit::Exit, output};
 
@@ -50,6 +51,9 @@ pub(crate) enum CommandError {
     /// A part of the program failed.
     #[error("a part of the program stopped: {0}")]
     Stopped(String),
+    /// A comparison failed.
+    #[error(transparent)]
+    Comparison(#[from] ComparisonError),
     /// The sample wiki cannot be built.
     #[error(transparent)]
     Sample(#[from] SampleError),
@@ -88,15 +92,17 @@ impl CommandError {
         match self {
             Self::OutputClosed => Exit::Done,
             // Nothing was done in these cases.
-            Self::Config(_) | Self::Usage(_) | Self::Migration(MigrationError::NotEmpty { .. }) => {
-                Exit::Usage
-            }
+            Self::Config(_)
+            | Self::Usage(_)
+            | Self::Comparison(ComparisonError::NoRevisions { .. })
+            | Self::Migration(MigrationError::NotEmpty { .. }) => Exit::Usage,
             Self::Io { .. }
             | Self::Open(_)
             | Self::Busy(_)
             | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Import(_)
+            | Self::Comparison(_)
             | Self::Export(_)
             | Self::Migration(_)
             | Self::Stopped(_)

@@ -5,7 +5,6 @@
 
 mod arguments;
 mod commands;
-mod compare;
 mod config;
 mod demo;
 #[cfg(test)]

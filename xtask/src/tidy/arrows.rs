@@ -45,11 +45,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
+    ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
         "rashomon",
         &[
             "rashomon-api",
+            "rashomon-comparison",
             "rashomon-dumps",
             "rashomon-generator-http",
             "rashomon-timeline-redis",

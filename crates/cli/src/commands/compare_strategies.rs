@@ -1,5 +1,7 @@
 //! `rashomon compare-strategies`.
 
+mod text;
+
 use std::{
     fs::OpenOptions,
     path::{Path, PathBuf},
@@ -7,11 +9,14 @@ use std::{
 };
 
 use rashomon_clock::{Clock, ManualClock, SystemClock};
+use rashomon_comparison::{
+    CONTESTANTS, Contestant, History, Report, StrategyReport, draw, replay, timelines,
+};
 use rashomon_tables::{Isolated, TableStore};
 
+use self::text::print;
 use crate::{
     arguments::CompareStrategiesArguments,
-    compare::{CONTESTANTS, History, Report, StrategyReport, draw, print, replay, timelines},
     config::{GivenSettings, Settings, StoreUrl},
     errors::CommandError,
     exit::Exit,
@@ -62,7 +67,7 @@ async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, Command
 async fn replay_on(
     arguments: &CompareStrategiesArguments,
     store: StoreUrl,
-    contestant: crate::compare::Contestant,
+    contestant: Contestant,
     history: &History,
 ) -> Result<StrategyReport, CommandError> {
     let clock = Arc::new(ManualClock::new(history.begins()));
@@ -81,7 +86,7 @@ async fn replay_on(
     let report = replay(contestant, history, clock, tables, &mut show).await;
     progress.finish();
     opened.close().await;
-    report
+    Ok(report?)
 }
 
 /// The store of one strategy: in SQLite a directory of its own.

@@ -31,23 +31,28 @@ const ENTRY: u64 = 16;
 
 /// The timeline of one wiki.
 #[derive(Debug, Serialize)]
-pub(crate) struct TimelineReport {
-    pub(crate) wiki: &'static str,
-    pub(crate) edits_a_day: f64,
+pub struct TimelineReport {
+    /// The name of the wiki.
+    pub wiki: &'static str,
+    /// The edits of the wiki in a day.
+    pub edits_a_day: f64,
     /// An entry for each edit.
-    pub(crate) all: Entries,
+    pub all: Entries,
     /// At most one entry a page and a minute, and 50 a domain and a second: the defaults.
-    pub(crate) sampled: Entries,
+    pub sampled: Entries,
     /// At most one entry a page and a minute, and one a domain and a second.
-    pub(crate) limited: Entries,
+    pub limited: Entries,
 }
 
 /// The number of entries that are kept at one time.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Entries {
-    pub(crate) of_30_days: u64,
-    pub(crate) of_10_days: u64,
-    pub(crate) bytes_of_30_days: u64,
+pub struct Entries {
+    /// Entries, if each is kept for 30 days.
+    pub of_30_days: u64,
+    /// Entries, if each is kept for 10 days.
+    pub of_10_days: u64,
+    /// The bytes of the entries of 30 days.
+    pub bytes_of_30_days: u64,
 }
 
 /// An edit of one of the copies.
@@ -78,7 +83,7 @@ impl Dice {
 
 /// Simulates the timeline of each wiki of the notes for a month, with the code that samples entries in a
 /// server. `progress` is called with the name of each wiki.
-pub(crate) fn timelines(history: &History, progress: &mut dyn FnMut(&str)) -> Vec<TimelineReport> {
+pub fn timelines(history: &History, progress: &mut dyn FnMut(&str)) -> Vec<TimelineReport> {
     WIKIS
         .iter()
         .map(|(wiki, edits_a_day)| {
@@ -88,7 +93,7 @@ pub(crate) fn timelines(history: &History, progress: &mut dyn FnMut(&str)) -> Ve
         .collect()
 }
 
-pub(super) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) -> TimelineReport {
+pub(crate) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) -> TimelineReport {
     let events = events(history, edits_a_day);
     let domain = DomainName::new(wiki).expect("a domain");
     let default = Retention::default();

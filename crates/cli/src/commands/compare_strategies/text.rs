@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-use super::{Done, Report, StrategyReport, TimelineReport, tally::Operations, timelines::Entries};
+use rashomon_comparison::{ActionReport, Entries, Operations, Report, StrategyReport, TimelineReport};
+
 use crate::{
     errors::CommandError,
     output::{self, bytes, counted, thousands},
 };
 
 /// Prints the results.
-pub(crate) fn print(report: &Report) -> Result<(), CommandError> {
+pub(super) fn print(report: &Report) -> Result<(), CommandError> {
     output::line(format_args!(
         "{} of {}, {}, replayed on {}",
         counted(report.edits, "edit"),
@@ -71,7 +72,7 @@ fn block(strategies: &[StrategyReport], what: &str) -> String {
     text
 }
 
-fn missed(done: &Done) -> String {
+fn missed(done: &ActionReport) -> String {
     if done.missed == 0 { String::new() } else { format!("  {} gone", thousands(done.missed)) }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, io::Write as _, sync::Arc};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::Memory;
 
-use super::{CONTESTANTS, Contestant, Done, History, StrategyReport, replay, timelines};
+use super::{ActionReport, CONTESTANTS, Contestant, History, StrategyReport, replay, timelines};
 
 /// The number of edits of each page. They are so far apart that everything is eligible before the next one.
 const EDITS: u64 = 12;
@@ -70,11 +70,11 @@ async fn replayed(history: &History, contestant: Contestant) -> StrategyReport {
     replay(contestant, history, clock, memory, &mut |_| {}).await.unwrap()
 }
 
-fn of<'a>(report: &'a StrategyReport, what: &str) -> &'a Done {
+fn of<'a>(report: &'a StrategyReport, what: &str) -> &'a ActionReport {
     report.done.iter().find(|done| done.what == what).unwrap()
 }
 
-fn core(done: &Done) -> Core {
+fn core(done: &ActionReport) -> Core {
     (done.core.reads, done.core.writes, done.core.deletes)
 }
 

@@ -8,12 +8,17 @@ use serde::Serialize;
 
 /// Numbers of reads, writes and deletes, and of read and written bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(crate) struct Operations {
-    pub(crate) reads: f64,
-    pub(crate) writes: f64,
-    pub(crate) deletes: f64,
-    pub(crate) bytes_read: f64,
-    pub(crate) bytes_written: f64,
+pub struct Operations {
+    /// Reads.
+    pub reads: f64,
+    /// Writes.
+    pub writes: f64,
+    /// Deletes.
+    pub deletes: f64,
+    /// Read bytes.
+    pub bytes_read: f64,
+    /// Written bytes.
+    pub bytes_written: f64,
 }
 
 impl AddAssign for Operations {
@@ -42,7 +47,7 @@ impl Div<f64> for Operations {
 
 /// The kinds of actions that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(crate) enum What {
     Create,
     Update,
     Current,
@@ -53,7 +58,7 @@ pub(super) enum What {
 }
 
 impl What {
-    pub(super) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Create,
         Self::Update,
         Self::Current,
@@ -63,7 +68,7 @@ impl What {
         Self::Sweep,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Create => "write the first revision",
             Self::Update => "write a later revision",
@@ -75,24 +80,24 @@ impl What {
         }
     }
 
-    pub(super) const fn is_read(self) -> bool {
+    pub(crate) const fn is_read(self) -> bool {
         matches!(self, Self::Current | Self::Recent | Self::Leaving | Self::Historical)
     }
 }
 
 /// The tables with permanent bodies, and those with expiring bodies.
-pub(super) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
-pub(super) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
+pub(crate) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
+pub(crate) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
 
 /// The tables of the timeline in the notes.
 const TIMELINE: [&str; 2] = ["revision_timeline", "render_timeline"];
 
 /// The counted operations, sorted into three classes.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) core: Operations,
-    pub(super) keeping: Operations,
-    pub(super) overhead: Operations,
+pub(crate) struct Tally {
+    pub(crate) core: Operations,
+    pub(crate) keeping: Operations,
+    pub(crate) overhead: Operations,
 }
 
 impl AddAssign for Tally {
@@ -106,7 +111,7 @@ impl AddAssign for Tally {
 impl Tally {
     /// Sorts the operations counted during an action. `properties` is the number of properties, each of which
     /// has a range delete for a page where the notes count one.
-    pub(super) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
+    pub(crate) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
         let mut tally = Self::default();
         for table in counts.tables.keys() {
             let operations = operations(counts, table, properties);

@@ -16,7 +16,7 @@ fn operations(reads: f64, writes: f64, deletes: f64) -> Operations {
 
 /// The operations in the tables of the notes ("Comparison: Operation counts"; for table-per-query, its
 /// algorithm and its list of disadvantages).
-pub(super) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operations> {
+pub(crate) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operations> {
     use Strategy::{AppTtl, TablePerQuery, TwoTable};
     let probability = contestant.delete_probability;
     Some(match (what, contestant.strategy) {
@@ -39,7 +39,7 @@ pub(super) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operati
 }
 
 /// The reason why the measurement differs from the notes. `None` if it does not differ.
-pub(super) fn because(
+pub(crate) fn because(
     contestant: Contestant,
     what: What,
     measured: Operations,

@@ -1,12 +1,12 @@
 //! Measures the three strategies of the notes. Replays a real history through each strategy, with a clock
 //! that follows the edits, and counts all operations on the tables.
 
+mod error;
 mod expected;
 mod input;
 mod picture;
 mod replay;
 mod tally;
-mod text;
 mod timelines;
 
 use std::time::Duration;
@@ -14,16 +14,20 @@ use std::time::Duration;
 use rashomon_buckets::{Current, Fill, Policy, Strategy};
 use serde::Serialize;
 
-use self::tally::Operations;
-pub(crate) use self::{
-    input::History, picture::draw, replay::replay, text::print, timelines::TimelineReport,
-    timelines::timelines,
+pub use self::{
+    error::ComparisonError,
+    input::History,
+    picture::draw,
+    replay::replay,
+    tally::Operations,
+    timelines::{Entries, TimelineReport, timelines},
 };
 
 /// A strategy with its settings, as it is compared.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Contestant {
-    pub(crate) name: &'static str,
+pub struct Contestant {
+    /// The name in reports.
+    pub name: &'static str,
     strategy: Strategy,
     delete_probability: f64,
     /// Whether the sweeper runs beside the edits. The notes have no sweeper.
@@ -31,7 +35,7 @@ pub(crate) struct Contestant {
 }
 
 /// All strategies that are compared.
-pub(crate) const CONTESTANTS: [Contestant; 9] = {
+pub const CONTESTANTS: [Contestant; 9] = {
     const fn one(
         name: &'static str,
         strategy: Strategy,
@@ -68,58 +72,74 @@ impl Contestant {
 
 /// The results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) backend: String,
-    pub(crate) pages: u64,
-    pub(crate) edits: u64,
-    pub(crate) bytes: u64,
-    pub(crate) strategies: Vec<StrategyReport>,
-    pub(crate) timelines: Vec<TimelineReport>,
+pub struct Report {
+    /// The kind of the store.
+    pub backend: String,
+    /// The number of pages in the history.
+    pub pages: u64,
+    /// The number of edits in the history.
+    pub edits: u64,
+    /// The size of all texts in bytes.
+    pub bytes: u64,
+    /// The results of each strategy.
+    pub strategies: Vec<StrategyReport>,
+    /// The simulated timelines; empty if none were requested.
+    pub timelines: Vec<TimelineReport>,
 }
 
 /// The results of one strategy.
 #[derive(Debug, Serialize)]
-pub(crate) struct StrategyReport {
-    pub(crate) name: &'static str,
+pub struct StrategyReport {
+    /// The name of the strategy, with its settings.
+    pub name: &'static str,
     /// The results for each kind of action.
-    pub(crate) done: Vec<Done>,
+    pub done: Vec<ActionReport>,
     /// The content of the tables after the last edit.
-    pub(crate) stored: Stored,
+    pub stored: Stored,
 }
 
 /// The mean costs of one kind of action.
 #[derive(Debug, Serialize)]
-pub(crate) struct Done {
-    pub(crate) what: &'static str,
-    /// How many times it was done.
-    pub(crate) times: u64,
+pub struct ActionReport {
+    /// The kind of action.
+    pub what: &'static str,
+    /// How many times the action was done.
+    pub times: u64,
     /// How many times nothing was found.
-    pub(crate) missed: u64,
+    pub missed: u64,
     /// The operations that the notes count.
-    pub(crate) core: Operations,
+    pub core: Operations,
     /// The operations that keep a read value for its ttl.
-    pub(crate) keeping: Operations,
+    pub keeping: Operations,
     /// The operations on indexes, titles and the retention queue.
-    pub(crate) overhead: Operations,
-    pub(crate) median_microseconds: u64,
-    pub(crate) p99_microseconds: u64,
+    pub overhead: Operations,
+    /// The median duration of the action.
+    pub median_microseconds: u64,
+    /// The duration that 99 of 100 actions did not exceed.
+    pub p99_microseconds: u64,
     /// The estimate of the notes, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) notes: Option<Operations>,
+    pub notes: Option<Operations>,
     /// The reason for a difference from the notes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) because: Option<&'static str>,
+    pub because: Option<&'static str>,
 }
 
 /// Rows in the tables, and their bytes.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Stored {
-    pub(crate) current_rows: u64,
-    pub(crate) current_bytes: u64,
-    pub(crate) expiring_rows: u64,
-    pub(crate) expiring_bytes: u64,
-    pub(crate) overhead_rows: u64,
-    pub(crate) overhead_bytes: u64,
+pub struct Stored {
+    /// Rows of bodies without a ttl.
+    pub current_rows: u64,
+    /// The bytes of rows of bodies without a ttl.
+    pub current_bytes: u64,
+    /// Rows of bodies with a ttl.
+    pub expiring_rows: u64,
+    /// The bytes of rows of bodies with a ttl.
+    pub expiring_bytes: u64,
+    /// All other rows.
+    pub overhead_rows: u64,
+    /// The bytes of all other rows.
+    pub overhead_bytes: u64,
 }
 
 /// When a superseded value is read: this long after the edit that superseded it, and this long before it

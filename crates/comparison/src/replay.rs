@@ -16,11 +16,10 @@ use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
 use rashomon_tables::{Counting, PartitionStream, RowStream, Scan, Schema, TableStore};
 
 use super::{
-    Contestant, Done, HOUR, History, SOON, Stored, StrategyReport, expected,
+    ActionReport, ComparisonError, Contestant, HOUR, History, SOON, Stored, StrategyReport, expected,
     input::Edit,
     tally::{DURABLE, EXPIRING, Tally, What},
 };
-use crate::errors::CommandError;
 
 /// One in so many edits has its revision read: as the latest, when the next edit begins, and after the next
 /// edit has superseded it.
@@ -71,13 +70,13 @@ struct Replay<'a> {
 
 /// Replays a history on empty tables, with a clock that follows the edits. `progress` is called with the
 /// number of edits so far.
-pub(crate) async fn replay(
+pub async fn replay(
     contestant: Contestant,
     history: &History,
     clock: Arc<ManualClock>,
     tables: Arc<dyn TableStore>,
     progress: &mut (dyn FnMut(u64) + Send),
-) -> Result<StrategyReport, CommandError> {
+) -> Result<StrategyReport, ComparisonError> {
     let tables = Arc::new(Counting::new(tables));
     let settings = Settings {
         cache_bytes: 0,
@@ -121,7 +120,7 @@ pub(crate) async fn replay(
 
 impl Replay<'_> {
     /// Makes the planned reads up to a time.
-    async fn read_until(&mut self, until: Timestamp) -> Result<(), CommandError> {
+    async fn read_until(&mut self, until: Timestamp) -> Result<(), ComparisonError> {
         while let Some(Reverse((at, ..))) = self.probes.peek() {
             if *at > until {
                 break;
@@ -134,7 +133,7 @@ impl Replay<'_> {
     }
 
     /// Moves the clock, and runs the sweeps that would have run meanwhile.
-    async fn advance(&mut self, to: Timestamp) -> Result<(), CommandError> {
+    async fn advance(&mut self, to: Timestamp) -> Result<(), ComparisonError> {
         // No two edits have the same time, though exports have times in seconds only.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
         self.clock.advance(passes);
@@ -159,7 +158,7 @@ impl Replay<'_> {
         }
     }
 
-    async fn edit(&mut self, edit: &Edit, probed: bool) -> Result<(), CommandError> {
+    async fn edit(&mut self, edit: &Edit, probed: bool) -> Result<(), ComparisonError> {
         let page = &self.history.pages[edit.page];
         let text = self.history.text(edit).await?;
         let body = self.buckets.stage_bytes(page, &self.property, &text).await?;
@@ -200,7 +199,7 @@ impl Replay<'_> {
         }
     }
 
-    async fn read(&mut self, what: What, page: usize, tid: Option<Tid>) -> Result<(), CommandError> {
+    async fn read(&mut self, what: What, page: usize, tid: Option<Tid>) -> Result<(), ComparisonError> {
         let page: &Page = &self.history.pages[page];
         let (before, begun) = (self.tables.counts(), self.watch.monotonic());
         let read = match tid {
@@ -230,7 +229,7 @@ impl Replay<'_> {
         }
     }
 
-    async fn stored(&self) -> Result<Stored, CommandError> {
+    async fn stored(&self) -> Result<Stored, ComparisonError> {
         let mut stored = Stored::default();
         for table in schemas::all() {
             let (rows, bytes) = self.size(table).await.map_err(rashomon_buckets::Error::Store)?;
@@ -275,7 +274,7 @@ impl Replay<'_> {
             let notes = expected::by_the_notes(self.contestant, what);
             // If no value was left to read, nothing was measured.
             let compared = notes.filter(|_| measured.times > 0);
-            done.push(Done {
+            done.push(ActionReport {
                 what: what.name(),
                 times: measured.times,
                 missed: measured.missed,

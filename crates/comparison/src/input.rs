@@ -7,7 +7,7 @@ use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_dumps::{ImportOptions, Source};
 use rashomon_tables::Memory;
 
-use crate::errors::CommandError;
+use crate::ComparisonError;
 
 /// How many pages or revisions are read together.
 const TOGETHER: usize = 500;
@@ -15,47 +15,45 @@ const TOGETHER: usize = 500;
 /// One edit.
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
-    pub(super) at: Timestamp,
+    pub(crate) at: Timestamp,
     /// The index of the page.
-    pub(super) page: usize,
-    pub(super) rev: Revision,
+    pub(crate) page: usize,
+    pub(crate) rev: Revision,
     /// The time of the page's next edit.
-    pub(super) next: Option<Timestamp>,
+    pub(crate) next: Option<Timestamp>,
 }
 
 /// An export that was imported into a store in memory, from which the texts are read. They are compressed as
 /// in any store.
 #[derive(Debug)]
-pub(crate) struct History {
+pub struct History {
     store: Revisioned,
-    pub(super) pages: Vec<Page>,
+    pub(crate) pages: Vec<Page>,
     /// All edits, in the order of their times.
-    pub(super) edits: Vec<Edit>,
+    pub(crate) edits: Vec<Edit>,
     /// The size of all texts in bytes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl History {
     /// Reads an export as `rashomon import` does. If a number of pages is given, reads only the first ones.
-    pub(crate) async fn read(path: &Path, pages: Option<usize>) -> Result<Self, CommandError> {
+    pub async fn read(path: &Path, pages: Option<usize>) -> Result<Self, ComparisonError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let memory = Arc::new(Memory::new(Arc::clone(&clock)));
         let settings = Settings { cache_bytes: 0, ..Settings::default() };
         let store = Revisioned::open(memory, clock, settings, 1).await?;
         let domain = DomainName::new("wiki").expect("a domain");
-        let failure = |source| CommandError::Io { doing: format!("cannot read {}", path.display()), source };
+        let failure = |source| ComparisonError::Open { file: path.to_owned(), source };
         let source = Source::file(std::fs::File::open(path).map_err(failure)?).map_err(failure)?;
         let catalog = store.catalog().clone();
         let import =
             rashomon_dumps::import(&store, &catalog, &domain, source, &ImportOptions::default(), |_| {})
                 .await;
-        import.map_err(|error| CommandError::Import(format!("{}: {}", path.display(), error.failure)))?;
+        import.map_err(|error| ComparisonError::Import { file: path.to_owned(), failure: error.failure })?;
         let mut history = Self { store, pages: Vec::new(), edits: Vec::new(), bytes: 0 };
         history.list(&domain, pages.unwrap_or(usize::MAX)).await?;
         if history.edits.is_empty() {
-            let what =
-                format!("{} has no revision with wikitext: give an export with history", path.display());
-            return Err(CommandError::Usage(what));
+            return Err(ComparisonError::NoRevisions { file: path.to_owned() });
         }
         history.edits.sort_by_key(|edit| (edit.at, edit.page, edit.rev));
         let mut next = vec![None; history.pages.len()];
@@ -65,7 +63,7 @@ impl History {
         Ok(history)
     }
 
-    async fn list(&mut self, domain: &DomainName, most: usize) -> Result<(), CommandError> {
+    async fn list(&mut self, domain: &DomainName, most: usize) -> Result<(), ComparisonError> {
         let (bucket, wikitext) = (BucketName::page(), PropertyName::wikitext());
         let mut after = None;
         loop {
@@ -99,7 +97,7 @@ impl History {
     }
 
     /// The text of an edit.
-    pub(super) async fn text(&self, edit: &Edit) -> Result<Vec<u8>, CommandError> {
+    pub(crate) async fn text(&self, edit: &Edit) -> Result<Vec<u8>, ComparisonError> {
         let wikitext = PropertyName::wikitext();
         let bodies = self.store.bodies(&self.pages[edit.page], &wikitext, edit.rev, edit.rev).await?;
         match bodies.into_values().next() {
@@ -111,22 +109,22 @@ impl History {
 
 impl History {
     /// The number of pages.
-    pub(crate) fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         self.pages.len() as u64
     }
 
     /// The number of edits.
-    pub(crate) fn edits(&self) -> u64 {
+    pub fn edits(&self) -> u64 {
         self.edits.len() as u64
     }
 
     /// The size of all texts in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The time of the first edit.
-    pub(crate) fn begins(&self) -> Timestamp {
+    pub fn begins(&self) -> Timestamp {
         self.edits.first().map_or(Timestamp::EPOCH, |edit| edit.at)
     }
 }

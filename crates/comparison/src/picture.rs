@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
+use bytesize::ByteSize;
+
 use super::{Report, StrategyReport, tally::Operations};
-use crate::output::bytes;
 
 const ROW: f64 = 26.0;
 const TOP: f64 = 92.0;
@@ -41,7 +42,7 @@ const STYLE: &str = "
 ";
 
 /// Draws the results.
-pub(crate) fn draw(report: &Report) -> String {
+pub fn draw(report: &Report) -> String {
     let height = TOP + ROW * report.strategies.len() as f64 + 50.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -147,7 +148,7 @@ fn size(svg: &mut String, strategy: &StrategyReport, y: f64, most: u64) {
         "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         x + 5.0,
         y + 17.0,
-        bytes(all_bytes(strategy))
+        ByteSize(all_bytes(strategy)).display().si()
     );
 }
 

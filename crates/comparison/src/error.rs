@@ -1,0 +1,36 @@
+//! The errors of a comparison.
+
+use std::{io, path::PathBuf};
+
+use rashomon_buckets::Error;
+
+/// Why a comparison failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ComparisonError {
+    /// The file of the history cannot be opened.
+    #[error("cannot read {}: {source}", file.display())]
+    Open {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file is no export, or is damaged.
+    #[error("{}: {failure}", file.display())]
+    Import {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        failure: rashomon_dumps::ImportFailure,
+    },
+    /// The history has no revision that can be replayed.
+    #[error("{} has no revision with wikitext: give an export with history", file.display())]
+    NoRevisions {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
