@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rashomon_buckets::{
     Listing, Page, Parent, PropertyInfo, PropertyName, Render, RenderInfo, Revision, RevisionDetail,
     RevisionRecord, RevisionSummary, Tid, Written,
@@ -13,14 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{
-    caching::Caching,
-    conditional::{self, Verdict},
-    extract::PageToken,
-    no_body::NoBody,
-    problem::{Kind, Problem, Result},
-    times,
-};
+use crate::{page_token::list_href, times};
 
 /// A property of a render.
 #[derive(Serialize, ToSchema)]
@@ -247,8 +237,7 @@ pub(crate) fn revision<'a>(
         (render, *tid)
     });
     let (renders, next) = fitting(renders, next);
-    let list = revision_href(*rev);
-    let next = next.map(|after| next_page(&list, limit, &PageToken(after).to_string()));
+    let next = next.map(|after| list_href(&json.href, limit, Some(after)));
     RevisionJson { renders, next, ..json }
 }
 
@@ -375,14 +364,8 @@ pub(crate) fn revision_list<'a>(
         domain: page.domain.as_str(),
         title: page.title.as_str(),
         revisions,
-        next: next.map(|after| next_page("?rev/", limit, &PageToken(after).to_string())),
+        next: next.map(|after| list_href("?rev/", limit, Some(after))),
     }
-}
-
-/// The link to the next part of a list.
-pub(crate) fn next_page(list: &str, limit: Option<usize>, token: &str) -> String {
-    let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
-    format!("{list}{limit}&page={token}")
 }
 
 fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
@@ -421,28 +404,19 @@ pub(crate) struct WrittenJson<'a> {
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
     /// The URL of the render, relative to the page.
-    href: String,
+    pub(crate) href: String,
 }
 
-/// The answer to a write: 201 with `Created`, or 200 with another message.
-pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
-    let href = render_href(written.tid);
-    let location = href.clone();
-    let body = WrittenJson {
+/// Makes the document of a write.
+pub(crate) fn written<'a>(page: &'a Page, message: &'static str, written: &Written) -> WrittenJson<'a> {
+    WrittenJson {
         message,
         domain: page.domain.as_str(),
         title: page.title.as_str(),
         rev: written.rev.get(),
         tid: written.tid,
-        href,
-    };
-    let mut response = Response::new(Body::from(serde_json::to_vec(&body).unwrap_or_default()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, content_type("written"));
-    headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
-    headers.insert(header::LOCATION, crate::problem::header_value(&location));
-    response
+        href: render_href(written.tid),
+    }
 }
 
 /// The link to a render, relative to its page.
@@ -452,61 +426,4 @@ pub(crate) fn render_href(tid: Tid) -> String {
 
 fn revision_href(rev: Revision) -> String {
     format!("?rev/{rev}/")
-}
-
-/// `application/json` with the profile of one of the documents.
-fn content_type(name: &str) -> HeaderValue {
-    crate::problem::header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
-}
-
-/// The answer with a document that can be cached and revalidated: 200 with an entity tag of its bytes, or
-/// 304, or 412.
-pub(crate) fn answer<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
-    list_answer(request, name, document, Caching::Mutable)
-}
-
-/// The answer with a list, or a part of one.
-pub(crate) fn list_answer<T: Serialize>(
-    request: &HeaderMap,
-    name: &str,
-    document: &T,
-    caching: Caching,
-) -> Result<Response> {
-    let body = serde_json::to_vec(document).map_err(|error| {
-        Problem::new(Kind::Internal, format!("an answer cannot be written as JSON: {error}"))
-    })?;
-    document_answer(request, content_type(name), body, caching)
-}
-
-/// The answer with a document in any format.
-pub(crate) fn document_answer(
-    request: &HeaderMap,
-    content_type: HeaderValue,
-    body: Vec<u8>,
-    caching: Caching,
-) -> Result<Response> {
-    let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
-    let mut response = match conditional::evaluate(request, &etag, None) {
-        Verdict::Failed => {
-            return Err(Problem::new(
-                Kind::PreconditionFailed,
-                "the document is no longer the one that If-Match names",
-            ));
-        }
-        Verdict::NotModified { .. } => {
-            let mut response = Response::new(NoBody.into());
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            response
-        }
-        Verdict::Proceed => {
-            let mut response = Response::new(Body::from(body));
-            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-            response
-        }
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::ETAG, crate::problem::header_value(&etag));
-    headers.insert(header::CACHE_CONTROL, caching.header());
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    Ok(response)
 }

@@ -5,6 +5,7 @@
 //! `encoding`) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
 //! failures are handled in one place (`problem`).
 
+mod answer;
 mod browsers;
 mod caching;
 mod conditional;
@@ -18,6 +19,7 @@ mod negotiate;
 mod no_body;
 mod observe;
 mod openapi;
+mod page_token;
 mod pages;
 mod prepared;
 mod problem;
@@ -47,11 +49,9 @@ pub use staging::least_staging_bytes;
 pub use state::{Api, Components};
 
 use crate::{
+    answer::options,
     extract::READ_METHODS,
-    handlers::{
-        import, operators,
-        page::{self, options},
-    },
+    handlers::{import, operators, page},
     observe::Observe,
     problem::Problem,
 };

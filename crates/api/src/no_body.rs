@@ -6,13 +6,15 @@ use std::{
     task::{Context, Poll},
 };
 
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
 /// No body, and no declared length. An empty body would be announced by `Content-Length: 0`. A 204 must not
 /// have that header, and in a 304 it would mean that the body is empty (RFC 9110, section 8.6).
 #[derive(Debug)]
-pub(crate) struct NoBody;
+struct NoBody;
 
 impl http_body::Body for NoBody {
     type Data = Bytes;
@@ -34,8 +36,9 @@ impl http_body::Body for NoBody {
     }
 }
 
-impl From<NoBody> for axum::body::Body {
-    fn from(body: NoBody) -> Self {
-        Self::new(body)
-    }
+/// An answer of this status, without a body.
+pub(crate) fn no_body(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::new(NoBody));
+    *response.status_mut() = status;
+    response
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{caching::Caching, json};
+use crate::{answer::of_type, caching::Caching, json};
 
 /// The prefix of every `type`; the name of the kind follows. It is a stable part of the API.
 pub const TYPE_BASE: &str = "urn:rashomon:problem:";
@@ -389,11 +389,10 @@ impl Problem {
             latest: self.0.latest.as_deref(),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
+        let content_type = HeaderValue::from_static("application/problem+json");
+        let mut response = of_type(content_type, Caching::NoStore, body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
         for (name, value) in &self.0.headers {
             headers.append(name, value.clone());
         }

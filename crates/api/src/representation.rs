@@ -13,7 +13,7 @@ use crate::{
     conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
     negotiate::{self, ContentEncoding},
-    no_body::NoBody,
+    no_body::no_body,
     problem::{Kind, Problem, Result, header_value},
     range::{self, Selection},
     times,
@@ -130,8 +130,7 @@ impl Representation {
     }
 
     fn not_modified(&self, zstd: bool) -> Response {
-        let mut response = Response::new(NoBody.into());
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        let mut response = no_body(StatusCode::NOT_MODIFIED);
         let mut headers = self.identity.clone();
         for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT_RANGES] {
             headers.remove(of_the_body);

@@ -13,7 +13,6 @@ use crate::{
     Settings,
     browsers::RefusalLog,
     encoding::BodyLimits,
-    handlers::import::spool_space,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
@@ -25,6 +24,9 @@ use crate::{
 /// the previous render, up to [`rashomon_buckets::MAX_BODIES`], and writes them again. No request's [`Claim`]
 /// covers these bytes.
 const MAX_TAKE_OVERS: usize = 32;
+
+/// The size limit of a 7z archive that is imported. It is stored on the disk until it is complete.
+const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 
 /// The parts from which the API is built.
 #[derive(Debug)]
@@ -90,7 +92,7 @@ impl Api {
             page_bucket: BucketName::page(),
             writes: Arc::new(Semaphore::new(settings.max_writes)),
             imports: Arc::new(Semaphore::new(settings.max_imports)),
-            import_spool: spool_space(settings.max_spool_bytes),
+            import_spool: Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, settings.max_spool_bytes)),
             tasks: TaskTracker::new(),
             settings,
             buckets,

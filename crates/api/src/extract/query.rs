@@ -1,17 +1,13 @@
 //! The sub-resources of a page: parses the raw query as a path, and the parameters after `&`.
 
-use std::{
-    borrow::Cow,
-    fmt::{self, Write},
-    str::FromStr,
-};
+use std::borrow::Cow;
 
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use rashomon_buckets::{MementoPosition, PropertyName, Revision, Tid};
 use rashomon_clock::Timestamp;
 
 use crate::{
     caching::Caching,
+    page_token::{PageToken, Position},
     problem::{Problem, Result},
     times,
 };
@@ -137,11 +133,11 @@ impl Resource {
             seen.push(name);
             match (&mut *self, name) {
                 (Self::RevisionList(list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::RevisionList(list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                (Self::RevisionList(list), "page") => list.after = Some(parse_token(value)?),
                 (Self::RenderList(_, list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::RenderList(_, list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                (Self::RenderList(_, list), "page") => list.after = Some(parse_token(value)?),
                 (Self::Timemap(_, list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::Timemap(_, list), "page") => list.after = Some(PageToken::parse(value)?.0),
+                (Self::Timemap(_, list), "page") => list.after = Some(parse_token(value)?),
                 _ => {
                     return Err(Problem::malformed(format!(
                         "this resource takes no &{}=; only the lists rev/, rev/12345/ and timemap/ take &limit= \
@@ -215,81 +211,10 @@ fn parse_limit(text: &str) -> Result<usize> {
         .ok_or_else(|| Problem::malformed(format!("&limit= is a number from 1 to {MAX_LIMIT}")))
 }
 
-/// The start of a result page, as an opaque token for clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PageToken<T>(pub(crate) T);
-
-impl<T: Position> PageToken<T> {
-    fn parse(text: &str) -> Result<Self> {
-        let decoded =
-            BASE64_URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        (decoded.and_then(|text| T::parse(&text)).map(Self)).ok_or_else(|| {
-            Problem::malformed("&page= must be copied unchanged from 'next' of the previous page")
-        })
-    }
-}
-
-impl<T: Position> fmt::Display for PageToken<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&BASE64_URL_SAFE_NO_PAD.encode(self.0.to_text()))
-    }
-}
-
-/// A position in a list.
-pub(crate) trait Position: Sized {
-    /// The position as a text.
-    fn to_text(&self) -> String;
-    /// Parses a text of [`Self::to_text`]; `None` for any other text.
-    fn parse(text: &str) -> Option<Self>;
-}
-
-impl Position for Revision {
-    fn to_text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
-
-impl Position for Tid {
-    fn to_text(&self) -> String {
-        self.to_string()
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
-
-impl Position for MementoPosition {
-    fn to_text(&self) -> String {
-        let (time, rev) = self.examined;
-        let mut text = format!("{}/{rev}", time.as_micros());
-        if let Some((time, rev, listed)) = self.state {
-            let listed = listed.map_or_else(String::new, |tid| tid.to_string());
-            let _ = write!(text, "/{}/{rev}/{listed}", time.as_micros());
-        }
-        text
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let time = |text: &str| text.parse().ok().map(Timestamp::from_micros);
-        let rev = |text| Revision::from_str(text).ok();
-        let (state, examined) = match text.split('/').collect::<Vec<_>>()[..] {
-            [at, number] => (None, (at, number)),
-            [at, number, state_at, state_number, listed] => {
-                let listed = match listed {
-                    "" => None,
-                    tid => Some(Tid::from_str(tid).ok()?),
-                };
-                (Some((time(state_at)?, rev(state_number)?, listed)), (at, number))
-            }
-            _ => return None,
-        };
-        Some(Self { state, examined: (time(examined.0)?, rev(examined.1)?) })
-    }
+fn parse_token<T: Position>(text: &str) -> Result<T> {
+    PageToken::parse(text)
+        .map(|token| token.0)
+        .ok_or_else(|| Problem::malformed("&page= must be copied unchanged from 'next' of the previous page"))
 }
 
 fn is_well_formed(path: &str) -> bool {

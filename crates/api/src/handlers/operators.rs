@@ -1,11 +1,12 @@
 //! The resources for operators.
 
-use axum::{body::Body, extract::State, response::Response};
-use http::{HeaderValue, header};
+use axum::{extract::State, response::Response};
+use http::HeaderValue;
 use serde::Serialize;
 
 use crate::{
     Api,
+    answer::of_type,
     caching::Caching,
     problem::{Kind, Problem, Result},
 };
@@ -19,14 +20,7 @@ struct Health {
 fn health(status: &'static str) -> Response {
     let body = Health { status, version: env!("CARGO_PKG_VERSION") };
     let body = serde_json::to_vec(&body).unwrap_or_default();
-    answer(HeaderValue::from_static("application/json"), body)
-}
-
-fn answer(content_type: HeaderValue, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
-    response
+    of_type(HeaderValue::from_static("application/json"), Caching::NoStore, body)
 }
 
 /// `/healthz`: the process is alive.
@@ -46,5 +40,5 @@ pub(crate) async fn metrics(State(api): State<Api>) -> Result<Response> {
     prometheus_client::encoding::text::encode(&mut text, &api.registry)
         .map_err(|error| Problem::new(Kind::Internal, format!("the metrics cannot be written: {error}")))?;
     let content_type = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    Ok(answer(content_type, text))
+    Ok(of_type(content_type, Caching::NoStore, text))
 }

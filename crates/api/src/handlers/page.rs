@@ -5,16 +5,16 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request::Parts};
+use http::{HeaderMap, Method, header, request::Parts};
 use rashomon_buckets::{Page, RenderBase};
 
 use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
     Api,
+    answer::{options, redirect, to_canonical},
     caching::Caching,
     extract::{Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
-    no_body::NoBody,
-    problem::{Problem, Result, header_value},
+    problem::{Problem, Result},
 };
 
 /// `/v1/{domain}/page/{title}`
@@ -106,7 +106,9 @@ async fn read(
     head: &Parts,
 ) -> Result<Response> {
     match head.method {
-        Method::GET | Method::HEAD if !target.canonical => Ok(to_canonical(target, &head.uri)),
+        Method::GET | Method::HEAD if !target.canonical => {
+            Ok(to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid))
+        }
         Method::GET | Method::HEAD => get(api, &target.page, resource, &head.headers).await,
         Method::OPTIONS => Ok(options(methods)),
         _ => Err(Problem::method_not_allowed(methods)),
@@ -148,34 +150,4 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
             Err(Problem::not_found("of a time there are only the properties"))
         }
     }
-}
-
-/// A 302 to another sub-resource of the page, relative to the page, so that it works under any prefix.
-pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::FOUND;
-    response.headers_mut().insert(header::LOCATION, header_value(location));
-    response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
-    response
-}
-
-/// A 301 to the canonical spelling, the only one that caches store.
-fn to_canonical(target: &Target, uri: &Uri) -> Response {
-    let mut location = target.canonical_path();
-    if let Some(query) = uri.query() {
-        location.push('?');
-        location.push_str(query);
-    }
-    let mut response = redirect(&location, Caching::Tid);
-    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    response
-}
-
-/// A 204 with the methods of a resource.
-pub(crate) fn options(methods: &'static str) -> Response {
-    let mut response = Response::new(NoBody.into());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
-    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
-    response
 }

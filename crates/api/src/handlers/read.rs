@@ -4,9 +4,9 @@ use axum::response::Response;
 use http::HeaderMap;
 use rashomon_buckets::{Error, Missing, Page, PropertyName, Render, Revision, Tid};
 
-use super::page::redirect;
 use crate::{
     Api,
+    answer::{self, redirect},
     caching::Caching,
     extract::Listed,
     json,
@@ -84,14 +84,14 @@ pub(crate) fn to_property(render: &Render, name: &PropertyName, caching: Caching
 pub(crate) async fn latest_render(api: &Api, page: &Page, request: &HeaderMap) -> Result<Response> {
     let render = api.read(api.buckets.latest_render(page)).await?;
     let render = render.map_err(|error| Problem::of_page(error, page))?;
-    json::answer(request, "render", &json::render(page, &render))
+    answer::json(request, "render", &json::render(page, &render))
 }
 
 /// `?rev/{tid}/`
 pub(crate) async fn render(api: &Api, page: &Page, tid: Tid, request: &HeaderMap) -> Result<Response> {
     let render = api.read(api.buckets.render(page, tid)).await?;
     let render = render.map_err(|error| Problem::of_page(error, page))?;
-    json::answer(request, "render", &json::render(page, &render))
+    answer::json(request, "render", &json::render(page, &render))
 }
 
 /// `?rev/12345/`
@@ -105,7 +105,7 @@ pub(crate) async fn revision(
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
     let detail = api.read(api.buckets.revision_page(page, rev, list.after, limit)).await?;
     let (detail, next) = detail.map_err(|error| Problem::of_page(error, page))?;
-    json::list_answer(request, "revision", &json::revision(&detail, next, list.limit), list.caching())
+    answer::json_list(request, "revision", &json::revision(&detail, next, list.limit), list.caching())
 }
 
 /// `?rev/`
@@ -119,5 +119,5 @@ pub(crate) async fn revisions(
     let listing = api.read(api.buckets.revisions(page, list.after, limit)).await?;
     let listing = listing.map_err(|error| Problem::of_page(error, page))?;
     let document = json::revision_list(page, &listing, list.limit);
-    json::list_answer(request, "revision-list", &document, list.caching())
+    answer::json_list(request, "revision-list", &document, list.caching())
 }

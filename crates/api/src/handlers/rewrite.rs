@@ -9,9 +9,8 @@ use rashomon_buckets::{
 
 use super::{form::spill, write::receive_body};
 use crate::{
-    Api, conditional,
+    Api, answer, conditional,
     encoding::{RequestBody, refuse_content_encoding},
-    json,
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
     stored_headers,
@@ -50,7 +49,7 @@ pub(crate) async fn property(
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
     let message = if replaced { "Replaced" } else { "Unchanged" };
     let written = Written { rev: version.rev, tid: version.tid, created: false };
-    let mut response = json::written(&page, StatusCode::OK, message, &written);
+    let mut response = answer::written(&page, StatusCode::OK, message, &written);
     response.headers_mut().insert(header::ETAG, header_value(&conditional::etag(&version)));
     Ok(response)
 }

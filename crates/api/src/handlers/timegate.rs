@@ -5,9 +5,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use rashomon_buckets::{Error, Missing, Page, PropertyName};
 use rashomon_clock::Timestamp;
 
-use super::page::redirect;
 use crate::{
     Api,
+    answer::redirect,
     caching::Caching,
     problem::{Problem, Result, header_value},
     representation, times,

@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderValue};
 use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
 
 use crate::{
-    Api,
-    extract::{Listed, MAX_LIMIT, PageToken},
-    json,
+    Api, answer,
+    extract::{Listed, MAX_LIMIT},
+    page_token::list_href,
     problem::{Problem, Result},
     times,
 };
@@ -27,7 +27,7 @@ pub(crate) async fn list(
     let mementos = mementos.map_err(|error| Problem::of_page(error, page))?;
     let body = link_format(name, &list, &mementos);
     let content_type = HeaderValue::from_static("application/link-format");
-    json::document_answer(request, content_type, body.into_bytes(), list.caching())
+    answer::document(request, content_type, body.into_bytes(), list.caching())
 }
 
 /// The links: to the page, to this list and its next part, and to the states.
@@ -37,21 +37,14 @@ fn link_format(
     mementos: &Listing<PropertyVersion, MementoPosition>,
 ) -> String {
     const TYPE: &str = "type=\"application/link-format\"";
-    let this = match list.after {
-        None => format!(
-            "?timemap/{name}{}",
-            list.limit.map_or_else(String::new, |limit| format!("&limit={limit}"))
-        ),
-        Some(after) => {
-            json::next_page(&format!("?timemap/{name}"), list.limit, &PageToken(after).to_string())
-        }
-    };
+    let timemap = format!("?timemap/{name}");
+    let this = list_href(&timemap, list.limit, list.after);
     let mut links = format!(
         "<?rev/latest/{name}>; rel=\"original latest-version\",\n<?timegate/{name}>; rel=\"timegate\",\n\
          <{this}>; rel=\"self timemap\"; {TYPE}"
     );
     if let Some(next) = mementos.next {
-        let next = json::next_page(&format!("?timemap/{name}"), list.limit, &PageToken(next).to_string());
+        let next = list_href(&timemap, list.limit, Some(next));
         // Writing to a string does not fail.
         let _ = write!(links, ",\n<{next}>; rel=\"next timemap\"; {TYPE}");
     }

@@ -7,10 +7,9 @@ use rashomon_clock::Timestamp;
 
 use super::form::Form;
 use crate::{
-    Api,
+    Api, answer,
     encoding::{FormError, RequestBody},
     extract::{RevisionReference, parse_parent},
-    json,
     problem::{Problem, Result},
     times,
 };
@@ -32,7 +31,7 @@ pub(crate) async fn revision(api: &Api, page: Page, headers: &HeaderMap, body: B
     let new = parse_revision(form, &page.title)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written = api.write(claim, async move { buckets.put_revision(&target, new).await }).await?;
-    answer(&page, written)
+    respond(&page, written)
 }
 
 /// `POST ?rev/12345/` and `POST ?rev/{tid}/`
@@ -54,7 +53,7 @@ pub(crate) async fn render(
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written =
         api.write_over(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
-    answer(&page, written)
+    respond(&page, written)
 }
 
 /// Returns an error if the revision was erased. Whether the revision exists is checked after the form has
@@ -71,11 +70,11 @@ pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
         .map_err(|error| FormError::from(error).into())
 }
 
-fn answer(page: &Page, written: rashomon_buckets::Result<Written>) -> Result<Response> {
+fn respond(page: &Page, written: rashomon_buckets::Result<Written>) -> Result<Response> {
     let written = written.map_err(|error| Problem::of_page(error, page))?;
     let (status, message) =
         if written.created { (StatusCode::CREATED, "Created") } else { (StatusCode::OK, "Unchanged") };
-    Ok(json::written(page, status, message, &written))
+    Ok(answer::written(page, status, message, &written))
 }
 
 fn parse_revision(mut form: Form, page: &Title) -> Result<NewRevision> {

@@ -16,7 +16,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use crate::{Api, caching::Caching, json, problem::Result};
+use crate::{Api, answer, caching::Caching, problem::Result};
 
 /// The document and its page.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
@@ -30,7 +30,7 @@ static DOCUMENT: LazyLock<String> =
 /// `/openapi.json`
 async fn openapi(headers: HeaderMap) -> Result<Response> {
     let content_type = HeaderValue::from_static("application/json");
-    json::document_answer(&headers, content_type, DOCUMENT.as_bytes().to_vec(), Caching::Mutable)
+    answer::document(&headers, content_type, DOCUMENT.as_bytes().to_vec(), Caching::Mutable)
 }
 
 #[cfg(test)]

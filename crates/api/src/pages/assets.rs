@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};
 
-use crate::{caching::Caching, json, problem::Result};
+use crate::{answer::document, caching::Caching, problem::Result};
 
 const STYLE: &str = include_str!("../../assets/style.css");
 const ICON: &str = include_str!("../../assets/icon.svg");
@@ -20,5 +20,5 @@ pub(super) async fn icon(headers: HeaderMap) -> Result<Response> {
 
 fn answer(request: &HeaderMap, content_type: &'static str, text: &str) -> Result<Response> {
     let content_type = HeaderValue::from_static(content_type);
-    json::document_answer(request, content_type, text.as_bytes().to_vec(), Caching::Mutable)
+    document(request, content_type, text.as_bytes().to_vec(), Caching::Mutable)
 }

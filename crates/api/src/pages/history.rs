@@ -12,10 +12,9 @@ use super::{
 };
 use crate::{
     Api,
+    answer::redirect,
     caching::Caching,
-    extract::PageToken,
-    handlers::page::redirect,
-    json,
+    page_token::list_href,
     problem::{Problem, Result},
     times,
 };
@@ -80,7 +79,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
         latest_is_damaged: latest.is_none(),
         latest: latest.unwrap_or_default().into_keys().collect(),
         continued: after.is_some(),
-        next: listing.next.map(|last| json::next_page("?rev/", None, &PageToken(last).to_string())),
+        next: listing.next.map(|last| list_href("?rev/", None, Some(last))),
     })
 }
 

@@ -18,16 +18,16 @@ use axum::{
     response::Response,
     routing::{MethodRouter, get},
 };
-use http::{StatusCode, Uri, header};
+use http::{Uri, header};
 use rashomon_buckets::Page;
 
 pub(crate) use self::answer::{base_url, html};
 use self::{address::Address, answer::problem_page};
 use crate::{
     Api,
+    answer::{redirect, to_canonical},
     caching::Caching,
     extract::{Listed, Resource, Selector},
-    handlers::page::redirect,
     problem::{Problem, Result},
 };
 
@@ -74,7 +74,7 @@ fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Re
 
 async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
     if let Some(canonical) = address.canonical_path() {
-        return Ok(to_canonical(canonical, uri.query()));
+        return Ok(to_canonical(canonical, uri.query(), Caching::Mutable));
     }
     match address {
         Address::Domain { domain, .. } => titles::list(api, domain, uri.query()).await,
@@ -100,15 +100,4 @@ async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Resp
         Resource::Revisions => Ok(redirect("?rev/", Caching::Mutable)),
         _ => Err(Problem::not_found("This is not to be looked at here. Programs find it under /v1/.")),
     }
-}
-
-/// A 301 to the canonical spelling of a title.
-fn to_canonical(mut location: String, query: Option<&str>) -> Response {
-    if let Some(query) = query {
-        location.push('?');
-        location.push_str(query);
-    }
-    let mut response = redirect(&location, Caching::Mutable);
-    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    response
 }

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     Api,
+    answer::redirect,
     caching::Caching,
-    handlers::page::redirect,
     json::render_href,
     problem::{Problem, Result},
 };

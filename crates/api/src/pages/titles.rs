@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     Api,
+    answer::redirect,
     caching::Caching,
-    handlers::page::redirect,
     problem::{Problem, Result},
 };
 

@@ -18,20 +18,20 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method};
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
     Problem::{Disk, DiskFull, NoRoom, TooLarge},
-    ReadError, Source, SpoolSpace, import,
+    ReadError, Source, import,
 };
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 
 use self::report::{ProgressJson, ReportJson, to_line};
-use super::page::options;
 use crate::{
     Api,
+    answer::{of_type, options},
     caching::Caching,
     encoding::{BodyError, BodyLimits, RequestBody},
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
@@ -50,14 +50,6 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The memory limit of decompression in bytes. It is lower than that of the command, since not the server's
 /// owner sends the body. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
 const DECOMPRESSION_MEMORY: u64 = 256 << 20;
-
-/// The size limit of a 7z archive, which is stored on the disk until it is complete.
-const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
-
-/// The disk space for the 7z archives of all imports.
-pub(crate) fn spool_space(bytes: u64) -> Arc<SpoolSpace> {
-    Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, bytes))
-}
 
 const METHODS: &str = "POST, OPTIONS";
 
@@ -110,10 +102,8 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
     };
     let rest = stream::poll_fn(move |context| lines.poll_recv(context)).map(Line::into_bytes);
     let all = stream::once(async { first }).chain(rest).map(Ok::<_, std::convert::Infallible>);
-    let mut response = Response::new(Body::from_stream(all));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/jsonl"));
-    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
-    Ok(response)
+    let content_type = HeaderValue::from_static("application/jsonl");
+    Ok(of_type(content_type, Caching::NoStore, Body::from_stream(all)))
 }
 
 /// Imports a body. Sends lines about the progress and the result.

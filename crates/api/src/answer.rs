@@ -1,0 +1,113 @@
+//! The forms of answers: a document, a redirect, the methods of a resource.
+
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use rashomon_buckets::{Page, Written};
+use serde::Serialize;
+
+use crate::{
+    caching::Caching,
+    conditional::{self, Verdict},
+    json,
+    no_body::no_body,
+    problem::{Kind, Problem, Result, header_value},
+};
+
+/// A 200 with a body of a type.
+pub(crate) fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
+    response
+}
+
+/// A 302 to another sub-resource of the page, relative to the page, so that it works under any prefix.
+pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::FOUND;
+    response.headers_mut().insert(header::LOCATION, header_value(location));
+    response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
+    response
+}
+
+/// A 301 to the canonical spelling of a path, with the same query.
+pub(crate) fn to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
+    if let Some(query) = query {
+        path.push('?');
+        path.push_str(query);
+    }
+    let mut response = redirect(&path, caching);
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response
+}
+
+/// A 204 with the methods of a resource.
+pub(crate) fn options(methods: &'static str) -> Response {
+    let mut response = no_body(StatusCode::NO_CONTENT);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
+    response
+}
+
+/// The answer to a write: 201 with `Created`, or 200 with another message.
+pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
+    let document = json::written(page, message, written);
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    let mut response = of_type(json_type("written"), Caching::NoStore, body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::LOCATION, header_value(&document.href));
+    response
+}
+
+/// `application/json` with the profile of one of the documents.
+fn json_type(name: &str) -> HeaderValue {
+    header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
+}
+
+/// The answer with a document that can be cached and revalidated: 200 with an entity tag of its bytes, or
+/// 304, or 412.
+pub(crate) fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
+    json_list(request, name, document, Caching::Mutable)
+}
+
+/// The answer with a list, or a part of one.
+pub(crate) fn json_list<T: Serialize>(
+    request: &HeaderMap,
+    name: &str,
+    document: &T,
+    caching: Caching,
+) -> Result<Response> {
+    let body = serde_json::to_vec(document).map_err(|error| {
+        Problem::new(Kind::Internal, format!("an answer cannot be written as JSON: {error}"))
+    })?;
+    self::document(request, json_type(name), body, caching)
+}
+
+/// The answer with a document in any format.
+pub(crate) fn document(
+    request: &HeaderMap,
+    content_type: HeaderValue,
+    body: Vec<u8>,
+    caching: Caching,
+) -> Result<Response> {
+    let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
+    let mut response = match conditional::evaluate(request, &etag, None) {
+        Verdict::Failed => {
+            return Err(Problem::new(
+                Kind::PreconditionFailed,
+                "the document is no longer the one that If-Match names",
+            ));
+        }
+        Verdict::NotModified { .. } => no_body(StatusCode::NOT_MODIFIED),
+        Verdict::Proceed => {
+            let mut response = Response::new(Body::from(body));
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+            response
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, header_value(&etag));
+    headers.insert(header::CACHE_CONTROL, caching.header());
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
