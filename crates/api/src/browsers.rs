@@ -15,12 +15,13 @@ use http::{
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-        ACCESS_CONTROL_REQUEST_METHOD, ALLOW, HOST, ORIGIN, VARY,
+        ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, VARY,
     },
 };
 use rashomon_buckets::excerpt;
 
 use crate::{
+    host::{authority_of, configured_names, split_port},
     problem::{Kind, Problem, Result},
     settings::Settings,
 };
@@ -58,7 +59,7 @@ pub(crate) fn judge(
     headers: &HeaderMap,
     settings: &Settings,
 ) -> Result<Option<CrossOrigin>> {
-    let authority = authority_of(uri, headers);
+    let authority = authority_of(uri, headers).filter(|authority| !authority.is_empty());
     if settings.check_host
         && let Some(authority) = authority
         && !is_known(authority, settings)
@@ -109,15 +110,6 @@ fn preflight(method: &Method, headers: &HeaderMap) -> Option<Option<HeaderValue>
     is_preflight.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned())
 }
 
-/// The host that a request names, with its port. `None` if it names none; browsers always name one.
-fn authority_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    let authority = match uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => headers.get(HOST).and_then(|host| host.to_str().ok()),
-    };
-    authority.filter(|authority| !authority.is_empty())
-}
-
 fn is_configured(origin: &HeaderValue, origins: &BTreeSet<String>) -> bool {
     origin.to_str().is_ok_and(|origin| origins.contains(&origin.to_ascii_lowercase()))
 }
@@ -141,13 +133,9 @@ fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
 
 /// Whether a server on loopback should answer for a host: a name of loopback, or a configured one.
 fn is_known(authority: &str, settings: &Settings) -> bool {
-    let authority = authority.to_ascii_lowercase();
-    let (host, port) = split_port(&authority);
-    // A name with a final dot is the same name, in its absolute form (RFC 1034, section 3.1).
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let with_port = port.map(|port| format!("{host}:{port}"));
+    let (host, with_port) = configured_names(authority);
     let configured = |name: &str| settings.hosts.contains_key(name) || settings.other_hosts.contains(name);
-    is_loopback(host) || configured(host) || with_port.is_some_and(|name| configured(&name))
+    is_loopback(&host) || configured(&host) || with_port.is_some_and(|name| configured(&name))
 }
 
 /// Whether a host is a name or an address of loopback. Browsers resolve `localhost` and names below it
@@ -157,16 +145,6 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.ends_with(".localhost")
         || address.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
-}
-
-/// Splits a host from its port, if it has one. An IPv6 address is in brackets.
-fn split_port(authority: &str) -> (&str, Option<&str>) {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            (host, Some(port).filter(|port| !port.is_empty()))
-        }
-        _ => (authority, None),
-    }
 }
 
 fn misdirected(authority: &str) -> Problem {

@@ -13,6 +13,7 @@ mod conversation;
 mod encoding;
 mod extract;
 mod handlers;
+mod host;
 mod json;
 mod metrics;
 mod negotiate;

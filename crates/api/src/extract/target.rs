@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, Uri};
 use rashomon_buckets::{BucketName, DomainName, Page, excerpt};
 
 use super::{encode_title, parse_title};
-use crate::problem::{Problem, Result};
+use crate::{
+    host::{authority_of, configured_names},
+    problem::{Problem, Result},
+};
 
 /// The page that a URL names.
 #[derive(Debug, Clone)]
@@ -54,21 +57,10 @@ pub(crate) fn page_of_wiki(
 
 /// The configured domain of the request's host. A host with its port takes precedence over the host alone.
 fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, DomainName>) -> Result<DomainName> {
-    let authority = match uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => headers.get(header::HOST).and_then(|host| host.to_str().ok()),
-    };
-    let authority = authority
-        .ok_or_else(|| Problem::malformed("a request for /wiki/ needs a Host header that names the wiki"))?
-        .to_ascii_lowercase();
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, Some(port)),
-        _ => (authority.as_str(), None),
-    };
-    // A name with a final dot is the same name, in its absolute form (RFC 1034, section 3.1).
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let with_port = port.and_then(|port| hosts.get(&format!("{host}:{port}")));
-    with_port.or_else(|| hosts.get(host)).cloned().ok_or_else(|| {
+    let authority = authority_of(uri, headers)
+        .ok_or_else(|| Problem::malformed("a request for /wiki/ needs a Host header that names the wiki"))?;
+    let (host, with_port) = configured_names(authority);
+    with_port.and_then(|name| hosts.get(&name)).or_else(|| hosts.get(&host)).cloned().ok_or_else(|| {
         Problem::not_found(format!(
             "no domain is configured for the host '{}': add it to the hosts in the configuration, \
              or ask for /v1/{{domain}}/page/{{title}}",
@@ -79,6 +71,8 @@ fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, Domain
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     fn wiki(uri: &str, host: &str) -> Result<Target> {
