@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
-use rashomon_buckets::{BucketName, Revisioned};
+use rashomon_buckets::{BucketName, Page, Revisioned};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -113,6 +113,23 @@ impl Api {
         let limit = Duration::from_secs(self.settings.read_seconds);
         let too_slow = |_| Problem::unavailable("the store did not answer in time; try again");
         tokio::time::timeout(limit, read).await.map_err(too_slow)
+    }
+
+    /// Reads something of a page. An error becomes the problem of that page.
+    pub(crate) async fn read_page<T>(
+        &self,
+        page: &Page,
+        read: impl Future<Output = rashomon_buckets::Result<T>>,
+    ) -> Result<T> {
+        self.read(read).await?.map_err(|error| Problem::of_page(error, page))
+    }
+
+    /// Reads something that is about no page.
+    pub(crate) async fn read_catalog<T>(
+        &self,
+        read: impl Future<Output = rashomon_buckets::Result<T>>,
+    ) -> Result<T> {
+        self.read(read).await?.map_err(Problem::of_bucket)
     }
 
     /// Claims the memory for receiving and storing a body. `length` is the most bytes that will come, if that

@@ -41,8 +41,7 @@ pub(crate) async fn property(
     name: &PropertyName,
     request: &HeaderMap,
 ) -> Result<Response> {
-    let property = api.read(api.buckets.property(page, tid, name)).await?;
-    let property = property.map_err(|error| Problem::of_page(error, page))?;
+    let property = api.read_page(page, api.buckets.property(page, tid, name)).await?;
     Representation::new(&page.title, name, &property, Address::Tid).answer(request, &property.body)
 }
 
@@ -58,8 +57,7 @@ pub(crate) async fn newest_of_revision(
         Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
         // The error names the properties that the revision has.
         Err(Error::NotFound(Missing::Property { .. })) => {
-            let render = api.read(api.buckets.newest_render(page, rev)).await?;
-            let render = render.map_err(|error| Problem::of_page(error, page))?;
+            let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
             to_property(&render, name, Caching::Mutable)
         }
         Err(error) => Err(Problem::of_page(error, page)),
@@ -82,15 +80,13 @@ pub(crate) fn to_property(render: &Render, name: &PropertyName, caching: Caching
 
 /// `?rev/latest/`
 pub(crate) async fn latest_render(api: &Api, page: &Page, request: &HeaderMap) -> Result<Response> {
-    let render = api.read(api.buckets.latest_render(page)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.latest_render(page)).await?;
     answer::json(request, "render", &json::render(page, &render))
 }
 
 /// `?rev/{tid}/`
 pub(crate) async fn render(api: &Api, page: &Page, tid: Tid, request: &HeaderMap) -> Result<Response> {
-    let render = api.read(api.buckets.render(page, tid)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     answer::json(request, "render", &json::render(page, &render))
 }
 
@@ -103,8 +99,7 @@ pub(crate) async fn revision(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
-    let detail = api.read(api.buckets.revision_page(page, rev, list.after, limit)).await?;
-    let (detail, next) = detail.map_err(|error| Problem::of_page(error, page))?;
+    let (detail, next) = api.read_page(page, api.buckets.revision_page(page, rev, list.after, limit)).await?;
     answer::json_list(request, "revision", &json::revision(&detail, next, list.limit), list.caching())
 }
 
@@ -116,8 +111,7 @@ pub(crate) async fn revisions(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
-    let listing = api.read(api.buckets.revisions(page, list.after, limit)).await?;
-    let listing = listing.map_err(|error| Problem::of_page(error, page))?;
+    let listing = api.read_page(page, api.buckets.revisions(page, list.after, limit)).await?;
     let document = json::revision_list(page, &listing, list.limit);
     answer::json_list(request, "revision-list", &document, list.caching())
 }

@@ -71,7 +71,7 @@ async fn receive(
     }
     let stored = kept_headers(headers)?;
     let on_page = |error| Problem::of_page(error, page);
-    let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
+    let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let rev = render.record.rev;
     // Checked before any of it is stored.
     render.check_not_erased().map_err(on_page)?;

@@ -18,8 +18,7 @@ pub(crate) async fn property(
     time: Timestamp,
     name: &PropertyName,
 ) -> Result<Response> {
-    let render = api.read(api.buckets.at_time_with(page, time, name)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.at_time_with(page, time, name)).await?;
     render.check_not_erased().map_err(|error| Problem::of_page(error, page))?;
     to_property(&render, name, Caching::NoStore)
 }

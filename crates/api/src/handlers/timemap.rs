@@ -10,7 +10,7 @@ use crate::{
     Api, answer,
     extract::{Listed, MAX_LIMIT},
     page_token::list_href,
-    problem::{Problem, Result},
+    problem::Result,
     times,
 };
 
@@ -23,8 +23,7 @@ pub(crate) async fn list(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(MAX_LIMIT);
-    let mementos = api.read(api.buckets.mementos(page, name, list.after, limit)).await?;
-    let mementos = mementos.map_err(|error| Problem::of_page(error, page))?;
+    let mementos = api.read_page(page, api.buckets.mementos(page, name, list.after, limit)).await?;
     let body = link_format(name, &list, &mementos);
     let content_type = HeaderValue::from_static("application/link-format");
     answer::document(request, content_type, body.into_bytes(), list.caching())

@@ -43,8 +43,9 @@ pub(crate) async fn render(
     body: Body,
 ) -> Result<Response> {
     let body = receive_body(api, body)?;
-    // Checked before any of it is stored.
-    if let Err(problem) = refuse_erased(api, &page, base).await {
+    // Refuses an erased revision before any of the form is stored. Whether the revision exists is checked
+    // after the form has arrived.
+    if let Err(problem) = api.read_page(&page, api.buckets.check_takes_renders(&page, base)).await {
         body.drain().await;
         return Err(problem);
     }
@@ -54,14 +55,6 @@ pub(crate) async fn render(
     let written =
         api.write_over(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
     respond(&page, written)
-}
-
-/// Returns an error if the revision was erased. Whether the revision exists is checked after the form has
-/// arrived.
-async fn refuse_erased(api: &Api, page: &Page, base: RenderBase) -> Result<()> {
-    api.read(api.buckets.check_takes_renders(page, base))
-        .await?
-        .map_err(|error| Problem::of_page(error, page))
 }
 
 /// Wraps the body of a write with its limits.

@@ -43,8 +43,7 @@ pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) ->
             None => return Err(Problem::malformed("This page takes nothing but ?after= and a domain.")),
         },
     };
-    let listing = api.read(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
-    let listing = listing.map_err(Problem::of_bucket)?;
+    let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
     let next = listing.next.map(|last| format!("/?after={last}"));
     let domains =
         stream::iter(listing.items).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
@@ -58,6 +57,6 @@ async fn line(api: &Api, name: DomainName) -> Result<DomainLine> {
 
 /// The wiki's own name, if an import had it.
 pub(super) async fn site_name(api: &Api, domain: &DomainName) -> Result<Option<String>> {
-    let site = api.read(api.buckets.catalog().site_info(domain)).await?.map_err(Problem::of_bucket)?;
+    let site = api.read_catalog(api.buckets.catalog().site_info(domain)).await?;
     Ok(site.and_then(|(site, _)| site.name).filter(|name| !name.is_empty()))
 }

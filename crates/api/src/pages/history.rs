@@ -68,7 +68,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
             latest => latest.map(|latest| Some(latest.properties)),
         }
     });
-    let (listing, latest) = api.read(read).await?.map_err(|error| Problem::of_page(error, page))?;
+    let (listing, latest) = api.read_page(page, read).await?;
     let lines: Vec<_> = listing.items.iter().map(line).collect();
     html(&HistoryPage {
         place: Place::of(page),
@@ -115,8 +115,7 @@ pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<R
     let time = parse_time(&form_value(time)?).ok_or_else(|| {
         Problem::malformed("A time is a date and a time of day in UTC, such as 2013-02-23T22:23.")
     })?;
-    let render = api.read(api.buckets.at_time(page, time)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.at_time(page, time)).await?;
     Ok(redirect(&format!("?rev/{}/", render.tid), Caching::NoStore))
 }
 

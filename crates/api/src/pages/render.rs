@@ -12,13 +12,7 @@ use super::{
     html,
     shown::{self, RenderLink, Time, grouped},
 };
-use crate::{
-    Api,
-    answer::redirect,
-    caching::Caching,
-    json::render_href,
-    problem::{Problem, Result},
-};
+use crate::{Api, answer::redirect, caching::Caching, json::render_href, problem::Result};
 
 /// How many renders of the same revision are listed before and after the shown one.
 const RENDERS: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
@@ -74,22 +68,19 @@ struct RenderPage {
 
 /// `?rev/12345/`: redirects to its newest render.
 pub(super) async fn newest_of(api: &Api, page: &Page, rev: Revision) -> Result<Response> {
-    let render = api.read(api.buckets.newest_render(page, rev)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
     Ok(redirect(&render_href(render.tid), Caching::Mutable))
 }
 
 /// `?rev/latest/`: redirects to the newest render of the latest revision.
 pub(super) async fn latest(api: &Api, page: &Page) -> Result<Response> {
-    let render = api.read(api.buckets.latest_render(page)).await?;
-    let render = render.map_err(|error| Problem::of_page(error, page))?;
+    let render = api.read_page(page, api.buckets.latest_render(page)).await?;
     Ok(redirect(&render_href(render.tid), Caching::Mutable))
 }
 
 /// `?rev/{tid}/`
 pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
-    let on_page = |error| Problem::of_page(error, page);
-    let render = api.read(api.buckets.render(page, tid)).await?.map_err(on_page)?;
+    let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let record = &render.record;
     let around = futures::future::try_join3(
         api.buckets.renders_beside(page, record.rev, tid, RENDERS),
@@ -97,7 +88,7 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
         api.buckets.next_revision(page, record.rev),
     );
     let (RendersBeside { newer: newer_renders, older: older_renders }, older, newer) =
-        api.read(around).await?.map_err(on_page)?;
+        api.read_page(page, around).await?;
     let (newer_render, older_render) = (newer_renders.last().copied(), older_renders.first().copied());
     let is_full = |renders: &[Tid]| renders.len() == RENDERS.get();
     let more_renders = is_full(&newer_renders) || is_full(&older_renders);
@@ -142,8 +133,8 @@ async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
     if has("html") {
         Ok(Content::Html)
     } else if has("wikitext") {
-        let property = api.read(api.buckets.property(page, render.tid, &PropertyName::wikitext())).await?;
-        let property = property.map_err(|error| Problem::of_page(error, page))?;
+        let property =
+            api.read_page(page, api.buckets.property(page, render.tid, &PropertyName::wikitext())).await?;
         beginning(api, page, &property.body, property.info.size).await
     } else if shown::text_is_hidden(&render.record) {
         Ok(Content::Hidden)
@@ -156,10 +147,7 @@ async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
 async fn beginning(api: &Api, page: &Page, body: &Body, size: u64) -> Result<Content> {
     let bytes = match body {
         Body::Inline(body) => body.plain.clone(),
-        Body::Chunked(body) => {
-            let chunk = api.read(body.chunk(0)).await?;
-            chunk.map_err(|error| Problem::of_page(error, page))?.plain
-        }
+        Body::Chunked(body) => api.read_page(page, body.chunk(0)).await?.plain,
     };
     let mut shown = &bytes[..bytes.len().min(TEXT_BYTES)];
     let whole = shown.len() as u64 == size;

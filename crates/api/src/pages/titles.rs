@@ -59,10 +59,8 @@ pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) ->
     };
     let catalog = api.buckets.catalog();
     let listing = catalog.titles(domain, &api.page_bucket, after.as_ref(), TITLES);
-    let listing = api.read(listing).await?.map_err(Problem::of_bucket)?;
-    if listing.items.is_empty()
-        && !api.read(api.buckets.catalog().has_domain(domain)).await?.map_err(Problem::of_bucket)?
-    {
+    let listing = api.read_catalog(listing).await?;
+    if listing.items.is_empty() && !api.read_catalog(catalog.has_domain(domain)).await? {
         return Err(Problem::not_found(format!("There is no domain {domain} here.")));
     }
     let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(domain, title) };
@@ -92,8 +90,7 @@ fn parse(query: Option<&str>) -> Result<Asked> {
 /// Whether there is a page with this title.
 async fn exists(api: &Api, domain: &DomainName, title: &Title) -> Result<bool> {
     let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title: title.clone() };
-    let listing = api.read(api.buckets.revisions(&page, None, 1)).await?;
-    match listing.map_err(|error| Problem::of_page(error, &page)) {
+    match api.read_page(&page, api.buckets.revisions(&page, None, 1)).await {
         Ok(_) => Ok(true),
         Err(problem) if problem.kind() == crate::problem::Kind::NotFound => Ok(false),
         Err(problem) => Err(problem),
