@@ -200,28 +200,13 @@ fn document(name: &'static str) -> DocumentView {
     DocumentView { name, example, members }
 }
 
-/// The values for the examples. They name something stored here, so that the examples work when they are
-/// pasted.
-struct Sample {
-    domain: String,
-    title: String,
-    rev: String,
-    tid: String,
-    time: String,
-    property: String,
-}
+/// The values of all names in the examples. They name something stored here, so that the examples work when
+/// they are pasted.
+struct Sample([(&'static str, String); NAMES.len()]);
 
 impl Default for Sample {
     fn default() -> Self {
-        let example = |name| parameters::name(name).example.to_owned();
-        Self {
-            domain: example("domain"),
-            title: example("title"),
-            rev: example("rev"),
-            tid: example("tid"),
-            time: example("time"),
-            property: example("property"),
-        }
+        Self(NAMES.map(|Name { name, example, .. }| (name, example.to_owned())))
     }
 }
 
@@ -232,30 +217,21 @@ impl Sample {
         found.map_or_else(Self::default, |(page, render)| {
             let html = render.properties.keys().find(|name| name.as_str() == "html");
             let property = html.or_else(|| render.properties.keys().next());
-            Self {
-                domain: page.domain.to_string(),
-                title: encode_title(&page.title),
-                rev: render.record.rev.to_string(),
-                tid: render.tid.to_string(),
-                time: times::format_rfc3339(render.record.timestamp),
-                property: property.map_or("html", PropertyName::as_str).to_owned(),
-            }
+            Self([
+                ("domain", page.domain.to_string()),
+                ("title", encode_title(&page.title)),
+                ("rev", render.record.rev.to_string()),
+                ("tid", render.tid.to_string()),
+                ("time", times::format_rfc3339(render.record.timestamp)),
+                ("property", property.map_or("html", PropertyName::as_str).to_owned()),
+            ])
         })
     }
 
     /// Fills in a URL template.
     fn fill(&self, template: &str) -> String {
-        let Self { domain, title, rev, tid, time, property } = self;
-        [
-            ("domain", domain),
-            ("title", title),
-            ("rev", rev),
-            ("tid", tid),
-            ("time", time),
-            ("property", property),
-        ]
-        .iter()
-        .fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
+        let names = self.0.iter();
+        names.fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
     }
 }
 

@@ -31,6 +31,8 @@ const fn answer(
     Answer { status, meaning, content, headers }
 }
 
+const CACHED: &[&str] = &["ETag", "Cache-Control"];
+
 const fn problem(status: u16, meaning: &'static str) -> Answer {
     answer(status, Problem, &[], meaning)
 }
@@ -40,7 +42,7 @@ const fn redirect(meaning: &'static str) -> Answer {
 }
 
 const NOT_MODIFIED: Answer =
-    answer(304, Empty, &["ETag", "Cache-Control"], "The client has this version already, by If-None-Match.");
+    answer(304, Empty, CACHED, "The client has this version already, by If-None-Match.");
 const FAILED: Answer =
     problem(412, "If-Match names another version, or the value was changed after If-Unmodified-Since.");
 

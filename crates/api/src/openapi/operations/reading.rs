@@ -1,6 +1,6 @@
 //! Reads of a page.
 
-use super::{CONDITIONS, FAILED, NOT_MODIFIED, answer, get, plain, problem, redirect};
+use super::{CACHED, CONDITIONS, FAILED, NOT_MODIFIED, answer, get, plain, problem, redirect};
 use crate::openapi::operation::{
     Answer,
     Chapter::{Reading, TimeTravel},
@@ -36,6 +36,8 @@ const MEMENTO_HEADERS: &[&str] = &[
     "X-Content-Type-Options",
 ];
 
+const RENDER: Answer = answer(200, Document("render"), CACHED, "The render, with all its properties.");
+const BAD_LIST: Answer = problem(400, "limit or page is malformed.");
 const NO_PAGE: Answer = problem(404, "There is no page of this title.");
 const NO_RENDER: Answer = problem(
     404,
@@ -101,17 +103,7 @@ pub(super) const READING: &[Operation] = &[
             Reading,
             "rev/latest/",
             "The newest render of the latest revision",
-            &[
-                answer(
-                    200,
-                    Document("render"),
-                    &["ETag", "Cache-Control"],
-                    "The render, with all its properties.",
-                ),
-                NOT_MODIFIED,
-                NO_PAGE,
-                FAILED,
-            ],
+            &[RENDER, NOT_MODIFIED, NO_PAGE, FAILED],
         )
     },
     Operation {
@@ -125,9 +117,9 @@ pub(super) const READING: &[Operation] = &[
             "rev/",
             "The revisions of the page, latest first",
             &[
-                answer(200, Document("revision-list"), &["ETag", "Cache-Control"], "One page of the list."),
+                answer(200, Document("revision-list"), CACHED, "One page of the list."),
                 NOT_MODIFIED,
-                problem(400, "limit or page is malformed."),
+                BAD_LIST,
                 NO_PAGE,
                 FAILED,
             ],
@@ -144,14 +136,9 @@ pub(super) const READING: &[Operation] = &[
             "rev/{rev}/",
             "A revision with its renders",
             &[
-                answer(
-                    200,
-                    Document("revision"),
-                    &["ETag", "Cache-Control"],
-                    "The revision with its renders, newest first.",
-                ),
+                answer(200, Document("revision"), CACHED, "The revision with its renders, newest first."),
                 NOT_MODIFIED,
-                problem(400, "limit or page is malformed."),
+                BAD_LIST,
                 problem(404, "There is no such page, or no such revision."),
                 FAILED,
             ],
@@ -176,17 +163,7 @@ pub(super) const READING: &[Operation] = &[
             Reading,
             "rev/{tid}/",
             "A render",
-            &[
-                answer(
-                    200,
-                    Document("render"),
-                    &["ETag", "Cache-Control"],
-                    "The render, with all its properties.",
-                ),
-                NOT_MODIFIED,
-                problem(404, "There is no such render."),
-                FAILED,
-            ],
+            &[RENDER, NOT_MODIFIED, problem(404, "There is no such render."), FAILED],
         )
     },
     Operation {
@@ -326,11 +303,11 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                 answer(
                     200,
                     Other("application/link-format"),
-                    &["ETag", "Cache-Control"],
+                    CACHED,
                     "Links in the format of RFC 6690; the one with rel=\"next timemap\" leads to the next page.",
                 ),
                 NOT_MODIFIED,
-                problem(400, "limit or page is malformed."),
+                BAD_LIST,
                 problem(404, "No revision of the page has the property."),
                 FAILED,
             ],

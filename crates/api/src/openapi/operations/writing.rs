@@ -37,6 +37,31 @@ const FULL: Answer = answer(
     "A disk of the server is full. Reads still work. Repeat the write when there is room.",
 );
 
+/// The headers of an answer to a new revision or render.
+const WRITTEN: &[&str] = &["Location", "Cache-Control"];
+
+const CREATED: Answer = answer(201, Document("written"), WRITTEN, "Stored durably.");
+
+/// The answers to a new render.
+const fn of_new_render(not_found: &'static str) -> [Answer; 10] {
+    [
+        CREATED,
+        answer(200, Document("written"), WRITTEN, "The newest render is equal; nothing was stored."),
+        BAD_FIELD,
+        FORBIDDEN,
+        problem(404, not_found),
+        problem(
+            409,
+            "A property with one value per revision, such as wikitext, has different bytes; or the type is \
+             not-latest.",
+        ),
+        TOO_LARGE,
+        NO_ENCODING,
+        BAD_VALUE,
+        FULL,
+    ]
+}
+
 /// Operations that change the store.
 pub(super) const WRITING: &[Operation] = &[
     Operation {
@@ -50,13 +75,8 @@ pub(super) const WRITING: &[Operation] = &[
             RequestBody::NewRevision,
             "Store a new revision",
             &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
-                answer(
-                    200,
-                    Document("written"),
-                    &["Location", "Cache-Control"],
-                    "The same content was stored already.",
-                ),
+                CREATED,
+                answer(200, Document("written"), WRITTEN, "The same content was stored already."),
                 BAD_FIELD,
                 FORBIDDEN,
                 problem(
@@ -81,27 +101,7 @@ pub(super) const WRITING: &[Operation] = &[
             "rev/{rev}/",
             RequestBody::NewRender,
             "Store a new render of a revision",
-            &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
-                answer(
-                    200,
-                    Document("written"),
-                    &["Location", "Cache-Control"],
-                    "The newest render is equal; nothing was stored.",
-                ),
-                BAD_FIELD,
-                FORBIDDEN,
-                problem(404, "There is no such revision."),
-                problem(
-                    409,
-                    "A property with one value per revision, such as wikitext, has different bytes; or the type is \
-                     not-latest.",
-                ),
-                TOO_LARGE,
-                NO_ENCODING,
-                BAD_VALUE,
-                FULL,
-            ],
+            &of_new_render("There is no such revision."),
         )
     },
     Operation {
@@ -113,27 +113,7 @@ pub(super) const WRITING: &[Operation] = &[
             "rev/{tid}/",
             RequestBody::NewRender,
             "Store a new render based on another",
-            &[
-                answer(201, Document("written"), &["Location", "Cache-Control"], "Stored durably."),
-                answer(
-                    200,
-                    Document("written"),
-                    &["Location", "Cache-Control"],
-                    "The newest render is equal; nothing was stored.",
-                ),
-                BAD_FIELD,
-                FORBIDDEN,
-                problem(404, "There is no such render."),
-                problem(
-                    409,
-                    "A property with one value per revision, such as wikitext, has different bytes; or the type is \
-                     not-latest.",
-                ),
-                TOO_LARGE,
-                NO_ENCODING,
-                BAD_VALUE,
-                FULL,
-            ],
+            &of_new_render("There is no such render."),
         )
     },
     Operation {
