@@ -61,7 +61,8 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let mut record = Record::begin(&self.api, &request);
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let mut record = Record::begin(&self.api, method, uri, request.headers());
         match check(&request, &self.api.settings) {
             Ok(cross_origin) => {
                 record.cross_origin = cross_origin;
@@ -150,31 +151,16 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    fn begin(api: &Api, request: &Request) -> Self {
+    fn begin(api: &Api, method: Method, uri: Uri, headers: &HeaderMap) -> Self {
         api.metrics.in_flight.inc();
-        Self {
-            api: api.clone(),
-            id: api.request_ids.of(request.headers()),
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            route: Route::of(request.uri()),
-            started: api.clock.monotonic(),
-            cross_origin: None,
-        }
+        let (id, route, started) = (api.request_ids.of(headers), Route::of(&uri), api.clock.monotonic());
+        Self { api: api.clone(), id, method, uri, route, started, cross_origin: None }
     }
 
     /// The record of a request that could not be read.
     pub(crate) fn of_unread(api: &Api) -> Self {
-        api.metrics.in_flight.inc();
-        Self {
-            api: api.clone(),
-            id: api.request_ids.of(&HeaderMap::new()),
-            method: Method::from_bytes(b"-").unwrap_or_default(),
-            uri: Uri::from_static("*"),
-            route: Route::Other,
-            started: api.clock.monotonic(),
-            cross_origin: None,
-        }
+        let method = Method::from_bytes(b"-").unwrap_or_default();
+        Self::begin(api, method, Uri::from_static("*"), &HeaderMap::new())
     }
 
     /// Writes the body of a problem, counts and logs the answer, and adds the request's id.
