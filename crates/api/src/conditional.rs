@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, header};
 use rashomon_buckets::{Expect, PropertyVersion};
 use rashomon_clock::Timestamp;
 
-use crate::times;
+use crate::http_date;
 
 /// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ fn is_modified_since(headers: &HeaderMap, at: Timestamp) -> bool {
 }
 
 fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
-    headers.get(name).and_then(|value| value.to_str().ok()).and_then(times::parse_any_http_date)
+    headers.get(name).and_then(|value| value.to_str().ok()).and_then(http_date::parse_any)
 }
 
 /// Dates in headers have whole seconds, and mean the whole second.

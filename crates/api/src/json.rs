@@ -6,11 +6,12 @@ use rashomon_buckets::{
     Listing, Page, Parent, PropertyInfo, PropertyName, Render, RenderInfo, Revision, RevisionDetail,
     RevisionRecord, RevisionSummary, Tid, Written,
 };
+use rashomon_clock::rfc3339;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{page_token::list_href, times};
+use crate::page_token::list_href;
 
 /// A property of a render.
 #[derive(Serialize, ToSchema)]
@@ -110,7 +111,7 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
         rev: rev.get(),
         parent: parent_number(*parent),
         tid: render.tid,
-        timestamp: times::format_rfc3339(render.tid.time()),
+        timestamp: rfc3339::format(render.tid.time()),
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,
@@ -168,7 +169,7 @@ struct ErasureJson<'a> {
 
 fn erased(record: &RevisionRecord) -> Option<ErasureJson<'_>> {
     let erasure = record.erased.as_ref()?;
-    Some(ErasureJson { at: times::format_rfc3339(erasure.at), by: erasure.by.as_deref() })
+    Some(ErasureJson { at: rfc3339::format(erasure.at), by: erasure.by.as_deref() })
 }
 
 /// A revision: `?rev/12345/`.
@@ -217,7 +218,7 @@ pub(crate) fn revision<'a>(
     let json = RevisionJson {
         rev: rev.get(),
         parent: parent_number(*parent),
-        timestamp: times::format_rfc3339(*timestamp),
+        timestamp: rfc3339::format(*timestamp),
         user: text(user.as_ref()),
         comment: text(comment.as_ref()),
         minor: *minor,
@@ -229,7 +230,7 @@ pub(crate) fn revision<'a>(
     let renders = detail.renders.iter().map(|RenderInfo { tid, properties: of_render, stored }| {
         let render = RenderOfRevisionJson {
             tid: *tid,
-            timestamp: times::format_rfc3339(tid.time()),
+            timestamp: rfc3339::format(tid.time()),
             href: render_href(*tid),
             stored: *stored,
             properties: properties(*tid, of_render),
@@ -373,7 +374,7 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
     SummaryJson {
         rev: rev.get(),
         parent: parent_number(*parent),
-        timestamp: (!summary.unreadable).then(|| times::format_rfc3339(*timestamp)),
+        timestamp: (!summary.unreadable).then(|| rfc3339::format(*timestamp)),
         tid: (!summary.unreadable).then_some(summary.tid),
         renders: summary.renders,
         size: summary.size,

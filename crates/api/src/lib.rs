@@ -14,6 +14,7 @@ mod encoding;
 mod extract;
 mod handlers;
 mod host;
+mod http_date;
 mod json;
 mod metrics;
 mod negotiate;
@@ -33,7 +34,6 @@ mod settings;
 mod staging;
 mod state;
 mod stored_headers;
-mod times;
 
 use axum::{
     Router,

@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::{
     Api,
     conversation::Ended,
+    http_date,
     observe::Record,
     problem::{Kind, Problem},
-    times,
 };
 
 /// How many bytes are still read after the last answer, so that the client can read it instead of finding its
@@ -75,7 +75,7 @@ async fn whole(api: &Api, response: Response) -> Vec<u8> {
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     head.headers.insert(header::CONTENT_LENGTH, body.len().into());
     head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    let date = times::format_http_date(api.clock.now());
+    let date = http_date::format(api.clock.now());
     head.headers.insert(header::DATE, crate::problem::header_value(&date));
     let mut bytes = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
     for (name, value) in &head.headers {

@@ -12,11 +12,11 @@ use crate::{
     caching::Caching,
     conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
+    http_date,
     negotiate::{self, ContentEncoding},
     no_body::no_body,
     problem::{Kind, Problem, Result, header_value},
     range::{self, Selection},
-    times,
 };
 
 /// The policy of stored HTML in the origin of this server: it may only be displayed. It is in a sandbox, so
@@ -179,14 +179,14 @@ fn common_headers(
     }
     let content_type = HeaderValue::try_from(content_type);
     headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(UNKNOWN_TYPE));
-    headers.insert(header::LAST_MODIFIED, header_value(&times::format_http_date(modified)));
+    headers.insert(header::LAST_MODIFIED, header_value(&http_date::format(modified)));
     headers.insert(header::CONTENT_LOCATION, header_value(&format!("?rev/{}/{name}", version.tid)));
     headers.insert("x-rev", header_value(&format!("{title}?rev/{}", version.rev)));
     if let Some(Parent::Revision(parent)) = property.parent {
         headers.insert("x-parent", header_value(&format!("{title}?rev/{parent}")));
     }
     if address == Address::Tid {
-        headers.insert(MEMENTO_DATETIME, header_value(&times::format_http_date(version.tid.time())));
+        headers.insert(MEMENTO_DATETIME, header_value(&http_date::format(version.tid.time())));
     }
     headers.insert(header::LINK, header_value(&links(name)));
     headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);

@@ -3,6 +3,8 @@
 //! This crate is the only one that asks the system for the time. Everything else takes a [`Clock`], so that a
 //! test or the simulation can set the time, and let it pass.
 
+pub mod rfc3339;
+
 use std::{
     fmt,
     sync::{

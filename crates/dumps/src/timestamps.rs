@@ -1,7 +1,7 @@
 //! Times in the format of exports: RFC 3339, in UTC.
 
 use rashomon_buckets::Tid;
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 
 use crate::{LeftOut, LeftOutReason};
 
@@ -14,7 +14,7 @@ pub(crate) fn of_revision(text: Option<&str>, latest: Timestamp) -> Result<Times
 
 /// Checks that a time is not in the future.
 pub(crate) fn check(time: Timestamp, latest: Timestamp) -> Result<(), LeftOutReason> {
-    if time > latest { Err(LeftOutReason::InFuture(format(time))) } else { Ok(()) }
+    if time > latest { Err(LeftOutReason::InFuture(rfc3339::format(time))) } else { Ok(()) }
 }
 
 /// Reads a time. `None` if it is invalid, has more than six digits after the second, or cannot be part of a
@@ -27,13 +27,6 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     (exact && Tid::new(time, 0).time() == time).then_some(time)
 }
 
-/// Writes a time, with as many digits as necessary. A time outside of the calendar, which [`parse`] never
-/// returns, is written as the nearest one in it.
-pub(crate) fn format(time: Timestamp) -> String {
-    let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-    jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(nearest).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,7 +34,7 @@ mod tests {
     #[test]
     fn times_survive_a_round_trip() {
         for text in ["2011-11-01T16:53:14Z", "1969-12-31T23:59:59.999999Z", "2001-01-15T13:15:00.25Z"] {
-            assert_eq!(format(parse(text).unwrap()), text);
+            assert_eq!(rfc3339::format(parse(text).unwrap()), text);
         }
         assert_eq!(parse(" 2001-01-15T14:15:00+01:00\n"), parse("2001-01-15T13:15:00Z"));
     }

@@ -15,7 +15,7 @@ const MAX_CRATE_LINES: usize = 7_000;
 const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli", 10_000)];
 
 /// Crates above their bounds today, with a number that they do not exceed. A number may only fall.
-const LARGER_TODAY: &[(&str, usize)] = &[("crates/api", 10_198), ("xtask", 8_800)];
+const LARGER_TODAY: &[(&str, usize)] = &[("xtask", 8_800)];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/rust.rs";

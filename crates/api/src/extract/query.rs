@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use rashomon_buckets::{MementoPosition, PropertyName, Revision, Tid};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 
 use crate::{
     caching::Caching,
     page_token::{PageToken, Position},
     problem::{Problem, Result},
-    times,
 };
 
 /// The maximum number of entries in a result page.
@@ -197,7 +196,7 @@ fn parse_time(text: &str) -> Result<Timestamp> {
     } else {
         Cow::Borrowed(text)
     };
-    times::parse_rfc3339(&plain).ok_or_else(|| {
+    rfc3339::parse(&plain).ok_or_else(|| {
         Problem::malformed(
             "a time is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
         )

@@ -9,8 +9,9 @@ use crate::{
     Api,
     answer::redirect,
     caching::Caching,
+    http_date,
     problem::{Problem, Result, header_value},
-    representation, times,
+    representation,
 };
 
 const ACCEPT_DATETIME: HeaderName = HeaderName::from_static("accept-datetime");
@@ -45,7 +46,7 @@ fn accepted_time(request: &HeaderMap) -> Result<Option<Timestamp>> {
     let mut dates = request.get_all(ACCEPT_DATETIME).iter();
     let (first, second) = (dates.next(), dates.next());
     let Some(date) = first else { return Ok(None) };
-    let time = date.to_str().ok().and_then(times::parse_http_date).filter(|_| second.is_none());
+    let time = date.to_str().ok().and_then(http_date::parse).filter(|_| second.is_none());
     match time {
         Some(time) => Ok(Some(Timestamp::from_micros(time.as_micros() + 999_999))),
         None => {

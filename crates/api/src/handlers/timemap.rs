@@ -9,9 +9,9 @@ use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVer
 use crate::{
     Api, answer,
     extract::{Listed, MAX_LIMIT},
+    http_date,
     page_token::list_href,
     problem::Result,
-    times,
 };
 
 /// `?timemap/html`
@@ -56,7 +56,7 @@ fn link_format(
             (false, true) => "last memento",
             (false, false) => "memento",
         };
-        let datetime = times::format_http_date(memento.tid.time());
+        let datetime = http_date::format(memento.tid.time());
         let _ =
             write!(links, ",\n<?rev/{}/{name}>; rel=\"{relation}\"; datetime=\"{datetime}\"", memento.tid);
     }

@@ -3,7 +3,7 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode};
 use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 
 use super::form::Form;
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     encoding::{FormError, RequestBody},
     extract::{RevisionReference, parse_parent},
     problem::{Problem, Result},
-    times,
 };
 
 /// The maximum size of a comment and of a user.
@@ -97,7 +96,7 @@ fn parse_render(mut form: Form, base: RenderBase, page: &Title) -> Result<NewRen
 
 fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
     let parse = |text: String| {
-        times::parse_rfc3339(&text).ok_or_else(|| {
+        rfc3339::parse(&text).ok_or_else(|| {
             Problem::malformed(
                 "_timestamp is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
             )

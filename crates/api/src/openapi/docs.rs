@@ -4,6 +4,7 @@ use askama::Template;
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
 use rashomon_buckets::{Page, PropertyName, Render, Title, Versions};
+use rashomon_clock::rfc3339;
 use utoipa::openapi::{Object, RefOr, Schema};
 
 use super::{
@@ -19,7 +20,6 @@ use crate::{
     handlers::{form::MAX_PROPERTIES, write::MAX_COMMENT_BYTES},
     pages::{base_url, html},
     problem::{Kind, Result, TYPE_BASE},
-    times,
 };
 
 /// A part of a sentence.
@@ -222,7 +222,7 @@ impl Sample {
                 ("title", encode_title(&page.title)),
                 ("rev", render.record.rev.to_string()),
                 ("tid", render.tid.to_string()),
-                ("time", times::format_rfc3339(render.record.timestamp)),
+                ("time", rfc3339::format(render.record.timestamp)),
                 ("property", property.map_or("html", PropertyName::as_str).to_owned()),
             ])
         })

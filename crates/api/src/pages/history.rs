@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::Response;
 use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 
 use super::{
     address::{Place, form_value},
@@ -16,7 +16,6 @@ use crate::{
     caching::Caching,
     page_token::list_href,
     problem::{Problem, Result},
-    times,
 };
 
 /// The number of revisions on one page.
@@ -130,7 +129,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
         _ if text.ends_with('Z') => "",
         _ => "Z",
     };
-    times::parse_rfc3339(&format!("{text}{rest}"))
+    rfc3339::parse(&format!("{text}{rest}"))
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
             ("2013-02-23T22:23:24Z", "2013-02-23T22:23:24Z"),
             (" 2013-02-23 ", "2013-02-23T23:59:59.999999Z"),
         ] {
-            assert_eq!(parse_time(text), times::parse_rfc3339(exact), "{text}");
+            assert_eq!(parse_time(text), rfc3339::parse(exact), "{text}");
             assert!(parse_time(text).is_some(), "{text}");
         }
         for text in

@@ -1,9 +1,7 @@
 //! The notation of values on HTML pages.
 
 use rashomon_buckets::{RevisionRecord, SlotRecord, Tid};
-use rashomon_clock::Timestamp;
-
-use crate::times;
+use rashomon_clock::{Timestamp, rfc3339};
 
 /// A time, in UTC.
 #[derive(Debug)]
@@ -16,7 +14,7 @@ pub(super) struct Time {
 
 impl From<Timestamp> for Time {
     fn from(time: Timestamp) -> Self {
-        let exact = times::format_rfc3339(time);
+        let exact = rfc3339::format(time);
         // The date has the 10 characters before the T, and the time of day the 8 characters after it.
         let shown = exact.chars().take(19).map(|letter| if letter == 'T' { ' ' } else { letter }).collect();
         Self { exact, shown }

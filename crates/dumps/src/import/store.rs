@@ -7,7 +7,7 @@ use rashomon_buckets::{
     ImportRevision, NewProperty, Page, PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid,
     Title,
 };
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     check::{self, Disagreement},
     report::{Conflict, ImportFailure, ImportReport, Mismatch},
 };
-use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision, timestamps};
+use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
 /// How many bytes of one revision's bodies are kept in memory until they are stored. Further bodies are
 /// written to chunks before. Only a revision that is sent alone has more: see [`super::feed`].
@@ -153,7 +153,7 @@ impl Importer {
                     title: Some(title.as_str().to_owned()),
                     rev: Some(revision.record.rev),
                     revisions: 1,
-                    reason: LeftOutReason::Erased(timestamps::format(erasure.at)),
+                    reason: LeftOutReason::Erased(rfc3339::format(erasure.at)),
                 }),
                 ImportOutcome::Created => report.created += 1,
                 ImportOutcome::Unchanged => report.unchanged += 1,

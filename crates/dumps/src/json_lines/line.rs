@@ -8,7 +8,7 @@ use rashomon_buckets::{
     Erasure, ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo,
     Tid, Title, excerpt,
 };
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, rfc3339};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{LeftOutReason, Problem, SourceProperty, timestamps};
@@ -88,7 +88,7 @@ impl RevisionLine {
             kind: Kind::Revision,
             rev: Number(Some(record.rev.get())),
             parent: record.parent.map(Parent::to_number),
-            timestamp: Some(timestamps::format(record.timestamp)),
+            timestamp: Some(rfc3339::format(record.timestamp)),
             user: record.user.clone(),
             comment: record.comment.clone(),
             minor: record.minor,
@@ -216,7 +216,7 @@ pub(super) struct Time(pub(super) Timestamp);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&timestamps::format(self.0))
+        serializer.serialize_str(&rfc3339::format(self.0))
     }
 }
 

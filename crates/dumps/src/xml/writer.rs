@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use rashomon_buckets::{Parent, RevisionRecord, Sha1, SiteInfo, SlotRecord};
+use rashomon_clock::rfc3339;
 
 use super::{
     chars,
@@ -10,7 +11,7 @@ use super::{
     escape::{push_attribute, push_text},
     tokens::MAX_FIELD,
 };
-use crate::{Loss, sha1, timestamps};
+use crate::{Loss, sha1};
 
 /// The language of an export without one: undetermined, in BCP 47.
 const NO_LANGUAGE: &str = "und";
@@ -173,7 +174,7 @@ impl<W: Write> XmlWriter<W> {
         if let Some(Parent::Revision(parent)) = record.parent {
             self.leaf(3, "parentid", &parent.to_string());
         }
-        self.leaf(3, "timestamp", &timestamps::format(record.timestamp));
+        self.leaf(3, "timestamp", &rfc3339::format(record.timestamp));
         self.contributor(record);
         if record.minor {
             self.raw("      <minor/>\n");
