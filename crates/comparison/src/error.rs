@@ -22,7 +22,7 @@ pub enum ComparisonError {
         /// The file.
         file: PathBuf,
         /// The reason.
-        failure: rashomon_dumps::ImportFailure,
+        failure: Box<rashomon_dumps::ImportFailure>,
     },
     /// The history has no revision that can be replayed.
     #[error("{} has no revision with wikitext: give an export with history", file.display())]

@@ -49,7 +49,10 @@ impl History {
         let import =
             rashomon_dumps::import(&store, &catalog, &domain, source, &ImportOptions::default(), |_| {})
                 .await;
-        import.map_err(|error| ComparisonError::Import { file: path.to_owned(), failure: error.failure })?;
+        import.map_err(|error| {
+            let failure = Box::new(error.failure);
+            ComparisonError::Import { file: path.to_owned(), failure }
+        })?;
         let mut history = Self { store, pages: Vec::new(), edits: Vec::new(), bytes: 0 };
         history.list(&domain, pages.unwrap_or(usize::MAX)).await?;
         if history.edits.is_empty() {

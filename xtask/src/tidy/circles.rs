@@ -15,8 +15,7 @@ use super::{
 };
 
 /// The imports that are in circles today: crate, importing module, imported module. The list may only shrink.
-const CIRCLES: &[(&str, &str, &str)] = &[
-];
+const CIRCLES: &[(&str, &str, &str)] = &[];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/circles.rs";
