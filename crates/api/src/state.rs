@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
-use rashomon_buckets::{BucketName, Page, Revisioned};
+use rashomon_buckets::{BucketName, Page, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -32,7 +32,7 @@ const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 #[derive(Debug)]
 pub struct Components {
     /// The buckets that it serves.
-    pub buckets: Revisioned,
+    pub buckets: RevisionStore,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// A random number, so that no two processes have the same.
@@ -49,7 +49,7 @@ pub struct Api(Arc<Shared>);
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) buckets: Revisioned,
+    pub(crate) buckets: RevisionStore,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,

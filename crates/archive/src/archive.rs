@@ -45,13 +45,13 @@ impl Archive {
         if self.records.is_alone() {
             Ok(Timestamp::MAX)
         } else {
-            self.records.noted_before(MIN_BLOCK_AGE).await
+            self.records.entries_before(MIN_BLOCK_AGE).await
         }
     }
 
     /// Deletes the blocks that were enqueued at least `age` ago and that no page references.
     pub async fn collect(&self, age: Duration) -> Result<u64> {
-        let due = self.records.noted_before(age.max(MIN_BLOCK_AGE)).await?;
+        let due = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
         self.blocks.collect(due, self.records.clock.now()).await
     }
 

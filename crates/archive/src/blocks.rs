@@ -16,12 +16,12 @@ use super::{
     columns::columns,
     damage::Damage,
     entries::Unit,
-    made::blocking,
     part::{Packed, Part},
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
     units::{Hashes, Pages, name_and_title, read_lines, read_units},
+    verified_block::blocking,
 };
 use rashomon_records::{
     Page, Revision, Title,

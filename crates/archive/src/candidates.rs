@@ -9,7 +9,7 @@ use rashomon_tables::{Error as StoreError, Scan, TableStore};
 use super::{
     decide::Texts,
     entries::{ArchivedBody, Bodies, BodyLocation, Unit},
-    merged::plain,
+    union::plain,
 };
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, PropertyName, Result, Revision, Tid, Versions,

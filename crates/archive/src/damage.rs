@@ -26,7 +26,7 @@ const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zer
 
 /// Revisions of a page in a damaged block of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PassedOver {
+pub struct SkippedDamage {
     /// The page.
     pub page: Page,
     /// The name of the block.
@@ -44,7 +44,7 @@ type SkipKey = (Page, BlockId, Revision);
 
 /// The skipped parts, once each. Unset if damage is an error.
 #[derive(Debug, Default)]
-pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, PassedOver>>>);
+pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, SkippedDamage>>>);
 
 impl Damage {
     /// Whether unreadable parts are skipped.
@@ -65,7 +65,7 @@ impl Damage {
     fn record(&self, page: &Page, block: BlockId, revisions: (Revision, Revision), count: u64, why: &str) {
         let Some(skipped) = self.0.get() else { return };
         let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skipped.entry((page.clone(), block, revisions.0)).or_insert_with(|| PassedOver {
+        skipped.entry((page.clone(), block, revisions.0)).or_insert_with(|| SkippedDamage {
             page: page.clone(),
             block: in_hex(block),
             revisions,
@@ -79,13 +79,13 @@ impl Archive {
     /// From now on, all readers skip the unreadable parts of damaged blocks, as if these did not exist. This
     /// is for a command that uses these buckets alone, takes what is readable, and reports the rest. If a
     /// value was written again after it was sealed, readers may get the value of an earlier block.
-    pub fn pass_over_damage(&self) {
+    pub fn skip_damage(&self) {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }
 
     /// Takes the list of the parts that were skipped since the last call.
     #[must_use]
-    pub fn passed_over(&self) -> Vec<PassedOver> {
+    pub fn skipped_damage(&self) -> Vec<SkippedDamage> {
         let skipped = self.blocks.damage.0.get();
         let taken = skipped
             .map(|skipped| std::mem::take(&mut *skipped.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -101,7 +101,7 @@ impl Archive {
     /// Gives up the completely unreadable blocks that may contain a revision: deletes them, after no page
     /// references them any more. Returns the lost revisions of each page. If it is interrupted, another call
     /// completes it.
-    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
+    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         let _alone = self.alone().await;
         self.check_versions(page, rev).await?;
         let blocks = &self.blocks;
@@ -123,7 +123,7 @@ impl Archive {
         Ok(given_up)
     }
 
-    async fn give_up(&self, page: &Page, id: BlockId, why: &str) -> Result<Vec<PassedOver>> {
+    async fn give_up(&self, page: &Page, id: BlockId, why: &str) -> Result<Vec<SkippedDamage>> {
         let blocks = &self.blocks;
         let mut named_by = named_by(blocks, page, id).await?;
         // The index row by which the block was found is deleted last.
@@ -140,7 +140,7 @@ impl Archive {
         }
         let pages = named_by.iter().map(|(of, _)| of.clone()).collect();
         blocks.delete_block_and_entries(&GcEntry { id, pages }, at).await?;
-        let given_up = named_by.into_iter().map(|(page, row)| PassedOver {
+        let given_up = named_by.into_iter().map(|(page, row)| SkippedDamage {
             page,
             block: in_hex(id),
             revisions: row.revs,

@@ -13,7 +13,7 @@ use super::{
     decide::Texts,
     entries::{Bodies, Unit},
     index::index_of,
-    remake::BlockRewriter,
+    rewrite::BlockRewriter,
     rows::{BlockId, EpochRow},
     together::CombinedRevisions,
 };

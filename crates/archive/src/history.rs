@@ -27,20 +27,20 @@ use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
-    Archive, ArchivePolicy, ArchiveSettings, Sealed,
+    Archive, ArchivePolicy, ArchiveSettings, SealReport,
     decide::Texts,
     deletes::{self, Resealed, StoredRows},
     entries::{ArchivedBody, Bodies, BodyLocation, Unit},
     erase::Epoch,
     index::IndexRow,
     large::take_in,
-    made::blocking,
     pending::{Pending, ReleasedChunks},
     policy::Thinning,
     rows::BlockId,
     seal::{release_chunks, release_owner},
     size::UnitSize,
     units::Pages,
+    verified_block::blocking,
 };
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid,
@@ -89,8 +89,8 @@ struct State {
     current: Option<Current>,
     filling: Filling,
     /// The previous block, while its pages come to reference it.
-    placing: Option<(HashSet<Title>, JoinHandle<Result<Sealed>>)>,
-    sealed: Sealed,
+    placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
+    sealed: SealReport,
 }
 
 /// The page that is being imported.
@@ -161,7 +161,7 @@ impl HistoryArchiver {
     #[must_use]
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
-        let (filling, sealed) = (Filling::new().ok()?, Sealed::default());
+        let (filling, sealed) = (Filling::new().ok()?, SealReport::default());
         let state = Mutex::new(State { current: None, filling, placing: None, sealed });
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
@@ -203,7 +203,7 @@ impl HistoryArchiver {
 
     /// Writes all waiting revisions, and reports the sealed revisions.
     #[boxed]
-    pub async fn finish(&self) -> Result<Sealed> {
+    pub async fn finish(&self) -> Result<SealReport> {
         let mut state = self.state.lock().await;
         state.end_page();
         self.flush(&mut state).await?;
@@ -396,18 +396,18 @@ struct Placing {
 impl Placing {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
     /// block. Returns the sealed revisions, counted.
-    async fn all(self, mut filling: Filling, at: Timestamp) -> Result<Sealed> {
+    async fn all(self, mut filling: Filling, at: Timestamp) -> Result<SealReport> {
         let gone = filling.pending.take_released();
         let made = self.archive.make_block(filling.pending).await?;
         self.write_all_highest(&filling.highest_by_page, at).await?;
-        let Some(made) = made else { return Ok(Sealed::default()) };
+        let Some(made) = made else { return Ok(SealReport::default()) };
         made.deadline().check(&*self.archive.records.clock)?;
         if let (Some((page, _)), Some(epoch)) = (filling.replaced.first(), &filling.epoch) {
             self.archive.blocks.check_epoch(page, epoch).await?;
         }
         self.pages(&made.pages, made.id, &filling.replaced, &gone).await?;
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
-        Ok(Sealed { blocks: 1, stored_bytes: made.bytes, ..Sealed::default() })
+        Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
 
     async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {

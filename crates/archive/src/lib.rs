@@ -1,7 +1,7 @@
 //! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
 //! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block
-//! ([`entries`], [`blocks`]). It adds one row for each page and block to the [`index`]. The [`Overlay`] is a
+//! ([`entries`], [`blocks`]). It adds one row for each page and block to the [`index`]. The [`UnionStore`] is a
 //! store in which the sealed rows still exist, so that a reader does not know which rows are in blocks. A row
 //! in the tables hides a row with the same key in a block, since the row in the tables was written later.
 
@@ -10,6 +10,7 @@ mod blocks;
 mod candidates;
 mod collect;
 mod columns;
+mod compaction;
 mod damage;
 mod decide;
 mod deletes;
@@ -19,22 +20,21 @@ mod erase;
 mod history;
 mod index;
 mod large;
-mod made;
-mod merge;
-mod merged;
 mod order;
-mod overlay;
 mod part;
 mod pending;
 mod policy;
-mod remake;
+mod rewrite;
 mod rows;
 mod seal;
 mod size;
 mod stats;
 mod together;
 mod too_large;
+mod union;
+mod union_store;
 mod units;
+mod verified_block;
 mod verify;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -49,14 +49,14 @@ pub use self::{
     archive::Archive,
     blocks::BlockStore,
     collect::Waiting,
-    damage::PassedOver,
+    compaction::{CompactionOptions, CompactionReport},
+    damage::SkippedDamage,
     erase::FromBlocks,
     history::{HistoryArchiver, RowImporter},
-    merge::{Merged, Merging},
-    overlay::Overlay,
     policy::ArchivePolicy,
-    seal::{Sealed, Sealing},
+    seal::{SealOptions, SealReport},
     stats::{ArchiveStats, Counter, InBlocks},
+    union_store::UnionStore,
 };
 
 /// Minimum age before an unreferenced block is deleted. Longer than any seal can take.

@@ -27,11 +27,11 @@ use super::{
     erase::Epoch,
     index::{IndexRow, index_of},
     large::take_in,
-    made::VerifiedBlock,
     pending::Pending,
     policy::Thinning,
     seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
     size::UnitSize,
+    verified_block::VerifiedBlock,
 };
 use rashomon_records::{
     BucketName, DomainName, Error, Page, Result, Revision, Tid, Title,
@@ -56,7 +56,7 @@ const TITLES_PER_READ: usize = 500;
 
 /// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sealing {
+pub struct SealOptions {
     /// Seal only pages with many eligible revisions, or with a revision that has been eligible for this time.
     /// `None`: seal all eligible revisions, however few. This makes more and smaller blocks.
     pub unless_younger: Option<Duration>,
@@ -66,7 +66,7 @@ pub struct Sealing {
 
 /// The result of a seal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Sealed {
+pub struct SealReport {
     /// Pages that were examined.
     pub pages: u64,
     /// New blocks.
@@ -87,7 +87,7 @@ pub struct Sealed {
     pub too_large: u64,
 }
 
-impl Sealed {
+impl SealReport {
     /// Returns the number of revisions that stay since they are damaged.
     #[must_use]
     pub const fn damaged(&self) -> u64 {
@@ -95,7 +95,7 @@ impl Sealed {
     }
 }
 
-impl std::ops::Add for Sealed {
+impl std::ops::Add for SealReport {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -122,11 +122,11 @@ impl Archive {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: Sealing,
+        how: SealOptions,
         writes: &WritePipeline,
-        progress: &mut (dyn FnMut(&Sealed) + Send),
-    ) -> Result<Sealed> {
-        let Some(settings) = &self.settings else { return Ok(Sealed::default()) };
+        progress: &mut (dyn FnMut(&SealReport) + Send),
+    ) -> Result<SealReport> {
+        let Some(settings) = &self.settings else { return Ok(SealReport::default()) };
         let _alone = self.alone().await;
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), how)?;
         let mut last = None;
@@ -153,7 +153,7 @@ struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
     cutoff: Timestamp,
-    how: Sealing,
+    how: SealOptions,
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
@@ -166,7 +166,7 @@ struct Sealer<'a> {
     rest: ClusteringRange,
     /// The epoch of the bucket before any of the pending revisions was read.
     epoch: Option<Epoch>,
-    sealed: Sealed,
+    sealed: SealReport,
 }
 
 /// Why no more revisions are taken.
@@ -195,7 +195,7 @@ impl<'a> Sealer<'a> {
         archive: &'a Archive,
         writes: &'a WritePipeline,
         settings: BucketArchive,
-        how: Sealing,
+        how: SealOptions,
     ) -> Result<Self> {
         let cutoff = archive
             .records
@@ -216,7 +216,7 @@ impl<'a> Sealer<'a> {
             parts: BTreeSet::new(),
             rest: ClusteringRange::all(),
             epoch: None,
-            sealed: Sealed::default(),
+            sealed: SealReport::default(),
         })
     }
 

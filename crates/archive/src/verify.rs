@@ -10,8 +10,8 @@ use super::{
     Archive,
     blocks::{BlockStore, in_hex, partition as partition_of_block, units_of},
     index::{IndexRow, index_of},
-    made::blocking,
     rows::BlockId,
+    verified_block::blocking,
 };
 use rashomon_records::{
     Error, Page, Result, Title,

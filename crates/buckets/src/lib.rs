@@ -3,12 +3,12 @@
 //! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, and their
 //! constructors check it. The crate returns plain data.
 
-mod revisioned;
+mod revisions;
 
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
-    ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, HistoryArchiver, Merged, Merging,
-    PassedOver, Sealed, Sealing,
+    ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, CompactionOptions, CompactionReport,
+    HistoryArchiver, SealOptions, SealReport, SkippedDamage,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{
@@ -27,7 +27,7 @@ pub use rashomon_retention::{
 };
 /// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
-pub use revisioned::{
-    CacheStats, DomainStats, Erased, Erasing, ErasureState, MAX_COUNTED_RENDERS, MementoPosition,
-    PropertyStats, RendersBeside, RepairReport, Revisioned, SameBytes, Settings,
+pub use revisions::{
+    CacheStats, DomainStats, EraseOptions, EraseReport, ErasureState, MAX_COUNTED_RENDERS, MementoPosition,
+    PropertyStats, RendersBeside, RepairReport, RevisionStore, SameBytes, Settings,
 };

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, Error, Merging, Revisioned, Sealing};
+use rashomon_buckets::{BucketName, CompactionOptions, DomainName, Error, RevisionStore, SealOptions};
 
 /// How many queue entries are processed together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -25,7 +25,7 @@ const PARTS: usize = 8;
 pub(crate) const LOOK: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
 /// Deletes unreferenced chunks and blocks at intervals.
-pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration) {
+pub(crate) async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
     if every.is_zero() {
         return;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn collect(buckets: Revisioned, every: Duration, age: Duration)
 
 /// Enqueues what is already stored, after retention was turned on or set to delete more. Repeats this at
 /// intervals, since other processes may have written without enqueueing.
-pub(crate) async fn walk(buckets: Revisioned) {
+pub(crate) async fn walk(buckets: RevisionStore) {
     if !buckets.settings().retention.is_on() {
         return;
     }
@@ -54,11 +54,11 @@ pub(crate) async fn walk(buckets: Revisioned) {
 }
 
 /// Repeatedly searches all pages for revisions to seal and blocks to compact.
-pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration) {
+pub(crate) async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
     }
-    let how = Sealing { unless_younger: Some(within), rest: SEALING_REST };
+    let how = SealOptions { unless_younger: Some(within), rest: SEALING_REST };
     loop {
         if let Err(error) = seal_once(&buckets, how).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
@@ -68,7 +68,7 @@ pub(crate) async fn seal(buckets: Revisioned, every: Duration, within: Duration)
 }
 
 /// Seals and compacts all domains once. A domain that fails does not keep others from their turn.
-async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
+async fn seal_once(buckets: &RevisionStore, how: SealOptions) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
         if let Err(error) = seal_domain(buckets, &domain, how).await {
             tracing::warn!(%domain, %error, "cannot seal superseded revisions; continuing later");
@@ -80,7 +80,7 @@ async fn seal_once(buckets: &Revisioned, how: Sealing) -> Result<(), Error> {
     Ok(())
 }
 
-async fn seal_domain(buckets: &Revisioned, domain: &DomainName, how: Sealing) -> Result<(), Error> {
+async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOptions) -> Result<(), Error> {
     let sealed = buckets.seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
@@ -93,9 +93,9 @@ async fn seal_domain(buckets: &Revisioned, domain: &DomainName, how: Sealing) ->
     Ok(())
 }
 
-async fn merge_domain(buckets: &Revisioned, domain: &DomainName, rest: Duration) -> Result<(), Error> {
-    let how = Merging { parts: PARTS, rest };
-    let merged = buckets.merge_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
+async fn merge_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
+    let how = CompactionOptions { parts: PARTS, rest };
+    let merged = buckets.compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if merged.blocks > 0 {
         let (parts, blocks) = (merged.parts, merged.blocks);
         tracing::info!(%domain, parts, blocks, "compacted the archive");
@@ -103,7 +103,7 @@ async fn merge_domain(buckets: &Revisioned, domain: &DomainName, rest: Duration)
     Ok(())
 }
 
-async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
+async fn walk_once(buckets: &RevisionStore) -> Result<(), Error> {
     let configured = buckets.settings().retention.buckets.keys().map(|(_, bucket)| bucket.clone());
     let mut names: Vec<BucketName> = configured.chain([BucketName::page()]).collect();
     names.sort();
@@ -129,7 +129,7 @@ async fn walk_once(buckets: &Revisioned) -> Result<(), Error> {
 
 /// Culls eligible values: within a quarter of the shortest slack after they become eligible, and no faster
 /// than readers and writers can bear.
-pub(crate) async fn sweep(buckets: Revisioned) {
+pub(crate) async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*LOOK.start(), *LOOK.end());
     loop {
@@ -195,7 +195,7 @@ mod tests {
         let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };
         let buckets =
-            Revisioned::open(store, Arc::clone(&clock) as Arc<dyn Clock>, settings, 1).await.unwrap();
+            RevisionStore::open(store, Arc::clone(&clock) as Arc<dyn Clock>, settings, 1).await.unwrap();
         for domain in ["dewiki", "enwiki"] {
             let (domain, title) = (DomainName::new(domain).unwrap(), Title::new("Main_Page").unwrap());
             let page = Page { domain, bucket: BucketName::page(), title };
@@ -209,7 +209,7 @@ mod tests {
             }
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
-        seal_once(&buckets, Sealing::default()).await.unwrap();
+        seal_once(&buckets, SealOptions::default()).await.unwrap();
         let stats = buckets.stats(&DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
         assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
     }

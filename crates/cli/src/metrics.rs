@@ -8,14 +8,14 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 use rashomon_api::Registry;
-use rashomon_buckets::Revisioned;
+use rashomon_buckets::RevisionStore;
 use rashomon_tables_sqlite::SqliteStore;
 
 use crate::supervised::Panics;
 
 /// Reads the metrics of the buckets at each request.
 #[derive(Debug)]
-struct OfBuckets(Revisioned);
+struct OfBuckets(RevisionStore);
 
 /// Counts the panics of the process's threads and background tasks.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct OfThreads {
 
 /// Registers the metrics of the buckets, and the survived panics.
 pub(crate) fn registry(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     sqlite: Option<Arc<SqliteStore>>,
     background: Panics,
 ) -> Registry {

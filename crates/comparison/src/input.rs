@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{BucketName, DomainName, Page, PropertyName, Revision, Revisioned, Settings};
+use rashomon_buckets::{BucketName, DomainName, Page, PropertyName, Revision, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_dumps::{ImportOptions, Source};
 use rashomon_tables::Memory;
@@ -27,7 +27,7 @@ pub(crate) struct Edit {
 /// in any store.
 #[derive(Debug)]
 pub struct History {
-    store: Revisioned,
+    store: RevisionStore,
     pub(crate) pages: Vec<Page>,
     /// All edits, in the order of their times.
     pub(crate) edits: Vec<Edit>,
@@ -41,7 +41,7 @@ impl History {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let memory = Arc::new(Memory::new(Arc::clone(&clock)));
         let settings = Settings { cache_bytes: 0, ..Settings::default() };
-        let store = Revisioned::open(memory, clock, settings, 1).await?;
+        let store = RevisionStore::open(memory, clock, settings, 1).await?;
         let domain = DomainName::new("wiki").expect("a domain");
         let failure = |source| ComparisonError::Open { file: path.to_owned(), source };
         let source = Source::file(std::fs::File::open(path).map_err(failure)?).map_err(failure)?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rashomon_buckets::{
-    Error, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, Revisioned, Settings, Tid,
+    Error, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore, Settings, Tid,
     schemas,
 };
 use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -59,7 +59,7 @@ struct Replay<'a> {
     /// The clock that measures the time of calls.
     watch: SystemClock,
     tables: Arc<Counting<Arc<dyn TableStore>>>,
-    buckets: Revisioned,
+    buckets: RevisionStore,
     property: PropertyName,
     properties: usize,
     latest: BTreeMap<usize, Latest>,
@@ -92,7 +92,7 @@ pub async fn replay(
     };
     let (store, at) = (Arc::clone(&tables) as Arc<dyn TableStore>, Arc::clone(&clock) as Arc<dyn Clock>);
     let properties = settings.definitions.iter().count();
-    let buckets = Revisioned::open(store, at, settings, 1).await?;
+    let buckets = RevisionStore::open(store, at, settings, 1).await?;
     let mut replay = Replay {
         contestant,
         history,

@@ -15,7 +15,7 @@ use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry};
-use rashomon_buckets::{DomainName, Page, Revision, Revisioned, Settings, Tid};
+use rashomon_buckets::{DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -162,14 +162,14 @@ async fn open_buckets(
     clock: &Arc<ManualClock>,
     settings: &Settings,
     seed: u64,
-) -> rashomon_buckets::Result<Revisioned> {
-    Revisioned::open(store.clone(), clock.clone(), settings.clone(), seed).await
+) -> rashomon_buckets::Result<RevisionStore> {
+    RevisionStore::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
 /// Asks the server first, and then asks as commands do: commands skip damaged data, and report it.
 async fn ask_open(
     store: &Arc<SqliteStore>,
-    served: Revisioned,
+    served: RevisionStore,
     clock: &Arc<ManualClock>,
     questions: &[Question],
     settings: &Settings,
@@ -196,7 +196,7 @@ async fn ask_open(
                 continue;
             }
         };
-        buckets.pass_over_damage();
+        buckets.skip_damage();
         let answer = match question {
             Question::Get(..) => continue,
             Question::Export(domain, history, format) => exported(&buckets, domain, *history, *format).await,
@@ -256,7 +256,7 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
 /// The text in place of the error that a domain does not exist.
 pub(crate) const NO_DOMAIN: &[u8] = b"no such domain";
 
-async fn exported(buckets: &Revisioned, domain: &DomainName, history: bool, format: Format) -> Answer {
+async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, format: Format) -> Answer {
     // The command refuses a domain without any data.
     match buckets.catalog().domains().await {
         Ok(domains) if !domains.contains(domain) => {
@@ -275,7 +275,7 @@ async fn exported(buckets: &Revisioned, domain: &DomainName, history: bool, form
     }
 }
 
-async fn counted(buckets: &Revisioned, domain: &DomainName) -> Answer {
+async fn counted(buckets: &RevisionStore, domain: &DomainName) -> Answer {
     let stats = buckets.stats(domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
@@ -299,7 +299,7 @@ fn tables(store: &SqliteStore) -> Answer {
 }
 
 /// What `rashomon verify` does.
-async fn verify(store: &SqliteStore, buckets: &Revisioned) -> std::result::Result<Vec<String>, String> {
+async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
     match buckets.verify(&mut |_| {}).await {

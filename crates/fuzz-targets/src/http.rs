@@ -7,7 +7,7 @@ use futures::stream;
 use http::{HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::Revisioned;
+use rashomon_buckets::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
@@ -83,7 +83,7 @@ fn answered(mut request: Request<Body>) {
 
 /// A server over a store.
 pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Api {
-    let buckets = Revisioned::open(store, clock.clone(), rashomon_buckets::Settings::default(), 7).await;
+    let buckets = RevisionStore::open(store, clock.clone(), rashomon_buckets::Settings::default(), 7).await;
     let buckets = buckets.expect("a store in memory opens");
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
     Api::new(settings, Components { buckets, clock, seed: 7, registry: Registry::default() })

@@ -58,7 +58,7 @@ pub type Result<T> = std::result::Result<T, MigrationError>;
 
 /// How a migration starts: from the beginning, or after an earlier migration of the same source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum MigrationState {
     /// The target was empty.
     New,
     /// Resumes an earlier migration that was interrupted after it had copied so much.
@@ -78,7 +78,7 @@ pub struct Migration {
     clock: Arc<dyn Clock>,
     tables: Vec<&'static Schema>,
     record: Record,
-    start: Standing,
+    start: MigrationState,
     /// The number of damaged rows that were not copied, and descriptions of the first of them.
     damaged: Mutex<(u64, Vec<String>)>,
 }
@@ -107,7 +107,7 @@ impl Migration {
         target.create(&MIGRATIONS).await?;
         let (mut record, found) =
             Record::read(target.clone(), source_name, tables, Arc::clone(&clock)).await?;
-        let mut start = Standing::New;
+        let mut start = MigrationState::New;
         match found {
             Found::Nothing => {
                 refuse_other_data(&target, tables).await?;
@@ -116,17 +116,17 @@ impl Migration {
             Found::Unfinished => {
                 let copied = record.copied();
                 if copied != Counts::default() {
-                    start = Standing::Resumed(copied);
+                    start = MigrationState::Resumed(copied);
                 }
             }
             Found::Finished => {
-                start = Standing::Again;
+                start = MigrationState::Again;
                 record.start().await?;
             }
         }
         let migration =
             Self { source, target, clock, tables: tables.to_vec(), record, start, damaged: Mutex::default() };
-        if matches!(migration.start, Standing::Resumed(_)) {
+        if matches!(migration.start, MigrationState::Resumed(_)) {
             migration.refuse_changed_source().await?;
         }
         Ok(migration)
@@ -134,7 +134,7 @@ impl Migration {
 
     /// How the migration started.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
+    pub const fn standing(&self) -> MigrationState {
         self.start
     }
 

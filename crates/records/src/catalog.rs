@@ -290,7 +290,7 @@ impl Catalog {
     }
 
     /// Whether the catalog has the entry of the page's title, and that of its domain.
-    pub async fn is_noted(&self, page: &Page) -> Result<bool> {
+    pub async fn is_listed(&self, page: &Page) -> Result<bool> {
         for Batch { partition, mutations } in entries(page, self.clock.now()) {
             for mutation in mutations {
                 let Mutation::Put { table, clustering, .. } = mutation else { continue };

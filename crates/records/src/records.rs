@@ -67,7 +67,7 @@ impl Records {
     /// outcome of a write is known when it returns.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.store.generations().is_some()
+        self.store.partition_versions().is_some()
     }
 
     /// The latest timestamp that a request may have: `skew` after now.
@@ -84,7 +84,7 @@ impl Records {
 
     /// The time up to which entries can be collected at this age. A batch that names something is written
     /// before the age is over. If the batch failed, it has taken effect since, or never will.
-    pub async fn noted_before(&self, age: Duration) -> Result<Timestamp> {
+    pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
         Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
     }

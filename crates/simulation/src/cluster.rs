@@ -8,7 +8,8 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, ClusteringRange, Decorator, Generations, Memory, Mutation, Partition, Result, TableStore as _,
+    Batch, ClusteringRange, Decorator, Memory, Mutation, Partition, PartitionVersions, Result,
+    TableStore as _,
 };
 
 /// Deleted ranges. Each has the write time up to which the delete hides rows.
@@ -75,7 +76,7 @@ impl Decorator for Cluster {
         self.memory.write(first, self.visible(then)).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
     }
 }

@@ -16,8 +16,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
 use rashomon_buckets::{
-    ArchiveSettings, BucketName, DomainName, Error, Expect, Merging, NewProperty, NewRevision, Page,
-    PropertyName, Revision, Revisioned, Sealing, Settings, Tid, Title,
+    ArchiveSettings, BucketName, CompactionOptions, DomainName, Error, Expect, NewProperty, NewRevision,
+    Page, PropertyName, Revision, RevisionStore, SealOptions, Settings, Tid, Title,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{REPLICAS, Reach, ReplicaStore};
@@ -118,7 +118,7 @@ struct Known {
 struct Run {
     clock: Arc<ManualClock>,
     store: Arc<ReplicaStore>,
-    processes: Vec<Revisioned>,
+    processes: Vec<RevisionStore>,
     known: BTreeMap<(usize, i64), Known>,
     next_body: u64,
     seed: u64,
@@ -205,13 +205,13 @@ pub async fn run(seed: u64) -> Result<()> {
 }
 
 impl Run {
-    async fn open(&mut self) -> Result<Revisioned> {
+    async fn open(&mut self) -> Result<RevisionStore> {
         self.seed += 1;
         let archive = ArchiveSettings { cache_bytes: 0, ..ArchiveSettings::default() };
         let settings =
             Settings { archive: Some(archive), skew: Duration::from_secs(5), ..Settings::default() };
         let store = Arc::clone(&self.store) as AnyStore;
-        Ok(Revisioned::open(store, Arc::clone(&self.clock) as Arc<dyn Clock>, settings, self.seed).await?)
+        Ok(RevisionStore::open(store, Arc::clone(&self.clock) as Arc<dyn Clock>, settings, self.seed).await?)
     }
 
     async fn step(&mut self, step: Step) -> Result<()> {
@@ -252,12 +252,12 @@ impl Run {
             Action::Rewrite { which, large } => self.rewrite(&process, which, large).await,
             Action::Seal => {
                 let page = page(0);
-                process.seal(&page.domain, &page.bucket, Sealing::default(), &mut |_| {}).await.map(drop)
+                process.seal(&page.domain, &page.bucket, SealOptions::default(), &mut |_| {}).await.map(drop)
             }
             Action::Merge => {
                 let page = page(0);
-                let (how, mut progress) = (Merging::default(), |_: &_| {});
-                process.merge_archive(&page.domain, &page.bucket, how, &mut progress).await.map(drop)
+                let (how, mut progress) = (CompactionOptions::default(), |_: &_| {});
+                process.compact_archive(&page.domain, &page.bucket, how, &mut progress).await.map(drop)
             }
             Action::Collect => process.collect_orphans(DAY).await.map(drop),
             Action::Spread => {
@@ -295,7 +295,7 @@ impl Run {
 
     async fn put(
         &mut self,
-        process: &Revisioned,
+        process: &RevisionStore,
         number: usize,
         large: bool,
     ) -> rashomon_buckets::Result<()> {
@@ -314,7 +314,7 @@ impl Run {
 
     async fn rewrite(
         &mut self,
-        process: &Revisioned,
+        process: &RevisionStore,
         which: usize,
         large: bool,
     ) -> rashomon_buckets::Result<()> {
@@ -399,7 +399,7 @@ impl Run {
     }
 }
 
-async fn staged(process: &Revisioned, page: &Page, body: u64) -> rashomon_buckets::Result<NewProperty> {
+async fn staged(process: &RevisionStore, page: &Page, body: u64) -> rashomon_buckets::Result<NewProperty> {
     let body = process.stage_bytes(page, &html(), &text(body)).await?;
     Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
 }

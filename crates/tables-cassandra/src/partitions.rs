@@ -46,7 +46,7 @@ pub(crate) async fn partitions(
         found.retain(|other| wire::partition_key(&other.partition) > key);
         token = at;
     }
-    let (mut items, mut passed_over) = (Vec::new(), 0);
+    let (mut items, mut skipped_damage) = (Vec::new(), 0);
     loop {
         for Found { token: at, expires_at, partition } in found {
             let cursor = cursor(at, &partition);
@@ -54,9 +54,9 @@ pub(crate) async fn partitions(
             if has_visible_row(cluster, table, &partition, expires_at, now).await? {
                 items.push(partition);
             } else {
-                passed_over += 1;
+                skipped_damage += 1;
             }
-            if items.len() == limit.get() || passed_over == MAX_PASSED_OVER {
+            if items.len() == limit.get() || skipped_damage == MAX_PASSED_OVER {
                 return Ok(Page::new(items, Some(cursor)));
             }
         }

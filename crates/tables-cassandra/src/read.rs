@@ -158,13 +158,13 @@ struct Building<'a> {
     scan: &'a Scan,
     rows: Vec<Row>,
     bytes: usize,
-    passed_over: usize,
+    skipped_damage: usize,
     damaged: Vec<DamagedRow>,
 }
 
 impl<'a> Building<'a> {
     const fn new(table: &'a Table, scan: &'a Scan) -> Self {
-        Self { table, scan, rows: Vec::new(), bytes: 0, passed_over: 0, damaged: Vec::new() }
+        Self { table, scan, rows: Vec::new(), bytes: 0, skipped_damage: 0, damaged: Vec::new() }
     }
 
     fn build(self, next: Option<Cursor>) -> Page<Row> {
@@ -173,7 +173,7 @@ impl<'a> Building<'a> {
 
     fn push_damaged(&mut self, row: DamagedRow) {
         self.damaged.push(row);
-        self.passed_over += 1;
+        self.skipped_damage += 1;
     }
 
     /// How many rows to ask for: as many as the page still needs, estimated by the typical size of the
@@ -192,12 +192,12 @@ impl<'a> Building<'a> {
             self.bytes += row.size();
             self.rows.push(row);
         } else {
-            self.passed_over += 1;
+            self.skipped_damage += 1;
         }
     }
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() == self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
-        (full && !self.rows.is_empty()) || self.passed_over >= MAX_PASSED_OVER
+        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_PASSED_OVER
     }
 }

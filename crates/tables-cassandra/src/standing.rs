@@ -13,7 +13,7 @@ use crate::{
 
 /// A table and the type of its cells, as the cluster describes them. Fields and columns are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct MigrationState {
     /// `None` if the table does not exist.
     pub(crate) table: Option<StandingTable>,
     /// The type's fields, by name and type. Empty if the type does not exist.
@@ -59,7 +59,7 @@ pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
 /// it again.
 async fn settled<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
 where
-    R: Future<Output = Result<Standing>> + Send,
+    R: Future<Output = Result<MigrationState>> + Send,
 {
     let mut existing = read().await?;
     for _ in 0..MAX_LOOKS {
@@ -83,7 +83,7 @@ pub(crate) fn changing(schema: &Schema) -> Error {
 }
 
 /// Reads the table and the type of its cells from the cluster.
-async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
+async fn read(cluster: &Cluster, schema: &Schema) -> Result<MigrationState> {
     const COMMENT: &str =
         "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
     const COLUMNS: &str = "SELECT kind, position, column_name, type, clustering_order \
@@ -104,7 +104,7 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
     columns.sort();
     let fields = types.maybe_first_row::<(Vec<String>, Vec<String>)>().map_err(unexpected)?;
     let fields = fields.map(|(names, types)| names.into_iter().zip(types).collect());
-    Ok(Standing {
+    Ok(MigrationState {
         table: comment.map(|(comment,)| StandingTable { comment: comment.unwrap_or_default(), columns }),
         fields: fields.unwrap_or_default(),
     })
@@ -112,7 +112,7 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<Standing> {
 
 /// Returns the steps that are left until the table matches the schema. `Unsupported` if no steps can do this,
 /// with the difference. An interrupted change is continued.
-fn left(existing: &Standing, schema: &Schema) -> Result<Left> {
+fn left(existing: &MigrationState, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
             "table {} exists with other columns or settings: {what}",
@@ -202,18 +202,18 @@ mod tests {
         pages().value("size", ColumnType::Int).version(3).build()
     }
 
-    fn standing(schema: &Schema) -> Standing {
+    fn standing(schema: &Schema) -> MigrationState {
         let table = StandingTable { comment: description(schema), columns: columns(schema) };
-        Standing { table: Some(table), fields: fields(schema) }
+        MigrationState { table: Some(table), fields: fields(schema) }
     }
 
     #[test]
     fn existing_table_is_unchanged_and_missing_table_is_created() {
         let schema = pages().build();
         assert_eq!(left(&standing(&schema), &schema).expect("the same"), Left::Nothing);
-        let nothing = Standing { table: None, fields: Vec::new() };
+        let nothing = MigrationState { table: None, fields: Vec::new() };
         assert_eq!(left(&nothing, &schema).expect("new"), Left::Make { fields: 0 });
-        let half = Standing { table: None, ..standing(&schema) };
+        let half = MigrationState { table: None, ..standing(&schema) };
         assert_eq!(left(&half, &schema).expect("half made"), Left::Make { fields: 2 });
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn columns_are_added_and_interrupted_change_is_continued() {
         let old = standing(&pages().build());
         assert_eq!(left(&old, &grown()).expect("a column more"), Left::Grow { fields: 2 });
-        let broken_off = Standing { fields: fields(&grown()), ..old };
+        let broken_off = MigrationState { fields: fields(&grown()), ..old };
         assert_eq!(left(&broken_off, &grown()).expect("a column more"), Left::Grow { fields: 3 });
         // A process with the old schema may continue until the change is complete.
         assert_eq!(left(&broken_off, &pages().build()).expect("as it was"), Left::Nothing);

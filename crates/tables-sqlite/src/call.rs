@@ -2,7 +2,7 @@
 //! that little work is left for that thread.
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Generations, Key, Mutation, Result, Row, Slot, Value};
+use rashomon_tables::{Batch, Key, Mutation, PartitionVersions, Result, Row, Slot, Value};
 
 use crate::{
     catalog::{Catalog, Table},
@@ -56,7 +56,7 @@ impl Write {
     /// Makes the changes of these batches. `Invalid` if a batch breaks a rule.
     pub(crate) fn new<'a>(
         catalog: &Catalog,
-        generations: &Generations,
+        partition_versions: &PartitionVersions,
         batches: impl Iterator<Item = &'a Batch>,
     ) -> Result<Self> {
         let mut write = Self::default();
@@ -68,7 +68,7 @@ impl Write {
                 write.bytes += change.bytes();
                 write.changes.push(change);
             }
-            write.slots.push(generations.slot(&batch.partition));
+            write.slots.push(partition_versions.slot(&batch.partition));
         }
         Ok(write)
     }

@@ -19,7 +19,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Error, Generations, Outage, Result, Schema, Slot, Swap};
+use rashomon_tables::{Error, Outage, PartitionVersions, Result, Schema, Slot, Swap};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -99,7 +99,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) generations: Arc<Generations>,
+    pub(crate) partition_versions: Arc<PartitionVersions>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
     /// Whether the mark of a log stays unchanged until something is written.
@@ -245,11 +245,11 @@ impl Committer {
     }
 
     fn restore_keys(&mut self, page: u32) -> Result<()> {
-        let generations = Arc::clone(&self.parts.generations);
+        let partition_versions = Arc::clone(&self.parts.partition_versions);
         let restored = self.transaction(|connection, touched| {
             let restored = restore::restore_page(connection, page)?;
             let partitions = restored.iter().filter_map(|row| row.partition.as_ref());
-            touched.extend(partitions.map(|partition| generations.slot(partition)));
+            touched.extend(partitions.map(|partition| partition_versions.slot(partition)));
             Ok(restored)
         });
         for row in restored.map_err(|error| self.parts.health.failed(error, 0))? {
@@ -293,7 +293,7 @@ impl Committer {
         slots.sort_unstable();
         slots.dedup();
         let committed = {
-            let _announced = Announced::begin(&self.parts.generations, &slots);
+            let _announced = Announced::begin(&self.parts.partition_versions, &slots);
             let committed = (self.parts.commit)(connection);
             if committed.is_err() {
                 roll_back(connection);
@@ -350,20 +350,20 @@ enum Next {
 /// A commit that is announced to the readers of its partitions. The announcement ends when this is dropped,
 /// also by a panic.
 struct Announced<'a> {
-    generations: &'a Generations,
+    partition_versions: &'a PartitionVersions,
     slots: &'a [Slot],
 }
 
 impl<'a> Announced<'a> {
-    fn begin(generations: &'a Generations, slots: &'a [Slot]) -> Self {
-        generations.begin(slots);
-        Self { generations, slots }
+    fn begin(partition_versions: &'a PartitionVersions, slots: &'a [Slot]) -> Self {
+        partition_versions.begin(slots);
+        Self { partition_versions, slots }
     }
 }
 
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
-        self.generations.end(self.slots);
+        self.partition_versions.end(self.slots);
     }
 }
 

@@ -252,7 +252,7 @@ struct Builder<'a> {
     scan: &'a Scan,
     rows: Vec<Row>,
     bytes: usize,
-    passed_over: usize,
+    skipped_damage: usize,
     damaged: Vec<DamagedRow>,
     seen: usize,
     last: Vec<u8>,
@@ -264,7 +264,7 @@ impl<'a> Builder<'a> {
             scan,
             rows: Vec::new(),
             bytes: 0,
-            passed_over: 0,
+            skipped_damage: 0,
             damaged: Vec::new(),
             seen: 0,
             last: Vec::new(),
@@ -273,7 +273,7 @@ impl<'a> Builder<'a> {
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() >= self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
-        (full && !self.rows.is_empty()) || self.passed_over >= MAX_PASSED_OVER
+        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_PASSED_OVER
     }
 
     fn push(&mut self, row: Row, clustering_key: &[u8]) {
@@ -283,7 +283,7 @@ impl<'a> Builder<'a> {
     }
 
     fn pass_over(&mut self, clustering_key: &[u8]) {
-        self.passed_over += 1;
+        self.skipped_damage += 1;
         self.note_last(clustering_key);
     }
 

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Error, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
     TableStore,
 };
 use tokio::sync::oneshot;
@@ -45,7 +45,7 @@ pub struct SqliteStore {
     options: Options,
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
-    generations: Arc<Generations>,
+    partition_versions: Arc<PartitionVersions>,
     counters: Arc<Counters>,
     health: Arc<Health>,
     damaged_keys: Arc<DamagedKeys>,
@@ -107,7 +107,7 @@ impl SqliteStore {
             Readers::start(directory, &options, Arc::clone(&counters.panics), &damaged_keys)?;
         let (writes, queue) = Queue::new(QUEUED_KIB);
         let catalog = Arc::new(Catalog::default());
-        let generations = Arc::new(Generations::new());
+        let partition_versions = Arc::new(PartitionVersions::new());
         let health = Arc::new(Health::new(directory));
         let committer = Committer::new(Parts {
             directory: directory.to_owned(),
@@ -116,7 +116,7 @@ impl SqliteStore {
             clock: Arc::clone(&clock),
             options: options.clone(),
             catalog: Arc::clone(&catalog),
-            generations: Arc::clone(&generations),
+            partition_versions: Arc::clone(&partition_versions),
             counters: Arc::clone(&counters),
             commit,
             keeps_log_mark: log_is_lost && options.only_looks,
@@ -130,7 +130,17 @@ impl SqliteStore {
         let running = Running { readers: reader_threads, committer, _lock: lock };
         let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
         let directory = directory.to_owned();
-        Ok(Self { directory, options, clock, catalog, generations, counters, health, damaged_keys, shared })
+        Ok(Self {
+            directory,
+            options,
+            clock,
+            catalog,
+            partition_versions,
+            counters,
+            health,
+            damaged_keys,
+            shared,
+        })
     }
 
     /// The directory of the store.
@@ -244,23 +254,23 @@ impl TableStore for SqliteStore {
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         table.check_key(key)?;
         let table = self.catalog.get(table)?;
-        let slot = self.generations.slot(&key.partition);
+        let slot = self.partition_versions.slot(&key.partition);
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
         let row = self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
         let row = row.await.map_err(|error| self.located(error))?;
-        self.generations.settled(slot).await;
+        self.partition_versions.settled(slot).await;
         Ok(row)
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         scan.check(table)?;
         let table = self.catalog.get(table)?;
-        let slot = self.generations.slot(&scan.partition);
+        let slot = self.partition_versions.slot(&scan.partition);
         let clock = Arc::clone(&self.clock);
         let page =
             self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
         let page = page.await.map_err(|error| self.located(error))?;
-        self.generations.settled(slot).await;
+        self.partition_versions.settled(slot).await;
         Ok(page)
     }
 
@@ -280,7 +290,7 @@ impl TableStore for SqliteStore {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let write = Write::new(&self.catalog, &self.generations, first.iter().chain([&then]))?;
+        let write = Write::new(&self.catalog, &self.partition_versions, first.iter().chain([&then]))?;
         if write.changes.is_empty() {
             return Ok(());
         }
@@ -305,14 +315,14 @@ impl TableStore for SqliteStore {
             name: key.clone(),
             key: span::row_key(table, &key.partition, &key.clustering),
             expected: expected.map(|row| row.values.clone()),
-            slot: self.generations.slot(&key.partition),
+            slot: self.partition_versions.slot(&key.partition),
             new,
         };
         self.ask(committer::weight(swap.bytes()), |reply| Job::Call(Call::Swap(Box::new(swap), reply))).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        Some(&self.generations)
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        Some(&self.partition_versions)
     }
 
     fn outage(&self) -> Option<Outage> {

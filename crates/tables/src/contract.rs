@@ -26,9 +26,9 @@ mod deletes;
 mod durability;
 mod expiry;
 mod fixtures;
-mod generations;
 mod order;
 mod pages;
+mod partition_versions;
 mod partitions;
 pub mod random;
 mod swaps;
@@ -41,7 +41,7 @@ use futures::future::BoxFuture;
 use rashomon_clock::Clock;
 
 pub use self::{
-    columns::*, creation::*, deletes::*, durability::*, expiry::*, generations::*, order::*, pages::*,
+    columns::*, creation::*, deletes::*, durability::*, expiry::*, order::*, pages::*, partition_versions::*,
     partitions::*, swaps::*, writes::*,
 };
 use crate::TableStore;

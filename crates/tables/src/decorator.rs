@@ -5,7 +5,8 @@ use std::{fmt::Debug, num::NonZeroUsize, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Batch, Cursor, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    TableStore,
 };
 
 /// A store that answers some calls differently from the store below. Each method passes its call on unless it
@@ -69,9 +70,9 @@ pub trait Decorator: Debug + Send + Sync + 'static {
         self.below().late_write_window().await
     }
 
-    /// Passes on [`TableStore::generations`].
-    fn generations(&self) -> Option<&Generations> {
-        self.below().generations()
+    /// Passes on [`TableStore::partition_versions`].
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        self.below().partition_versions()
     }
 
     /// Passes on [`TableStore::outage`].
@@ -125,8 +126,8 @@ impl<D: Decorator> TableStore for D {
         Decorator::late_write_window(self).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        Decorator::generations(self)
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        Decorator::partition_versions(self)
     }
 
     fn outage(&self) -> Option<Outage> {

@@ -16,10 +16,10 @@ mod counting;
 mod decorator;
 mod error;
 mod faulty;
-mod generations;
 #[cfg(feature = "isolated")]
 mod isolated;
 mod memory;
+mod partition_versions;
 mod query;
 #[cfg(feature = "replicas")]
 mod replicas;
@@ -34,10 +34,10 @@ pub use counting::{Count, Counting, Counts, Kind, TableCounts};
 pub use decorator::Decorator;
 pub use error::{Error, Outage, Result};
 pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
-pub use generations::{Generations, Slot};
 #[cfg(feature = "isolated")]
 pub use isolated::Isolated;
 pub use memory::Memory;
+pub use partition_versions::{PartitionVersions, Slot};
 pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
 #[cfg(feature = "replicas")]
 pub use replicas::{REPLICAS, Reach, ReplicaStore};

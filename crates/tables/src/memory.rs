@@ -17,8 +17,8 @@ use rashomon_clock::Clock;
 
 use self::table::Table;
 use crate::{
-    Batch, Cursor, Error, Generations, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
-    Value,
+    Batch, Cursor, Error, Key, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    TableStore, Value,
 };
 
 /// A store that exists as long as this value.
@@ -30,7 +30,7 @@ use crate::{
 pub struct Memory {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
-    generations: Generations,
+    partition_versions: PartitionVersions,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Memory {
     /// An empty store that uses this clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Mutex::default(), generations: Generations::new() }
+        Self { clock, tables: Mutex::default(), partition_versions: PartitionVersions::new() }
     }
 
     /// Nothing under this lock can panic halfway through a change, so a poisoned lock is as good as any.
@@ -51,11 +51,11 @@ impl Memory {
     /// Makes a change of these partitions. Meanwhile they have no current version.
     fn bracket<T>(&self, partitions: &[&[Value]], change: impl FnOnce() -> T) -> T {
         let slots: BTreeSet<_> =
-            partitions.iter().map(|partition| self.generations.slot(partition)).collect();
+            partitions.iter().map(|partition| self.partition_versions.slot(partition)).collect();
         let slots: Vec<_> = slots.into_iter().collect();
-        self.generations.begin(&slots);
+        self.partition_versions.begin(&slots);
         let result = change();
-        self.generations.end(&slots);
+        self.partition_versions.end(&slots);
         result
     }
 }
@@ -151,8 +151,8 @@ impl TableStore for Memory {
         Ok(self.bracket(&[&key.partition], || table.swap(key, expected, new, self.clock.now())))
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        Some(&self.generations)
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        Some(&self.partition_versions)
     }
 }
 

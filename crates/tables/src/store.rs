@@ -5,7 +5,8 @@ use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Batch, Cursor, Decorator, Generations, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
+    Batch, Cursor, Decorator, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema,
+    Swap,
 };
 
 /// A store of tables.
@@ -81,7 +82,7 @@ pub trait TableStore: Debug + Send + Sync + 'static {
 
     /// The partition versions, if only this process writes to the store. Otherwise `None`, and nothing may be
     /// cached in memory.
-    fn generations(&self) -> Option<&Generations> {
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
     }
 

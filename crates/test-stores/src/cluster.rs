@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, ClusteringRange, Decorator, Generations, Key, Memory, Mutation, Page, Partition, Result, Row,
-    Scan, Schema, Swap, TableStore as _,
+    Batch, ClusteringRange, Decorator, Key, Memory, Mutation, Page, Partition, PartitionVersions, Result,
+    Row, Scan, Schema, Swap, TableStore as _,
 };
 
 /// For each table and partition: the deleted ranges, each with the latest write time that is deleted.
@@ -95,7 +95,7 @@ impl Decorator for Cluster {
         self.memory.swap(table, key, expected, new).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use rashomon_buckets::{
-    BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, Revisioned, Settings,
+    BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, RevisionStore, Settings,
     Title, schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
@@ -38,7 +38,7 @@ pub(crate) struct Recorded {
     contents: Arc<Contents>,
     pages: Vec<Page>,
     /// The buckets that receive bodies, as in the service.
-    buckets: Revisioned,
+    buckets: RevisionStore,
 }
 
 struct Call {
@@ -51,7 +51,7 @@ struct Call {
 pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result<Recorded> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
-    let buckets = Revisioned::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
+    let buckets = RevisionStore::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
     let pages = titles.iter().map(|title| page(title)).collect::<Result<Vec<_>>>()?;
     let mut calls = Vec::with_capacity(WRITES);
     for number in 1..=WRITES as u64 {
@@ -109,7 +109,7 @@ pub(crate) fn page(title: &str) -> Result<Page> {
 
 /// Makes the write with this number, as the service does on request.
 pub(crate) async fn put_revision(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     page: &Page,
     contents: &Contents,
     number: u64,
@@ -122,7 +122,7 @@ pub(crate) async fn put_revision(
 }
 
 async fn receive(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     page: &Page,
     contents: &Contents,
     number: u64,

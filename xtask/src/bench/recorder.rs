@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Decorator, Generations, Key, Memory, Page, Result, Row, Scan, Schema, TableStore as _,
+    Batch, Decorator, Key, Memory, Page, PartitionVersions, Result, Row, Scan, Schema, TableStore as _,
 };
 
 /// A recorded call. Creating tables, listing partitions and swaps are not recorded: no measured request makes
@@ -62,7 +62,7 @@ impl Decorator for Recorder {
         self.memory.write(first, then).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
     }
 }

@@ -4,7 +4,8 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use bytes::Bytes;
 use rashomon_buckets::{
-    ArchiveSettings, BucketArchive, BucketName, DomainName, Revisioned, Sealing, schemas::ARCHIVE_BLOCKS,
+    ArchiveSettings, BucketArchive, BucketName, DomainName, RevisionStore, SealOptions,
+    schemas::ARCHIVE_BLOCKS,
 };
 use rashomon_records::{rows::TypedRow as _, typed_row};
 use rashomon_tables::{Batch, Row, Scan, TableStore as _};
@@ -35,9 +36,9 @@ async fn sealed() -> (World, Row) {
         world.revision(&format!("_rev={number}&wikitext={text}")).await;
     }
     world.clock.advance(2 * DAY);
-    let buckets = Revisioned::open(world.store.clone(), world.clock.clone(), settings(), 8).await.unwrap();
+    let buckets = RevisionStore::open(world.store.clone(), world.clock.clone(), settings(), 8).await.unwrap();
     let domain = DomainName::new("enwiki").unwrap();
-    buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await.unwrap();
+    buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await.unwrap();
     let partitions = world.store.partitions(&ARCHIVE_BLOCKS, None, NonZeroUsize::MIN).await.unwrap();
     let scan = Scan::new(partitions.items[0].clone(), NonZeroUsize::MIN);
     let row = world.store.scan(&ARCHIVE_BLOCKS, scan).await.unwrap().items.remove(0);

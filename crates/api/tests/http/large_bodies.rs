@@ -6,7 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use rashomon_buckets::{
-    BucketName, DomainName, Erasing, Page, Revision, Revisioned, Settings, Title, schemas,
+    BucketName, DomainName, EraseOptions, Page, Revision, RevisionStore, Settings, Title, schemas,
 };
 use rashomon_tables::TableStore as _;
 
@@ -86,8 +86,8 @@ async fn body_for_an_erased_revision_is_not_stored() {
     };
     // Like another process on the same store.
     let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
-    let buckets = Revisioned::open(store, clock, Settings::default(), 9).await.unwrap();
-    buckets.erase(&page, Revision::new(7).unwrap(), Erasing::default()).await.unwrap();
+    let buckets = RevisionStore::open(store, clock, Settings::default(), 9).await.unwrap();
+    buckets.erase(&page, Revision::new(7).unwrap(), EraseOptions::default()).await.unwrap();
     let put = world
         .request("PUT", &format!("{PAGE}?rev/{tid}/html"), &[("content-type", "a/b")], large_body())
         .await;

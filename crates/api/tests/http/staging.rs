@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all, stream};
 use rashomon_api::Settings;
-use rashomon_buckets::{Revisioned, schemas};
+use rashomon_buckets::{RevisionStore, schemas};
 use rashomon_tables::{Scan, TableStore as _};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
@@ -125,7 +125,8 @@ mod in_memory {
 
         // The chunks left behind are unreferenced, and are collected like those of any other write.
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
-        let buckets = Revisioned::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
+        let buckets =
+            RevisionStore::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
         let left = chunk_sets(&world).await;
         world.clock.advance(Duration::from_secs(25 * 3600));
         assert_eq!(buckets.collect_orphans(Duration::from_secs(24 * 3600)).await.unwrap(), left as u64);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rashomon_buckets::{
-    ArchivePolicy, ArchiveSettings, BucketArchive, BucketName, DomainName, Revisioned, Sealing, Settings,
+    ArchivePolicy, ArchiveSettings, BucketArchive, BucketName, DomainName, RevisionStore, SealOptions,
+    Settings,
 };
 
 use crate::world::{PAGE, World};
@@ -147,9 +148,9 @@ async fn no_read_selects_a_render_that_the_archive_left_out() {
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     let settings = Settings { archive, ..Settings::default() };
     let buckets =
-        Revisioned::open(world.store.clone(), world.clock.clone(), settings.clone(), 8).await.unwrap();
+        RevisionStore::open(world.store.clone(), world.clock.clone(), settings.clone(), 8).await.unwrap();
     let domain = DomainName::new("enwiki").unwrap();
-    buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await.unwrap();
+    buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await.unwrap();
     let world = World::of(world.store.clone(), world.clock.clone(), Default::default(), settings).await;
 
     let left_out = format!("{PAGE}?rev/{}/html", tids[1]);

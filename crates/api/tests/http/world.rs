@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::{
-    DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, Revisioned, schemas,
+    DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore, schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_tables::{Faulty, Memory, Plan, Scan, TableStore};
@@ -141,7 +141,7 @@ impl World {
         settings: Settings,
         of_buckets: rashomon_buckets::Settings,
     ) -> Self {
-        let buckets = Revisioned::open(store.clone(), clock.clone(), of_buckets, 7).await.unwrap();
+        let buckets = RevisionStore::open(store.clone(), clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
         let api = Api::new(settings, components);
         Self { router: rashomon_api::router(api.clone()), api, store, clock }

@@ -5,7 +5,8 @@ mod erase;
 use std::{collections::BTreeMap, sync::Arc};
 
 use rashomon_buckets::{
-    ArchiveStats, BucketName, DomainName, DomainStats, Merged, Merging, PropertyStats, Sealed, Sealing,
+    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, DomainStats, PropertyStats,
+    SealOptions, SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
@@ -84,10 +85,11 @@ async fn seal(
     let mut damaged = 0;
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
-        let mut show = |sealed: &Sealed| {
+        let mut show = |sealed: &SealReport| {
             progress.show(Done { items: sealed.revisions, bytes: sealed.raw_bytes, position: sealed.pages });
         };
-        let sealed = store.buckets().seal(&domain, &BucketName::page(), Sealing::default(), &mut show).await;
+        let sealed =
+            store.buckets().seal(&domain, &BucketName::page(), SealOptions::default(), &mut show).await;
         progress.finish();
         let sealed = sealed?;
         damaged += sealed.damaged();
@@ -96,7 +98,7 @@ async fn seal(
     Ok(if tell_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
 
-fn in_words(sealed: &Sealed) -> String {
+fn in_words(sealed: &SealReport) -> String {
     let mut words = format!(
         "sealed {} with {} of {}, {} in {}",
         counted(sealed.revisions, "revision"),
@@ -135,11 +137,11 @@ async fn merge(
     let mut exit = Exit::Done;
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
-        let mut show = |merged: &Merged| {
+        let mut show = |merged: &CompactionReport| {
             progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
         };
-        let how = Merging::default();
-        let merged = store.buckets().merge_archive(&domain, &BucketName::page(), how, &mut show).await;
+        let how = CompactionOptions::default();
+        let merged = store.buckets().compact_archive(&domain, &BucketName::page(), how, &mut show).await;
         progress.finish();
         let merged = merged?;
         let mut words = format!(
@@ -304,7 +306,7 @@ async fn stats(
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
     let mut reports = BTreeMap::new();
-    store.buckets().pass_over_damage();
+    store.buckets().skip_damage();
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = stats_of(store, clock, &domain).await?;
         reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rashomon_buckets::{
-    migration::{Comparison, Counts, Difference, Migration, MigrationError, Outcome, Standing},
+    migration::{Comparison, Counts, Difference, Migration, MigrationError, MigrationState, Outcome},
     schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
@@ -189,15 +189,15 @@ impl Run {
     }
 }
 
-fn tell_standing(standing: Standing) {
+fn tell_standing(standing: MigrationState) {
     match standing {
-        Standing::New => {}
-        Standing::Resumed(before) => output::note(format_args!(
+        MigrationState::New => {}
+        MigrationState::Resumed(before) => output::note(format_args!(
             "going on with a migration that was cut off after {}, {}",
             counted(before.rows, "row"),
             output::bytes(before.bytes)
         )),
-        Standing::Again => {
+        MigrationState::Again => {
             output::note("the target was migrated from this source before: copying all of it again");
         }
     }
@@ -230,7 +230,7 @@ fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
         thousands((copied.rows as f64 / seconds) as u64),
         output::bytes((copied.bytes as f64 / seconds) as u64),
     );
-    if matches!(migration.standing(), Standing::Resumed(_)) {
+    if matches!(migration.standing(), MigrationState::Resumed(_)) {
         let all = migration.copied().map(|(_, counts)| counts.rows).sum();
         text += &format!("; with what was copied before, {}", counted(all, "row"));
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, Revisioned};
+use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, RevisionStore};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandEr
 
 async fn report_or_cull(
     arguments: &RetentionArguments,
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
     let domains = buckets.catalog().domains().await?;
@@ -106,7 +106,7 @@ async fn report_or_cull(
 
 /// Enqueues everything that is stored, and processes the queue.
 async fn cull<'a>(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     domains: impl Iterator<Item = &'a DomainName>,
 ) -> Result<Culled, CommandError> {
     let domains: Vec<_> = domains.collect();
@@ -131,7 +131,7 @@ async fn cull<'a>(
 }
 
 /// Enqueues everything that is stored, and waits until it may be processed.
-async fn note_what_stands(buckets: &Revisioned, domains: &[&DomainName]) -> Result<(), CommandError> {
+async fn note_what_stands(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
     let mut due_in = Duration::ZERO;
     for domain in domains {
         loop {

@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {
     let mut domains = BTreeMap::new();
-    store.buckets().pass_over_damage();
+    store.buckets().skip_damage();
     for domain in store.buckets().catalog().domains().await? {
         let stats = stats_of(store, clock, &domain).await?;
         domains.insert(domain, stats);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{
-    BucketName, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase, Result, Revisioned,
+    BucketName, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase, Result, RevisionStore,
 };
 
 use super::{Event, domain};
@@ -16,7 +16,7 @@ pub(crate) struct Loaded {
 }
 
 /// Writes the history in its order, each event at its own time. Does not change what is already stored.
-pub(crate) async fn load(buckets: &Revisioned, history: Vec<Event>) -> Result<Loaded> {
+pub(crate) async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
     let mut loaded = Loaded::default();
     for event in history {
         let page = Page { domain: domain(), bucket: BucketName::page(), title: event.title };
@@ -49,7 +49,7 @@ pub(crate) async fn load(buckets: &Revisioned, history: Vec<Event>) -> Result<Lo
     Ok(loaded)
 }
 
-async fn property(buckets: &Revisioned, page: &Page, name: &str, body: &str) -> Result<NewProperty> {
+async fn property(buckets: &RevisionStore, page: &Page, name: &str, body: &str) -> Result<NewProperty> {
     let name = PropertyName::new(name).expect("a well-formed name");
     let body = buckets.stage_bytes(page, &name, body.as_bytes()).await?;
     Ok(NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body })
@@ -66,10 +66,10 @@ mod tests {
     use super::*;
     use crate::demo::history;
 
-    async fn buckets() -> Revisioned {
+    async fn buckets() -> RevisionStore {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Arc::new(Memory::new(Arc::clone(&clock)));
-        Revisioned::open(store, clock, Settings::default(), 1).await.unwrap()
+        RevisionStore::open(store, clock, Settings::default(), 1).await.unwrap()
     }
 
     #[tokio::test]

@@ -143,7 +143,7 @@ impl TableStore for Awaited {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use rashomon_buckets::{Revisioned, Settings};
+    use rashomon_buckets::{RevisionStore, Settings};
     use rashomon_clock::{Clock, SystemClock};
     use rashomon_tables::Memory;
 
@@ -168,7 +168,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let awaited = failing(3, Error::unavailable("no"), Arc::clone(&clock));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
-        let buckets = Revisioned::open(tables, clock, Settings::default(), 1).await.unwrap();
+        let buckets = RevisionStore::open(tables, clock, Settings::default(), 1).await.unwrap();
         let error = buckets.ping().await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(Error::Unavailable(_))), "{error:?}");
         awaited.find().await.unwrap();

@@ -4,7 +4,7 @@ mod awaited;
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::Revisioned;
+use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
@@ -20,7 +20,7 @@ use crate::{
 /// A store that is open, and the buckets in it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    buckets: Revisioned,
+    buckets: RevisionStore,
     tables: Arc<dyn TableStore>,
     backend: Backend,
 }
@@ -65,7 +65,7 @@ impl Store {
         of_buckets.retention.timeline = settings.retention.timeline.open(&clock).map_err(usage)?;
         let generator = settings.generator().map_err(usage)?;
         of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
-        let buckets = Revisioned::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
+        let buckets = RevisionStore::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
         match buckets {
             Ok(buckets) => Ok(Self { buckets, tables, backend }),
             Err(error) => {
@@ -197,7 +197,7 @@ impl Store {
     }
 
     /// The buckets.
-    pub(crate) fn buckets(&self) -> &Revisioned {
+    pub(crate) fn buckets(&self) -> &RevisionStore {
         &self.buckets
     }
 

@@ -4,8 +4,8 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use anyhow::Result;
 use rashomon_buckets::{
-    BucketName, DomainName, Erasing, Namespace, PageInfo, Policy, Retention, Revision, Sealing, Settings,
-    SiteInfo,
+    BucketName, DomainName, EraseOptions, Namespace, PageInfo, Policy, Retention, Revision, SealOptions,
+    Settings, SiteInfo,
 };
 
 use super::{
@@ -139,10 +139,13 @@ async fn archived() -> Result<Base> {
     }
     writer.step().await?;
     writer.pass(3 * DAY);
-    writer.buckets()?.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await?;
+    writer.buckets()?.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await?;
     writer.step().await?;
-    let erasing =
-        Erasing { by: Some("Ann".to_owned()), reason: Some("private".to_owned()), ..Erasing::default() };
+    let erasing = EraseOptions {
+        by: Some("Ann".to_owned()),
+        reason: Some("private".to_owned()),
+        ..EraseOptions::default()
+    };
     let erased = Revision::new(4).unwrap_or(Revision::MIN);
     writer.buckets()?.erase(&one, erased, erasing).await?;
     writer.step().await?;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rashomon_buckets::{
     BucketName, DomainName, Expect, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase,
-    Revision, Revisioned, Settings, Tid, Title,
+    Revision, RevisionStore, Settings, Tid, Title,
 };
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -37,7 +37,7 @@ pub(super) struct Writer {
     directory: TempDir,
     clock: Arc<ManualClock>,
     settings: Settings,
-    open: Option<(Arc<SqliteStore>, Revisioned)>,
+    open: Option<(Arc<SqliteStore>, RevisionStore)>,
     pages: Vec<WrittenPage>,
     closed: Vec<Files>,
     victims: Vec<Victim>,
@@ -60,7 +60,7 @@ impl Writer {
         Ok(writer)
     }
 
-    pub(super) fn buckets(&self) -> Result<&Revisioned> {
+    pub(super) fn buckets(&self) -> Result<&RevisionStore> {
         self.open.as_ref().map(|(_, buckets)| buckets).context("the store is closed")
     }
 
@@ -78,7 +78,7 @@ impl Writer {
         let options = Options { readers: NonZeroUsize::MIN, upkeep_interval, ..Options::default() };
         let store = Arc::new(SqliteStore::open(self.directory.path(), self.clock.clone(), options)?);
         let seed = 1 + self.states.len() as u64;
-        let buckets = Revisioned::open(store.clone(), self.clock.clone(), settings, seed).await?;
+        let buckets = RevisionStore::open(store.clone(), self.clock.clone(), settings, seed).await?;
         self.open = Some((store, buckets));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, Revisioned, Tid};
+use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, RevisionStore, Tid};
 
 /// Reads the bodies of properties of revisions. It reads ahead, in order, as many revisions as the bucket
 /// returns at once.
@@ -25,7 +25,7 @@ impl Bodies {
     /// `last` next.
     pub(super) async fn of_revision(
         &mut self,
-        buckets: &Revisioned,
+        buckets: &RevisionStore,
         page: &Page,
         name: &PropertyName,
         rev: Revision,
@@ -48,7 +48,7 @@ impl Bodies {
 
 /// Returns the body of a property of a render.
 pub(super) async fn of_render(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     page: &Page,
     tid: Tid,
     name: &PropertyName,

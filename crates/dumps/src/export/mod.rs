@@ -10,7 +10,7 @@ mod report;
 
 use std::io::Write;
 
-use rashomon_buckets::{BucketName, Catalog, DomainName, Error, Page, Revisioned, StoreError, Title};
+use rashomon_buckets::{BucketName, Catalog, DomainName, Error, Page, RevisionStore, StoreError, Title};
 
 pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Warning};
 use self::{pages::PageExport, pipe::Pipe};
@@ -47,10 +47,10 @@ pub struct ExportOptions {
 ///
 /// Data that the store has lost is left out, each revision or render as a whole, and the report names it. The
 /// same holds for damaged rows; a title whose row is damaged is taken from its key. Damaged blocks of the
-/// archive are handled in this way only after a call of [`Revisioned::pass_over_damage`]. Otherwise such a
+/// archive are handled in this way only after a call of [`RevisionStore::skip_damage`]. Otherwise such a
 /// block ends the export with an error.
 pub async fn export<W: Write + Send + 'static>(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     catalog: &Catalog,
     domain: &DomainName,
     options: &ExportOptions,
@@ -107,7 +107,7 @@ pub async fn export<W: Write + Send + 'static>(
 
 /// An export in progress.
 struct Export<'a, W> {
-    buckets: &'a Revisioned,
+    buckets: &'a RevisionStore,
     catalog: &'a Catalog,
     history: bool,
     site: Option<rashomon_buckets::SiteInfo>,

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use rashomon_buckets::{Catalog, Definitions, DomainName, PropertyName, Revisioned, Title};
+use rashomon_buckets::{Catalog, Definitions, DomainName, PropertyName, RevisionStore, Title};
 use tokio::{sync::mpsc, task::JoinSet};
 
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
@@ -82,7 +82,7 @@ impl Default for ImportOptions {
 /// If the input is cut short or damaged, or if the store fails, an error is returned. It contains the report
 /// of the work until then: all complete revisions before that place are stored.
 pub async fn import(
-    buckets: &Revisioned,
+    buckets: &RevisionStore,
     catalog: &Catalog,
     domain: &DomainName,
     source: Source,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Revision, Sealed, Title};
+use rashomon_buckets::{Revision, SealReport, Title};
 
 use crate::{LeftOut, Named, ReadError};
 
@@ -27,7 +27,7 @@ pub struct ImportReport {
     /// The size of all bodies in bytes.
     pub text_bytes: u64,
     /// The revisions that were sealed in blocks at once.
-    pub sealed: Option<Sealed>,
+    pub sealed: Option<SealReport>,
 }
 
 /// A revision that is stored with other content.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rashomon_buckets::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
-    ImportRevision, NewProperty, Page, PageInfo, PropertyName, Result, Revisioned, Sha1, SiteInfo, Tid,
+    ImportRevision, NewProperty, Page, PageInfo, PropertyName, Result, RevisionStore, Sha1, SiteInfo, Tid,
     Title,
 };
 use rashomon_clock::{Timestamp, rfc3339};
@@ -34,7 +34,7 @@ pub(super) struct Stored {
 
 /// Stores the revisions and metadata of an input.
 pub(super) struct Importer {
-    buckets: Revisioned,
+    buckets: RevisionStore,
     catalog: Catalog,
     domain: DomainName,
     staging: Semaphore,
@@ -46,12 +46,12 @@ type Staged = Vec<(NewProperty, Option<Timestamp>)>;
 
 impl Importer {
     pub(super) fn new(
-        buckets: Revisioned,
+        buckets: RevisionStore,
         catalog: Catalog,
         domain: DomainName,
         options: &ImportOptions,
     ) -> Self {
-        let archiver = if options.archive { buckets.archive_histories() } else { None };
+        let archiver = if options.archive { buckets.history_archiver() } else { None };
         Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
     }
 

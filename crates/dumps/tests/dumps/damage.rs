@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _, num::NonZeroUsize, sync::Arc, 
 use crate::wiki::{NOW, Wiki, events};
 use bytes::Bytes;
 use rashomon_buckets::{
-    ArchiveSettings, BucketName, NewProperty, NewRender, PropertyName, RenderBase, Revision, Sealing,
+    ArchiveSettings, BucketName, NewProperty, NewRender, PropertyName, RenderBase, Revision, SealOptions,
     Settings, schemas,
 };
 use rashomon_clock::ManualClock;
@@ -14,7 +14,7 @@ use rashomon_dumps::{Event, ExportReport, Format};
 use rashomon_tables::{Batch, Row, Scan, TableStore, Value};
 
 /// A wiki whose history is in one block, and the store of it.
-struct Sealed {
+struct SealReport {
     store: Arc<dyn TableStore>,
     clock: Arc<ManualClock>,
     block: Row,
@@ -25,7 +25,7 @@ fn settings() -> Settings {
 }
 
 /// A page of many revisions with html for each, and two smaller ones.
-async fn sealed() -> Sealed {
+async fn sealed() -> SealReport {
     let clock = Arc::new(ManualClock::new(NOW));
     let store = rashomon_test_stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), Arc::clone(&clock), settings()).await;
@@ -56,10 +56,11 @@ async fn sealed() -> Sealed {
         wiki.buckets.put_render(&page, new).await.unwrap();
     }
     clock.advance(Duration::from_secs(3 * 24 * 3600));
-    let sealed = wiki.buckets.seal(&wiki.domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await;
+    let sealed =
+        wiki.buckets.seal(&wiki.domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await;
     assert_eq!(sealed.unwrap().revisions, 46);
     let block = the_block(&*store).await;
-    Sealed { store, clock, block }
+    SealReport { store, clock, block }
 }
 
 /// Returns the only block. In a keyspace that others use too, a result page of partitions may be empty
@@ -76,7 +77,7 @@ async fn the_block(store: &dyn TableStore) -> Row {
     }
 }
 
-impl Sealed {
+impl SealReport {
     fn bytes(&self) -> Vec<u8> {
         let Some(Value::Blob(bytes)) = &self.block.values[1] else { panic!("a block") };
         bytes.to_vec()
@@ -102,7 +103,7 @@ impl Sealed {
     /// Exports with damage passed over.
     async fn export(&self, format: Format) -> (ExportReport, String) {
         let wiki = Wiki::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings()).await;
-        wiki.buckets.pass_over_damage();
+        wiki.buckets.skip_damage();
         wiki.export(format).await
     }
 }
@@ -199,7 +200,7 @@ async fn missing_block_is_reported_for_each_page() {
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());
     let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await;
     assert!(stats.is_err(), "{stats:?}");
-    wiki.buckets.pass_over_damage();
+    wiki.buckets.skip_damage();
     let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await.unwrap();
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");

@@ -12,7 +12,7 @@ use std::{
 use crate::wiki::{NOW, Wiki, data, fixture};
 use rashomon_buckets::{
     ArchiveSettings, BucketName, NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision,
-    Sealing, Settings, Title, schemas,
+    SealOptions, Settings, Title, schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{Event, ExportOptions, Format, Loss};
@@ -401,7 +401,7 @@ async fn each_block_is_fetched_once() {
     }
     clock.advance(Duration::from_secs(3 * 24 * 3600));
     let bucket = BucketName::page();
-    let sealed = wiki.buckets.seal(&wiki.domain, &bucket, Sealing::default(), &mut |_| {}).await.unwrap();
+    let sealed = wiki.buckets.seal(&wiki.domain, &bucket, SealOptions::default(), &mut |_| {}).await.unwrap();
     assert!(sealed.blocks > 60, "{sealed:?}");
     for format in [Format::Xml, Format::JsonLines] {
         let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_buckets::{
-    Body, NewProperty, NewRevision, Page, Policy, Property, Result, Retention, Revisioned, Settings, Tid,
+    Body, NewProperty, NewRevision, Page, Policy, Property, Result, Retention, RevisionStore, Settings, Tid,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_generator_http::HttpGenerator;
@@ -17,7 +17,7 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub(crate) struct Wiki {
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) buckets: Revisioned,
+    pub(crate) buckets: RevisionStore,
     store: Arc<Memory>,
 }
 
@@ -32,7 +32,7 @@ impl Wiki {
             ..Retention::default()
         };
         let settings = Settings { retention, ..Settings::default() };
-        let buckets = Revisioned::open(store.clone(), clock.clone(), settings, 1).await.unwrap();
+        let buckets = RevisionStore::open(store.clone(), clock.clone(), settings, 1).await.unwrap();
         Self { clock, buckets, store }
     }
 

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use rashomon_buckets::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
-    Batch, Cursor, Decorator, Error, Generations, Key, Mutation, Page, Partition, Result, Row, Scan, Schema,
-    Swap, TableStore,
+    Batch, Cursor, Decorator, Error, Key, Mutation, Page, Partition, PartitionVersions, Result, Row, Scan,
+    Schema, Swap, TableStore,
 };
 use tokio::sync::oneshot;
 
@@ -228,7 +228,7 @@ impl Decorator for Handle {
         self.below().swap(table, key, expected, new).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        self.below().generations().filter(|_| self.alone)
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        self.below().partition_versions().filter(|_| self.alone)
     }
 }

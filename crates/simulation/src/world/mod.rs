@@ -63,7 +63,7 @@ impl World {
     ) -> anyhow::Result<Self> {
         let ways = ground.ways(setup.processes)?;
         let post = Post::default();
-        let alone = setup.processes == 1 && ways[0].store.generations().is_some();
+        let alone = setup.processes == 1 && ways[0].store.partition_versions().is_some();
         let clocks: Vec<_> = ways.iter().map(|_| Arc::new(ManualClock::new(START))).collect();
         let timeline = setup.timeline_beside.then(|| {
             let memory = MemoryTimeline::new(Arc::clone(&clocks[0]) as Arc<dyn Clock>, TIMELINE_PAGES);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use rashomon_buckets::{Revisioned, Settings};
+use rashomon_buckets::{RevisionStore, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
@@ -23,7 +23,7 @@ pub(crate) struct Process {
     shown: Arc<dyn Clock>,
     handle: Arc<Handle>,
     faulty: Arc<Faulty<AnyStore>>,
-    pub(crate) buckets: Revisioned,
+    pub(crate) buckets: RevisionStore,
 }
 
 impl Process {
@@ -40,7 +40,7 @@ impl Process {
     ) -> Result<Self> {
         let faulty = Arc::new(Faulty::new(store, Plan::empty()));
         let store = Arc::clone(&faulty) as Arc<dyn TableStore>;
-        let buckets = Revisioned::open(store, Arc::clone(&shown), settings, seed).await?;
+        let buckets = RevisionStore::open(store, Arc::clone(&shown), settings, seed).await?;
         Ok(Self { clock, offset, shown, handle, faulty, buckets })
     }
 
@@ -48,7 +48,7 @@ impl Process {
     pub(crate) async fn begin_again(&mut self, settings: Settings, seed: u64) -> Result<()> {
         self.calm();
         let store = Arc::clone(&self.faulty) as Arc<dyn TableStore>;
-        self.buckets = Revisioned::open(store, Arc::clone(&self.shown), settings, seed).await?;
+        self.buckets = RevisionStore::open(store, Arc::clone(&self.shown), settings, seed).await?;
         Ok(())
     }
 

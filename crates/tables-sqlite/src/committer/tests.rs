@@ -233,8 +233,11 @@ async fn failed_fsync_stops_all_writes() {
     assert!(store.sweep().await.is_err());
     assert_eq!(number(&store, "before").await, Some(vec![Some(1.into())]), "reads go on");
     assert_eq!(number(&store, "after").await, None);
-    let generations = store.generations().expect("it has them");
-    assert!(generations.current(generations.slot(&["after".into()])).is_some(), "the commit is over");
+    let partition_versions = store.partition_versions().expect("it has them");
+    assert!(
+        partition_versions.current(partition_versions.slot(&["after".into()])).is_some(),
+        "the commit is over"
+    );
     store.shutdown().await;
     drop(store);
     let store = open(&directory, commit).await;

@@ -45,7 +45,7 @@ pub(super) struct Upkeep {
     swept_at: Duration,
     probed_at: Duration,
     /// Damaged rows that have expired according to their times. They are reported once, and not deleted.
-    passed_over: HashSet<Vec<u8>>,
+    skipped_damage: HashSet<Vec<u8>>,
 }
 
 impl Upkeep {
@@ -57,8 +57,8 @@ impl Upkeep {
             Ok(())
         }))?;
         let now = parts.clock.monotonic();
-        let passed_over = HashSet::new();
-        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, passed_over })
+        let skipped_damage = HashSet::new();
+        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, skipped_damage })
     }
 
     /// The number of frames in the log, as of the last commit.
@@ -161,11 +161,11 @@ impl Committer {
         self.upkeep.swept_at = self.parts.clock.monotonic();
         let now = self.parts.clock.now().as_micros();
         let rows = self.parts.options.sweep_rows.get();
-        let limit = rows.saturating_add(self.upkeep.passed_over.len());
-        let passed_over = &mut self.upkeep.passed_over;
+        let limit = rows.saturating_add(self.upkeep.skipped_damage.len());
+        let skipped_damage = &mut self.upkeep.skipped_damage;
         let connection = &self.parts.connection;
         let keys = expired(connection, now, limit).map_err(|error| connection.failure(&error, 1))?;
-        let keys: Vec<_> = keys.into_iter().filter(|key| !passed_over.contains(key)).take(rows).collect();
+        let keys: Vec<_> = keys.into_iter().filter(|key| !skipped_damage.contains(key)).take(rows).collect();
         if keys.is_empty() {
             return Ok(0);
         }
@@ -182,8 +182,8 @@ impl Committer {
                 Err(error) => return Err(error),
             }
         }
-        let room = MAX_PASSED_OVER.saturating_sub(passed_over.len());
-        passed_over.extend(damaged.into_iter().take(room));
+        let room = MAX_PASSED_OVER.saturating_sub(skipped_damage.len());
+        skipped_damage.extend(damaged.into_iter().take(room));
         if due.is_empty() {
             return Ok(0);
         }

@@ -123,6 +123,6 @@ async fn values_outside_of_a_namespace_are_refused() {
 #[tokio::test]
 async fn isolated_store_has_no_partition_versions() {
     let store = Memory::new(Arc::new(ManualClock::new(NOW)));
-    assert!(store.generations().is_some());
-    assert!(Isolated::new(store, 1).generations().is_none());
+    assert!(store.partition_versions().is_some());
+    assert!(Isolated::new(store, 1).partition_versions().is_none());
 }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Decorator, Generations, Key, Memory, Mutation, Order, Page, Partition, Result, Row, Scan,
-    Schema, Swap, TableStore,
+    Batch, Cursor, Decorator, Key, Memory, Mutation, Order, Page, Partition, PartitionVersions, Result, Row,
+    Scan, Schema, Swap, TableStore,
     contract::{self, Factory, random},
 };
 
@@ -113,7 +113,7 @@ impl Decorator for Flawed {
     }
 
     /// Partition versions are not tested here.
-    fn generations(&self) -> Option<&Generations> {
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
     }
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_tables::{
-    Batch, ClusteringRange, ColumnType, Cursor, Direction, Error, Generations, MAX_BATCH_BYTES,
-    MAX_VALUE_BYTES, Memory, Result, Scan, Schema, TableStore, TimeUuid, Value,
+    Batch, ClusteringRange, ColumnType, Cursor, Direction, Error, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Memory,
+    PartitionVersions, Result, Scan, Schema, TableStore, TimeUuid, Value,
 };
 use uuid::Uuid;
 
@@ -167,27 +167,27 @@ async fn memory_refuses_a_cursor_that_it_never_gave() {
 
 #[test]
 fn partition_version_is_absent_during_a_commit() {
-    let generations = Generations::new();
-    let [page, other] = ["page", "other"].map(|name| generations.slot(&[name.into()]));
-    assert_eq!(page, generations.slot(&["page".into()]));
-    let before = generations.current(page);
+    let partition_versions = PartitionVersions::new();
+    let [page, other] = ["page", "other"].map(|name| partition_versions.slot(&[name.into()]));
+    assert_eq!(page, partition_versions.slot(&["page".into()]));
+    let before = partition_versions.current(page);
     assert!(before.is_some());
-    generations.begin(&[page]);
-    assert_eq!(generations.current(page), None);
-    assert_eq!(Some(generations.standing(page)), before, "cached values may be served");
-    assert!(other == page || generations.current(other).is_some());
-    generations.end(&[page]);
-    assert!(generations.current(page) > before);
-    assert_eq!(Some(generations.standing(page)), generations.current(page));
+    partition_versions.begin(&[page]);
+    assert_eq!(partition_versions.current(page), None);
+    assert_eq!(Some(partition_versions.standing(page)), before, "cached values may be served");
+    assert!(other == page || partition_versions.current(other).is_some());
+    partition_versions.end(&[page]);
+    assert!(partition_versions.current(page) > before);
+    assert_eq!(Some(partition_versions.standing(page)), partition_versions.current(page));
 }
 
 #[test]
 fn overlapping_commits_panic() {
     let twice = || {
-        let generations = Generations::new();
-        let slot = generations.slot(&["page".into()]);
-        generations.begin(&[slot]);
-        generations.begin(&[slot]);
+        let partition_versions = PartitionVersions::new();
+        let slot = partition_versions.slot(&["page".into()]);
+        partition_versions.begin(&[slot]);
+        partition_versions.begin(&[slot]);
     };
     assert!(std::panic::catch_unwind(twice).is_err());
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{
-    Error, Missing, NewProperty, NewRevision, Page, Policy, PropertyName, Retention, Revisioned, Settings,
+    Error, Missing, NewProperty, NewRevision, Page, Policy, PropertyName, Retention, RevisionStore, Settings,
     Tid, Timeline, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
@@ -15,7 +15,7 @@ use crate::{DAY, Redis, clock, page, rev, timeline};
 #[derive(Debug)]
 pub(crate) struct Wiki {
     pub(crate) store: Arc<dyn TableStore>,
-    pub(crate) buckets: Revisioned,
+    pub(crate) buckets: RevisionStore,
 }
 
 impl Wiki {
@@ -46,7 +46,7 @@ impl Wiki {
             },
             ..Settings::default()
         };
-        let buckets = Revisioned::open(Arc::clone(&store), clock, settings, seed).await.unwrap();
+        let buckets = RevisionStore::open(Arc::clone(&store), clock, settings, seed).await.unwrap();
         Self { store, buckets }
     }
 

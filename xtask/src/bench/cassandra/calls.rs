@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rashomon_buckets::{Page, PropertyName, Revisioned, Settings};
+use rashomon_buckets::{Page, PropertyName, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{Batch, Key, Scan, Schema};
 
@@ -30,7 +30,7 @@ pub(super) enum Read {
 /// The buckets, over a store that records its calls.
 pub(super) struct Recording {
     recorder: Arc<Recorder>,
-    buckets: Revisioned,
+    buckets: RevisionStore,
     contents: Arc<Contents>,
     pages: Vec<Page>,
     next: u64,
@@ -41,7 +41,7 @@ impl Recording {
     pub(super) async fn open(contents: Arc<Contents>, titles: &[String]) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
-        let buckets = Revisioned::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
+        let buckets = RevisionStore::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
         let pages = titles.iter().map(|title| direct::page(title)).collect::<Result<_>>()?;
         Ok(Self { recorder, buckets, contents, pages, next: 1 })
     }

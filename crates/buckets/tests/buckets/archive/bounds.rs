@@ -2,7 +2,7 @@
 //! revisions from being sealed.
 
 use rashomon_buckets::{
-    BucketName, DomainName, ImportRender, Merging, NewRender, Page, RenderBase, Tid, schemas,
+    BucketName, CompactionOptions, DomainName, ImportRender, NewRender, Page, RenderBase, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
 use rashomon_records::rows::{
@@ -152,7 +152,8 @@ mod in_memory {
         // Compaction does not put them into one block either.
         let domain = DomainName::new("enwiki").unwrap();
         let bucket = BucketName::page();
-        let merged = world.buckets.merge_archive(&domain, &bucket, Merging::default(), &mut |_| {}).await;
+        let merged =
+            world.buckets.compact_archive(&domain, &bucket, CompactionOptions::default(), &mut |_| {}).await;
         assert_eq!(merged.unwrap().kept, 0);
         world.assert_whole().await;
     }
@@ -180,7 +181,7 @@ mod in_memory {
     async fn import_writes_a_revision_that_no_block_takes_as_rows() {
         let world = archiving(World::in_memory().await).await;
         let (main, other) = (page("Main_Page"), page("Other"));
-        let archiver = world.buckets.archive_histories().unwrap();
+        let archiver = world.buckets.history_archiver().unwrap();
         for of in [&main, &other] {
             for number in 1..=3 {
                 let time = |more| Timestamp::from_micros(number * 1_000_000 + more);

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_buckets::{BucketName, Erasing, Error, Page, Revision, Sealing, StoreError, Tid, schemas};
+use rashomon_buckets::{
+    BucketName, EraseOptions, Error, Page, Revision, SealOptions, StoreError, Tid, schemas,
+};
 use rashomon_clock::ManualClock;
 use rashomon_records::rows::{ColumnValue as _, RevisionBodyKey, RowKey as _, TypedRow as _, partition_of};
 use rashomon_tables::{
@@ -134,10 +136,10 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         damaged[place] ^= 0x10;
         replace(&world, &row, damaged).await;
         let world = world.reopened().await;
-        world.buckets.pass_over_damage();
+        world.buckets.skip_damage();
         let bodies =
             world.buckets.bodies(&page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
-        let lost = world.buckets.passed_over();
+        let lost = world.buckets.skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             found = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
@@ -178,9 +180,9 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         damaged[place] ^= 0x10;
         replace(&world, &row, damaged).await;
         let world = world.reopened().await;
-        world.buckets.pass_over_damage();
+        world.buckets.skip_damage();
         let readable = readable(&world, &page).await;
-        let lost = world.buckets.passed_over();
+        let lost = world.buckets.skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (3..17).contains(&readable.len()) {
             found = Some((world, readable));
             break;
@@ -189,13 +191,13 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
     let (world, before) = found.expect("some texts do not depend on the damaged bytes");
     let (kept, lost): (Vec<i64>, Vec<i64>) = (1..20).partition(|number| before.contains(number));
     for erased in [kept[1], lost[1]] {
-        let refused = world.buckets.erase(&page, rev(erased), Erasing::default()).await;
+        let refused = world.buckets.erase(&page, rev(erased), EraseOptions::default()).await;
         assert!(matches!(refused, Err(Error::Store(StoreError::Corrupt(_)))), "{refused:?}");
         let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
     // The first erase deletes the damaged block, and with it the unreadable revisions.
-    let how = Erasing { give_up_damaged: true, ..Erasing::default() };
+    let how = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
     let erased = world.buckets.erase(&page, rev(kept[1]), how.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
     // The revision that was marked as erased before is not reported as given up.
@@ -262,7 +264,7 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
     for (domain, table) in ["r", "s", "t", "u", "v"].into_iter().zip(tables) {
         let pages = ["First", "Middle", "Third"].map(|title| page_of(&format!("{domain}wiki"), title));
         let seal = || async {
-            let how = Sealing::default();
+            let how = SealOptions::default();
             world.buckets.seal(&pages[0].domain, &BucketName::page(), how, &mut |_| {}).await.unwrap()
         };
         world.edit(&pages[1], 1..=3).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rashomon_blocks::{Block, Limits};
 use rashomon_buckets::{
-    BucketName, DomainName, Erased, Erasing, Error, ImportOutcome, Page, RenderBase, Result, SameBytes, Sha1,
-    Tid, schemas,
+    BucketName, DomainName, EraseOptions, EraseReport, Error, ImportOutcome, Page, RenderBase, Result,
+    SameBytes, Sha1, Tid, schemas,
 };
 use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_records::rows::Column as _;
@@ -34,12 +34,16 @@ const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with all seven cats.
 const RENDERED: &str = "<p>Mr <b>Zwyxhorn</b> lives at Qurmel Street 41.</p>";
 
 /// The options with which these tests erase.
-fn erase_options() -> Erasing {
-    Erasing { by: Some("Ann".to_owned()), reason: Some("it was private".to_owned()), ..Erasing::default() }
+fn erase_options() -> EraseOptions {
+    EraseOptions {
+        by: Some("Ann".to_owned()),
+        reason: Some("it was private".to_owned()),
+        ..EraseOptions::default()
+    }
 }
 
 impl World {
-    async fn try_erase(&self, page: &Page, number: i64) -> Result<Erased> {
+    async fn try_erase(&self, page: &Page, number: i64) -> Result<EraseReport> {
         self.buckets.erase(page, rev(number), erase_options()).await
     }
 
@@ -208,7 +212,7 @@ async fn erase_removes_user_and_comment_on_request(world: World) {
     assert_eq!((slot.deleted, slot.bytes, slot.sha1, &record.export.sha1), (true, None, None, &None));
     world.pass(later());
     world.seal().await;
-    let how = Erasing { user: true, comment: true, ..erase_options() };
+    let how = EraseOptions { user: true, comment: true, ..erase_options() };
     world.buckets.erase(&main, rev(3), how).await.unwrap();
     let record = world.buckets.revision(&main, rev(3)).await.unwrap().record;
     assert_eq!((&record.user, &record.comment), (&None, &None));
@@ -337,7 +341,7 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
 async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    let archiver = world.buckets.archive_histories().expect("the archive is on");
+    let archiver = world.buckets.history_archiver().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");
     // A block is full after five revisions, and is written when the next but one comes.
     for number in 1..=8 {

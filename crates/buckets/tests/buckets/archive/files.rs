@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, path::Path};
 
-use rashomon_buckets::{Erasing, schemas};
+use rashomon_buckets::{EraseOptions, schemas};
 use rashomon_tables::Value;
 
 use super::{HOUR, archiving, later};
@@ -70,7 +70,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     assert!(wanted.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
 
     for number in 1..=5 {
-        world.buckets.erase(&main, rev(number), Erasing::default()).await.unwrap();
+        world.buckets.erase(&main, rev(number), EraseOptions::default()).await.unwrap();
     }
     let mut erased = Wanted::new();
     for (_, texts) in &texts[..5] {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rashomon_buckets::{
-    HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, Sealed, Tid, schemas,
+    HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, SealReport, Tid, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
@@ -48,10 +48,10 @@ async fn noisy(world: &World, page: &Page, number: i64, bytes: usize) -> ImportR
 }
 
 fn archiver(world: &World) -> HistoryArchiver {
-    world.buckets.archive_histories().expect("the archive is on")
+    world.buckets.history_archiver().expect("the archive is on")
 }
 
-async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> Sealed {
+async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport {
     let archiver = archiver(world);
     for (page, revisions) in histories {
         let count = revisions.len();
@@ -312,6 +312,6 @@ async fn try_archive(world: &World, histories: Vec<(Page, Revisions)>) -> rashom
 #[tokio::test]
 async fn no_archiver_exists_without_an_archive() {
     let world = World::in_memory().await;
-    assert!(world.buckets.archive_histories().is_none());
+    assert!(world.buckets.history_archiver().is_none());
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 0);
 }

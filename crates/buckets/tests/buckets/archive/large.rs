@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{
-    ArchivePolicy, ArchiveSettings, Body, BucketArchive, Page, Sealing, Settings, Tid, schemas,
+    ArchivePolicy, ArchiveSettings, Body, BucketArchive, Page, SealOptions, Settings, Tid, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Memory, Row};
@@ -199,7 +199,7 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.pass(60 * DAY);
     world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
     world.pass(later());
-    let how = Sealing { unless_younger: Some(30 * DAY), rest: Duration::ZERO };
+    let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::ZERO };
     let seal = || async {
         let sealed = world.buckets.seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
         (sealed.revisions, sealed.kept)

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, Merged, Merging, Page, schemas};
+use rashomon_buckets::{BucketName, CompactionOptions, CompactionReport, DomainName, Page, schemas};
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
@@ -29,13 +29,15 @@ on_every_store! {
 
 impl World {
     /// Compacts all that may be compacted.
-    pub(crate) async fn compact(&self) -> Merged {
+    pub(crate) async fn compact(&self) -> CompactionReport {
         self.try_compact().await.unwrap()
     }
 
-    pub(crate) async fn try_compact(&self) -> rashomon_buckets::Result<Merged> {
+    pub(crate) async fn try_compact(&self) -> rashomon_buckets::Result<CompactionReport> {
         let domain = DomainName::new("enwiki").unwrap();
-        self.buckets.merge_archive(&domain, &BucketName::page(), Merging::default(), &mut |_| {}).await
+        self.buckets
+            .compact_archive(&domain, &BucketName::page(), CompactionOptions::default(), &mut |_| {})
+            .await
     }
 
     /// Writes two pages, and seals two revisions at a time: four times for the first page, twice for the
@@ -136,8 +138,8 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     assert_eq!(world.compact().await.parts, 0, "one part is large, and the other is then the only small one");
     let domain = DomainName::new("enwiki").unwrap();
     world.seal_in_parts().await;
-    let how = Merging { parts: 3, rest: Duration::from_micros(1) };
-    let merged = world.buckets.merge_archive(&domain, &BucketName::page(), how, &mut |_| {}).await.unwrap();
+    let how = CompactionOptions { parts: 3, rest: Duration::from_micros(1) };
+    let merged = world.buckets.compact_archive(&domain, &BucketName::page(), how, &mut |_| {}).await.unwrap();
     assert_eq!(merged.parts, 4, "the page with two parts is left alone");
 }
 

@@ -20,8 +20,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::support::{World, at, bytes, name, rev};
 use rashomon_buckets::{
-    ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, Sealed, Sealing,
-    Settings, Tid, schemas,
+    ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, SealOptions,
+    SealReport, Settings, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
 
@@ -42,13 +42,13 @@ pub(crate) async fn archiving(world: World) -> World {
 
 impl World {
     /// Seals all that may be sealed.
-    pub(crate) async fn seal(&self) -> Sealed {
+    pub(crate) async fn seal(&self) -> SealReport {
         self.try_seal().await.unwrap()
     }
 
-    pub(crate) async fn try_seal(&self) -> rashomon_buckets::Result<Sealed> {
+    pub(crate) async fn try_seal(&self) -> rashomon_buckets::Result<SealReport> {
         let domain = DomainName::new("enwiki").unwrap();
-        self.buckets.seal(&domain, &BucketName::page(), Sealing::default(), &mut |_| {}).await
+        self.buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await
     }
 
     /// Seals all that may be sealed, and then writes to sealed revisions of the page. After this, the writes

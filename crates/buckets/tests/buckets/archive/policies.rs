@@ -104,7 +104,7 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
 
-    let (imported, archiver) = (page("Imported"), world.buckets.archive_histories().unwrap());
+    let (imported, archiver) = (page("Imported"), world.buckets.history_archiver().unwrap());
     for number in 1..=3 {
         let mut revision = world.history(&imported, number, hour(10 * number), b"text").await;
         revision.renders.clear();

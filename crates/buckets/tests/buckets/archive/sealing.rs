@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, DomainName, Page, Sealing, schemas};
+use rashomon_buckets::{BucketName, DomainName, Page, SealOptions, schemas};
 use rashomon_clock::Clock as _;
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
@@ -93,7 +93,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
-    let how = Sealing { unless_younger: Some(30 * DAY), rest: Duration::from_micros(1) };
+    let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::from_micros(1) };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async { world.buckets.seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions };
     assert_eq!(seal().await, 0);
@@ -111,7 +111,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
 async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    let how = Sealing { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
+    let how = SealOptions { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async { world.buckets.seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions };
     world.edit(&page, 1..=1).await;

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_buckets::{BucketName, DomainName, Page, Sealed, Sealing, Settings, Title, schemas};
+use rashomon_buckets::{BucketName, DomainName, Page, SealOptions, SealReport, Settings, Title, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Decorator, Mutation, Result, Schema, TableStore};
 use rashomon_test_stores::Ring;
@@ -181,11 +181,11 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
     let cut = Arc::new(Cut::new());
     let sealing = failing(&world, &schemas::ARCHIVE_INDEX, &cut).await;
     let uploading = failing(&world, &schemas::CHUNK_REFERENCES, &cut).await;
-    let mut ignore = |_: &Sealed| {};
+    let mut ignore = |_: &SealReport| {};
     let html = [("html", &second)];
     let all = async {
         tokio::join!(
-            sealing.buckets.seal(&sealed.domain, &sealed.bucket, Sealing::default(), &mut ignore),
+            sealing.buckets.seal(&sealed.domain, &sealed.bucket, SealOptions::default(), &mut ignore),
             uploading.put_revision(&uploaded, 2, &html),
             cut.make(&ring),
         )

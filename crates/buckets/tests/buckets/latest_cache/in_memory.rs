@@ -75,13 +75,13 @@ async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
     let (world, store) = World::over_memory(|memory| Counting::new(Faulty::new(memory, Plan::empty()))).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
-    let generations = store.generations().unwrap();
-    let slots = [generations.slot(&partition_of(&page))];
+    let partition_versions = store.partition_versions().unwrap();
+    let slots = [partition_versions.slot(&partition_of(&page))];
     let slots = if during_a_commit { &slots[..] } else { &[] };
     let before = store.counts();
     let gate = Gate::new();
     store.store().set_plan(Plan::empty().on(Call::Scan, 1, Fault::Pause(gate.clone())));
-    generations.begin(slots);
+    partition_versions.begin(slots);
     let mut readers = Vec::new();
     for _ in 0..100 {
         readers.push(ask(&world, &page).await);
@@ -90,7 +90,7 @@ async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
     for reader in readers {
         assert_eq!(answer(reader).await, "text");
     }
-    generations.end(slots);
+    partition_versions.end(slots);
     (store.counts() - &before).total(Kind::Scan).operations
 }
 
@@ -108,14 +108,14 @@ async fn cache_answers_until_the_end_of_a_commit() {
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "text")]).await.unwrap();
     world.read_latest(&page, "html").await;
-    let generations = store.generations().unwrap();
-    let slots = [generations.slot(&partition_of(&page))];
+    let partition_versions = store.partition_versions().unwrap();
+    let slots = [partition_versions.slot(&partition_of(&page))];
     let before = store.counts();
     let scans = || (store.counts() - &before).total(Kind::Scan).operations;
-    generations.begin(&slots);
+    partition_versions.begin(&slots);
     world.read_latest(&page, "html").await;
     assert_eq!(scans(), 0);
-    generations.end(&slots);
+    partition_versions.end(&slots);
     world.read_latest(&page, "html").await;
     assert_eq!(scans(), SCANS);
 }

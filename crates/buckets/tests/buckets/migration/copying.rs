@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rashomon_buckets::{Revisioned, Settings, migration::Standing, schemas};
+use rashomon_buckets::{RevisionStore, Settings, migration::MigrationState, schemas};
 use rashomon_clock::Clock;
 use rashomon_tables::{Call, Fault, Faulty, Gate, MAX_VALUE_BYTES, Memory, Plan, Rates, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -35,13 +35,13 @@ async fn assert_arrives(world: World, target: impl TableStore) {
         clock: Arc::clone(&world.clock),
         tables: schemas::all().to_vec(),
     };
-    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    assert_eq!(ends.migrate().await.unwrap(), MigrationState::New);
     for table in schemas::all() {
         let (source, target) = (rows_of(&ends.source, table).await, rows_of(&ends.target, table).await);
         assert_eq!(source, target, "{}", table.name());
     }
     let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
-    let buckets = Revisioned::open(ends.target, clock, Settings::default(), 3).await.unwrap();
+    let buckets = RevisionStore::open(ends.target, clock, Settings::default(), 3).await.unwrap();
     let report = buckets.verify(&mut |_| {}).await.unwrap();
     assert_eq!((report.problems, report.pages, report.renders), (Vec::new(), 32, 62));
     let html = buckets.latest(&page("Large"), &name("html")).await.unwrap();
@@ -98,10 +98,10 @@ async fn migration_writes_large_rows_in_batches_within_the_limit() {
 async fn second_migration_copies_changes_and_keeps_later_rows() {
     let ends = Ends::in_memory().await;
     fill(&ends.source, 3).await;
-    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    assert_eq!(ends.migrate().await.unwrap(), MigrationState::New);
     put(&ends.source, "page 0001", 1, "changed", 900).await;
     put(&ends.source, "page 9999", 1, "new", 901).await;
-    assert_eq!(ends.migrate().await.unwrap(), Standing::Again);
+    assert_eq!(ends.migrate().await.unwrap(), MigrationState::Again);
     ends.assert_same().await;
     // A later write to the target is not undone.
     put(&ends.target, "page 0001", 1, "changed there", 1000).await;

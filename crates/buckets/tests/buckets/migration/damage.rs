@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use rashomon_buckets::migration::{Outcome, Standing};
+use rashomon_buckets::migration::{MigrationState, Outcome};
 use rashomon_tables::{Key, Memory, TableStore};
 
 use super::{Ends, NOTES, clock, copy, fill, rows_of};
@@ -42,5 +42,5 @@ async fn damaged_rows_are_skipped_and_reported() {
     assert_eq!(migration.damaged_rows(), 0);
     assert!(migration.compare(&mut |_| {}).await.unwrap().iter().all(|one| one.difference.is_none()));
     migration.finish().await.unwrap();
-    assert!(matches!(migration.standing(), Standing::New | Standing::Resumed(_)));
+    assert!(matches!(migration.standing(), MigrationState::New | MigrationState::Resumed(_)));
 }

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, LazyLock, atomic::AtomicBool},
 };
 
-use rashomon_buckets::migration::{Counts, Migration, MigrationError, Outcome, Standing};
+use rashomon_buckets::migration::{Counts, Migration, MigrationError, MigrationState, Outcome};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
     Batch, ColumnType, Direction, Key, Memory, Mutation, Row, Scan, Schema, Swap, TableStore, Value,
@@ -81,7 +81,7 @@ impl Ends {
     }
 
     /// A migration from beginning to end.
-    async fn migrate(&self) -> Result<Standing, MigrationError> {
+    async fn migrate(&self) -> Result<MigrationState, MigrationError> {
         let mut migration = self.begin().await?;
         copy(&mut migration).await?;
         migration.finish().await?;

@@ -1,6 +1,6 @@
 //! Targets that a migration refuses.
 
-use rashomon_buckets::migration::{MIGRATIONS, MigrationError, Standing};
+use rashomon_buckets::migration::{MIGRATIONS, MigrationError, MigrationState};
 use rashomon_tables::TableStore;
 
 use super::{Ends, copy, fill, rows_of, take};
@@ -35,7 +35,7 @@ async fn empty_target_of_another_migration_is_accepted() {
     let ends = Ends::in_memory().await;
     ends.begin_from("another").await.unwrap();
     fill(&ends.source, 3).await;
-    assert_eq!(ends.migrate().await.unwrap(), Standing::New);
+    assert_eq!(ends.migrate().await.unwrap(), MigrationState::New);
     ends.assert_same().await;
 }
 

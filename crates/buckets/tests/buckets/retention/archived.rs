@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use rashomon_buckets::{
-    ArchiveSettings, BucketArchive, BucketName, DomainName, Error, Revisioned, Sealed, Sealing, Settings,
-    Strategy, Tid, schemas,
+    ArchiveSettings, BucketArchive, BucketName, DomainName, Error, RevisionStore, SealOptions, SealReport,
+    Settings, Strategy, Tid, schemas,
 };
 
 use crate::{
@@ -30,9 +30,9 @@ fn archive() -> Settings {
     Settings { archive, skew: by(Strategy::AppTtl).skew, ..Settings::default() }
 }
 
-async fn seal(world: &World) -> Sealed {
+async fn seal(world: &World) -> SealReport {
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
-    world.buckets.seal(&domain, &bucket, Sealing::default(), &mut |_| {}).await.unwrap()
+    world.buckets.seal(&domain, &bucket, SealOptions::default(), &mut |_| {}).await.unwrap()
 }
 
 async fn assert_all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strategy) {
@@ -120,7 +120,7 @@ async fn retention_alone_is_refused_if_revisions_are_sealed(world: World) {
     let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let open = |settings: Settings| {
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
-        async move { Revisioned::open(store, clock, settings, 7).await }
+        async move { RevisionStore::open(store, clock, settings, 7).await }
     };
     let alone = crate::retention::settings(by(Strategy::AppTtl));
     open(alone.clone()).await.expect("retention alone is accepted, since nothing is sealed");

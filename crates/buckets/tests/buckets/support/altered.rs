@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Mutex};
 
 use async_trait::async_trait;
 use rashomon_tables::{
-    Batch, DamagedRow, Decorator, Error, Generations, Key, Mutation, OnDamage, Page, Result, Row, Scan,
+    Batch, DamagedRow, Decorator, Error, Key, Mutation, OnDamage, Page, PartitionVersions, Result, Row, Scan,
     Schema, TableStore,
 };
 
@@ -40,8 +40,8 @@ impl<S: TableStore> Decorator for Altered<S> {
         self.store.scan(table, (self.scan)(scan)).await
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        self.store.generations().filter(|_| self.is_alone)
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        self.store.partition_versions().filter(|_| self.is_alone)
     }
 }
 
@@ -119,7 +119,7 @@ impl<S: TableStore> Decorator for Damaged<S> {
         Ok(())
     }
 
-    fn generations(&self) -> Option<&Generations> {
-        self.store.generations()
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        self.store.partition_versions()
     }
 }

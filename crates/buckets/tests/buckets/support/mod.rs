@@ -21,7 +21,7 @@ use std::{
 use rashomon_buckets::{
     Body, BucketName, DomainName, Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision,
     Page, Parent, Property, PropertyName, PropertyVersion, RenderBase, Result, Revision, RevisionRecord,
-    Revisioned, Settings, Tid, Title, VerifyReport, Written, schemas,
+    RevisionStore, Settings, Tid, Title, VerifyReport, Written, schemas,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_records::rows::{RowKey, TypedRow};
@@ -80,7 +80,7 @@ pub(crate) fn page_of(domain: &str, title: &str) -> Page {
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn TableStore>,
-    pub(crate) buckets: Revisioned,
+    pub(crate) buckets: RevisionStore,
     /// The directory of the store, deleted when the store is closed.
     directory: Option<Arc<TempDir>>,
 }
@@ -137,7 +137,7 @@ impl World {
     /// A new process on an existing store.
     pub(crate) async fn on(store: AnyStore, clock: Arc<ManualClock>, settings: Settings, seed: u64) -> Self {
         let shared_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let buckets = Revisioned::open(Arc::clone(&store), shared_clock, settings, seed).await;
+        let buckets = RevisionStore::open(Arc::clone(&store), shared_clock, settings, seed).await;
         let buckets = buckets.expect("the store accepts the tables");
         Self { buckets, clock, store, directory: None }
     }

@@ -1,7 +1,8 @@
 //! `rashomon archive erase`.
 
 use rashomon_buckets::{
-    Erased, Erasing, Erasure, ErasureState, Error, Page, PassedOver, Revision, SameBytes, StoreError,
+    EraseOptions, EraseReport, Erasure, ErasureState, Error, Page, Revision, SameBytes, SkippedDamage,
+    StoreError,
 };
 use rashomon_clock::Timestamp;
 
@@ -24,7 +25,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
     // The text to be erased may itself be damaged.
-    buckets.pass_over_damage();
+    buckets.skip_damage();
     let not_there = |error| match error {
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
@@ -40,8 +41,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             checked => checked?,
         }
         let Err(error) = buckets.newest_render(&page, *rev).await else { continue };
-        let passed_over = buckets.passed_over();
-        match passed_over.iter().find(|one| is_of(one, &page, *rev)) {
+        let skipped_damage = buckets.skipped_damage();
+        match skipped_damage.iter().find(|one| is_of(one, &page, *rev)) {
             Some(_) if arguments.give_up_damaged => {}
             Some(damage) => return Err(unreadable(*rev, damage)),
             None => {
@@ -67,7 +68,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             ))?;
             continue;
         }
-        let how = Erasing {
+        let how = EraseOptions {
             by: arguments.by.clone(),
             reason: arguments.reason.clone(),
             user: arguments.user,
@@ -86,7 +87,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
 }
 
 /// The error if a damaged block hides whether the revision exists.
-fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
+fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where neither a \
          replica nor a backup has the block, --give-up-damaged gives up all that is in it",
@@ -96,12 +97,12 @@ fn unreadable(rev: Revision, damage: &PassedOver) -> CommandError {
 
 /// The content of unreadable blocks that was given up.
 #[derive(Debug, Default)]
-struct GivenUp(Vec<PassedOver>);
+struct GivenUp(Vec<SkippedDamage>);
 
 impl GivenUp {
     /// Adds the revisions that were given up, and reports them.
-    fn add(&mut self, given_up: Vec<PassedOver>) -> Result<(), CommandError> {
-        for PassedOver { page, block, revisions: (first, last), count, why } in &given_up {
+    fn add(&mut self, given_up: Vec<SkippedDamage>) -> Result<(), CommandError> {
+        for SkippedDamage { page, block, revisions: (first, last), count, why } in &given_up {
             output::line(format_args!(
                 "given up: up to {} from {first} to {last} of {}, with block {block}: {why}",
                 counted(*count, "revision"),
@@ -117,11 +118,11 @@ impl GivenUp {
     }
 }
 
-fn is_of(passed: &PassedOver, page: &Page, rev: Revision) -> bool {
+fn is_of(passed: &SkippedDamage, page: &Page, rev: Revision) -> bool {
     passed.page == *page && (passed.revisions.0..=passed.revisions.1).contains(&rev)
 }
 
-fn tell_given_up(erased: &Erased) -> Result<(), CommandError> {
+fn tell_given_up(erased: &EraseReport) -> Result<(), CommandError> {
     for (title, rev) in &erased.given_up {
         output::line(format_args!("given up, since it could not be read: revision {rev} of {title}"))?;
     }
@@ -132,7 +133,7 @@ fn tell_given_up(erased: &Erased) -> Result<(), CommandError> {
     output::line(format_args!("{count} given up: import them from an export, where there is one"))
 }
 
-fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
+fn tell(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
     let again = if erased.again { ", which had been erased before" } else { "" };
     output::line(format_args!(
         "erased revision {rev}{again}: {} and {}, {} rewritten",
@@ -173,7 +174,7 @@ fn tell(rev: Revision, erased: &Erased) -> Result<(), CommandError> {
 }
 
 /// Reports that the erasure keeps its first author and reason.
-fn tell_who_stands(arguments: &EraseArguments, erased: &Erased) -> Result<(), CommandError> {
+fn tell_who_stands(arguments: &EraseArguments, erased: &EraseReport) -> Result<(), CommandError> {
     let Erasure { at, by, reason } = &erased.erasure;
     let is_said = arguments.by.is_some() || arguments.reason.is_some();
     if !is_said || (by, reason) == (&arguments.by, &arguments.reason) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rashomon_buckets::Sealed;
+use rashomon_buckets::SealReport;
 use rashomon_dumps::{Conflict, ImportReport, LeftOut, Mismatch, Named};
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ pub(super) struct Outcome {
     first_mismatches: Vec<Exception>,
     /// The revisions that were sealed in blocks. An import by a server seals nothing.
     #[serde(skip)]
-    sealed: Option<Sealed>,
+    sealed: Option<SealReport>,
 }
 
 /// A revision that was not stored as it came.

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rashomon_buckets::{Catalog, DomainName, Revisioned, Settings, Title};
+use rashomon_buckets::{Catalog, DomainName, RevisionStore, Settings, Title};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{
     Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
@@ -13,7 +13,7 @@ use rashomon_tables::{Faulty, Plan, TableStore};
 
 /// An empty store.
 pub struct Wiki {
-    pub buckets: Revisioned,
+    pub buckets: RevisionStore,
     pub catalog: Catalog,
     pub domain: DomainName,
 }
@@ -40,7 +40,7 @@ impl Wiki {
     }
 
     pub async fn on(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
-        let buckets = Revisioned::open(store, clock, settings, 1).await.unwrap();
+        let buckets = RevisionStore::open(store, clock, settings, 1).await.unwrap();
         let catalog = buckets.catalog().clone();
         Self { buckets, catalog, domain: DomainName::new("wiki").unwrap() }
     }

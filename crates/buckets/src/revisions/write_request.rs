@@ -15,12 +15,12 @@ use crate::{
 pub(super) const MAX_INDEX: usize = 96 << 10;
 
 /// The properties of a request.
-pub(super) struct Given {
+pub(super) struct WriteRequest {
     pub(super) bodies: Bodies,
     pub(super) digest: Digest,
 }
 
-impl Given {
+impl WriteRequest {
     pub(super) fn new(properties: Vec<NewProperty>, definitions: &Definitions) -> Result<Self> {
         let mut bodies = BTreeMap::new();
         for property in properties {

@@ -8,7 +8,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 
-use super::{Revisioned, SINGLE_ROW, Shared, read::with_revision};
+use super::{RevisionStore, SINGLE_ROW, Shared, read::with_revision};
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
     rows::{
@@ -41,7 +41,7 @@ pub struct RendersBeside {
     pub older: Vec<Tid>,
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Returns a revision with its renders below `after`, newest first: at most `limit`, and fewer if their
     /// rows are large. Also returns the render after which the next result page begins, if there is one.
     #[boxed]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use moka::future::Cache;
 use rashomon_records::write::run_whole;
 
-use super::{Revisioned, Shared, given::body_of};
+use super::{RevisionStore, Shared, write_request::body_of};
 use crate::{
     Error, GenerateError, Generated, NewProperty, NewRender, Page, PropertyName, RenderBase, Result,
     Revision, Tid,
@@ -30,7 +30,7 @@ impl RendersInFlight {
     }
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Has the property of a revision generated, and returns the render that then has it. Concurrent callers
     /// share one call of the renderer. `None`: the generator does not make this property.
     pub(super) async fn generated(

@@ -9,8 +9,8 @@ use rashomon_retention::BodyId;
 use rashomon_tables::Row;
 
 use super::{
-    Revisioned, Shared,
-    given::{body_of, check_index},
+    RevisionStore, Shared,
+    write_request::{body_of, check_index},
 };
 use crate::{
     Error, Expect, MAX_BODIES, Missing, NewProperty, Page, PropertyName, PropertyVersion, Result, Revision,
@@ -19,7 +19,7 @@ use crate::{
     rows::{RenderRow, RevisionRow},
 };
 
-impl Revisioned {
+impl RevisionStore {
     /// Replaces the bytes and the headers of a property in place. Headers that the request lacks keep their
     /// values. A request with the stored bytes and headers changes nothing.
     ///

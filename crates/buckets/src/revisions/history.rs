@@ -7,7 +7,7 @@ use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_retention::Culls;
 use rashomon_tables::{ClusteringRange, Scan};
 
-use super::{Revisioned, Shared};
+use super::{RevisionStore, Shared};
 use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
@@ -19,7 +19,7 @@ use crate::{
     schemas::{RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
-impl Revisioned {
+impl RevisionStore {
     /// Returns the revisions of a page above `after`, lowest first: at most `limit`, and about 4 MiB of rows.
     ///
     /// A revision without a render is left out. So are revisions and renders whose rows are damaged;

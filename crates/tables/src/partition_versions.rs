@@ -14,17 +14,17 @@ const SLOTS: usize = 1 << 16;
 /// Counts the changes of every partition of a store that only this process writes to, so that values that are
 /// cached in memory can be exact.
 ///
-/// The store calls [`Generations::begin`] before each commit. It calls [`Generations::end`] after the commit,
+/// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after the commit,
 /// before it acknowledges the write. A reader caches a value with the partition's version from before its
 /// read, if the version is the same after the read and no commit is in progress. A cached value is current
 /// until a later commit has ended.
 ///
 /// So a cached value may be served while a commit is in progress. Until then no other reader may have seen
 /// the commit. So before a store returns what it read, it waits for the end of a commit that is in progress
-/// in the partition ([`Generations::settled`]), since the read may have seen it.
+/// in the partition ([`PartitionVersions::settled`]), since the read may have seen it.
 ///
 /// Partitions share slots by hash. This costs an unnecessary read now and then, and is never wrong.
-pub struct Generations {
+pub struct PartitionVersions {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
     ended: Notify,
@@ -34,7 +34,7 @@ pub struct Generations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(usize);
 
-impl Generations {
+impl PartitionVersions {
     /// The versions of a store without changes so far.
     #[must_use]
     pub fn new() -> Self {
@@ -103,13 +103,13 @@ impl Generations {
     }
 }
 
-impl Default for Generations {
+impl Default for PartitionVersions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl std::fmt::Debug for Generations {
+impl std::fmt::Debug for PartitionVersions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generations").finish_non_exhaustive()
     }

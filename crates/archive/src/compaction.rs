@@ -8,7 +8,7 @@ use super::{
     Archive,
     blocks::BlockStore,
     index::{IndexRow, index_of},
-    remake::BlockRewriter,
+    rewrite::BlockRewriter,
     together::CombinedRevisions,
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
@@ -27,14 +27,14 @@ const TITLES_PER_READ: usize = 500;
 
 /// Options of a compaction.
 #[derive(Debug, Clone, Copy)]
-pub struct Merging {
+pub struct CompactionOptions {
     /// Compact only pages with at least this number of small parts; at least 2.
     pub parts: usize,
     /// How long to wait after each page, so that readers and writers are not held up.
     pub rest: std::time::Duration,
 }
 
-impl Default for Merging {
+impl Default for CompactionOptions {
     /// Compacts all pages, without waiting.
     fn default() -> Self {
         Self { parts: 2, rest: std::time::Duration::ZERO }
@@ -43,7 +43,7 @@ impl Default for Merging {
 
 /// The result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Merged {
+pub struct CompactionReport {
     /// Pages that were examined.
     pub pages: u64,
     /// Parts of blocks that were compacted.
@@ -69,9 +69,9 @@ impl Archive {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: Merging,
-        progress: &mut (dyn FnMut(&Merged) + Send),
-    ) -> Result<Merged> {
+        how: CompactionOptions,
+        progress: &mut (dyn FnMut(&CompactionReport) + Send),
+    ) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, how)?;
         let mut last = None;
@@ -96,19 +96,23 @@ impl Archive {
 
 struct Compactor<'a> {
     blocks: &'a BlockStore,
-    how: Merging,
+    how: CompactionOptions,
     rewriter: BlockRewriter<'a>,
-    report: Merged,
+    report: CompactionReport,
 }
 
 impl<'a> Compactor<'a> {
-    fn new(archive: &'a Archive, how: Merging) -> Result<Self> {
+    fn new(archive: &'a Archive, how: CompactionOptions) -> Result<Self> {
         let rewriter = BlockRewriter::new(archive)?;
-        Ok(Self { blocks: &archive.blocks, how, rewriter, report: Merged::default() })
+        Ok(Self { blocks: &archive.blocks, how, rewriter, report: CompactionReport::default() })
     }
 
-    fn report(&self) -> Merged {
-        Merged { blocks: self.rewriter.made, stored_bytes: self.rewriter.stored_bytes, ..self.report }
+    fn report(&self) -> CompactionReport {
+        CompactionReport {
+            blocks: self.rewriter.made,
+            stored_bytes: self.rewriter.stored_bytes,
+            ..self.report
+        }
     }
 
     async fn page(&mut self, page: &Page) -> Result<()> {

@@ -3,13 +3,12 @@
 //! Reads and writes are in a file each. Their decisions are in functions without I/O.
 
 mod archiving;
+mod coalesced_reads;
 mod collect;
 mod erase;
 mod generated;
-mod given;
 mod history;
 mod import;
-mod joint_reads;
 mod latest;
 mod listing;
 mod mementos;
@@ -19,6 +18,7 @@ mod rewrite;
 mod stats;
 mod verify;
 mod write;
+mod write_request;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use self::{
     collect::ChunkCollector, erase::Eraser, generated::RendersInFlight, import::Importer, latest::LatestCache,
 };
 pub use self::{
-    erase::{Erased, Erasing, ErasureState, SameBytes},
+    erase::{EraseOptions, EraseReport, ErasureState, SameBytes},
     latest::CacheStats,
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
@@ -42,7 +42,7 @@ pub use self::{
 use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,
     PropertySink, RenderBase, Rescan, Result, Retention, RetentionStats, Revision, Staged, Sweep,
-    archive::{self, Archive, ArchiveSettings, Overlay},
+    archive::{self, Archive, ArchiveSettings, UnionStore},
     schemas::{self},
 };
 
@@ -77,7 +77,7 @@ impl Default for Settings {
 
 /// All buckets of revisions in a store. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Revisioned(pub(crate) Arc<Shared>);
+pub struct RevisionStore(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -112,7 +112,7 @@ const SINGLE_ROW: NonZeroUsize = NonZeroUsize::MIN;
 /// the index row names.
 const MAX_READ_ATTEMPTS: usize = 4;
 
-impl Revisioned {
+impl RevisionStore {
     /// Opens the buckets of a store, and creates the tables that are missing. `seed` is random, and differs
     /// between processes.
     #[boxed]
@@ -132,8 +132,9 @@ impl Revisioned {
                         beside [retention], so that what is superseded is sealed and not deleted, or leave out [retention]";
             return Err(Error::Invalid(what.to_owned()));
         }
-        let union =
-            blocks.as_ref().map(|blocks| Arc::new(Overlay::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
+        let union = blocks
+            .as_ref()
+            .map(|blocks| Arc::new(UnionStore::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
         let (definitions, skew) = (settings.definitions.clone(), settings.skew);
         let records = Arc::new(Records::new(store, union, clock, definitions, skew, seed));
         let retention = RetentionEngine::new(Arc::clone(&records), settings.retention.clone());

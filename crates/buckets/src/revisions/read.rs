@@ -8,7 +8,7 @@ use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Scan};
 
-use super::{MAX_READ_ATTEMPTS, Revisioned, SINGLE_ROW, Shared};
+use super::{MAX_READ_ATTEMPTS, RevisionStore, SINGLE_ROW, Shared};
 use crate::{
     Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result, Revision,
     RevisionDetail, Tid,
@@ -19,7 +19,7 @@ use crate::{
 /// The maximum number of renders of a revision that are searched for a render that the archive's policy kept.
 const MAX_SEARCHED_RENDERS: usize = 5_000;
 
-impl Revisioned {
+impl RevisionStore {
     /// Returns a property of a render. In a bucket with a retention policy, a superseded property that was
     /// read stays readable for the bucket's `ttl` from now on.
     #[boxed]
@@ -182,7 +182,7 @@ impl Shared {
         }
     }
 
-    /// Returns the revision and the render that [`Revisioned::at_time`] selects.
+    /// Returns the revision and the render that [`RevisionStore::at_time`] selects.
     pub(super) async fn rows_at(&self, page: &Page, time: Timestamp) -> Result<(RevisionRow, RenderRow)> {
         let range = ClusteringRange::all().at_most(time);
         let Some(row) = self.records.first(&REVISIONS_BY_TIME, page, range).await? else {

@@ -17,7 +17,7 @@ use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
 use super::{MementoPosition, State, second};
 use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
-    revisioned::Shared,
+    revisions::Shared,
     rows::{
         RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of, rev_key,
     },

@@ -23,7 +23,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
-use super::{Revisioned, collect::ChunkCollector};
+use super::{RevisionStore, collect::ChunkCollector};
 use crate::{
     BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
     archive::Archive,
@@ -57,7 +57,7 @@ const MAX_LISTED_REVISIONS: usize = 20;
 
 /// The options of an erasure: what is erased beside the content, and what the record says of the erasure.
 #[derive(Debug, Clone, Default)]
-pub struct Erasing {
+pub struct EraseOptions {
     /// The person who erases the revision.
     pub by: Option<String>,
     /// The reason for the erasure.
@@ -68,13 +68,13 @@ pub struct Erasing {
     pub comment: bool,
     /// Gives up unreadable revisions in a damaged block that also has the erased revision. They are then
     /// missing, as if they had never been stored. Without this option, such a block is an error. A caller
-    /// that sets it must have called [`Revisioned::pass_over_damage`].
+    /// that sets it must have called [`RevisionStore::skip_damage`].
     pub give_up_damaged: bool,
 }
 
 /// The report of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Erased {
+pub struct EraseReport {
     /// When the revision was erased, by whom, and why. A repeated erasure has the values of the first one.
     pub erasure: Erasure,
     /// Whether the revision was already marked as erased. The missing steps of that erasure were then
@@ -124,13 +124,13 @@ pub struct ErasureState {
     pub kept_until: Option<Timestamp>,
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Erases the content of a revision and of all its renders, from tables, blocks and files. The record
     /// stays, and says that the revision is erased. Other revisions with the same content keep it.
     ///
     /// An erasure may be interrupted at any point. Repeating the call completes it.
     #[boxed]
-    pub async fn erase(&self, page: &Page, rev: Revision, how: Erasing) -> Result<Erased> {
+    pub async fn erase(&self, page: &Page, rev: Revision, how: EraseOptions) -> Result<EraseReport> {
         let (this, page) = (self.clone(), page.clone());
         run_whole(async move { this.0.eraser().erase(&page, rev, &how).await }).await
     }
@@ -160,7 +160,7 @@ pub(super) struct Eraser<'a> {
 }
 
 impl Eraser<'_> {
-    async fn erase(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erased> {
+    async fn erase(&self, page: &Page, rev: Revision, how: &EraseOptions) -> Result<EraseReport> {
         let archive = match self.archive {
             Some(archive) => Arc::clone(archive),
             None => {
@@ -196,8 +196,8 @@ impl Eraser<'_> {
         page: &Page,
         rev: Revision,
         begun: Erasure,
-        how: &Erasing,
-    ) -> Result<(Erased, Vec<Properties>)> {
+        how: &EraseOptions,
+    ) -> Result<(EraseReport, Vec<Properties>)> {
         let _page = self.records.locks.page(page).await;
         let _revision = self.records.locks.revision(page, rev).await;
         let writer = self.writes.writer(page);
@@ -211,8 +211,8 @@ impl Eraser<'_> {
         page: &'p Page,
         rev: Revision,
         begun: Erasure,
-        how: &Erasing,
-    ) -> Result<PlannedWrite<'p, (Erased, Vec<Properties>)>> {
+        how: &EraseOptions,
+    ) -> Result<PlannedWrite<'p, (EraseReport, Vec<Properties>)>> {
         let target = self.read_erasure_target(page, rev).await?;
         let before = target.revision.record.erased.clone();
         let properties: Vec<Properties> = std::iter::once(&target.revision.properties)
@@ -220,7 +220,7 @@ impl Eraser<'_> {
             .filter(|properties| !properties.is_empty())
             .cloned()
             .collect();
-        let erased = Erased {
+        let erased = EraseReport {
             again: before.is_some(),
             erasure: before.unwrap_or(begun),
             renders: target.renders.len() as u64,
@@ -435,7 +435,7 @@ impl Eraser<'_> {
 
     /// Stores that an erasure was begun and is not finished. Returns when, by whom and why the revision was
     /// erased first.
-    async fn begin_erasure(&self, page: &Page, rev: Revision, how: &Erasing) -> Result<Erasure> {
+    async fn begin_erasure(&self, page: &Page, rev: Revision, how: &EraseOptions) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.records.no_revision(page, rev).await?);
         }
@@ -450,7 +450,7 @@ impl Eraser<'_> {
         Ok(erasure)
     }
 
-    async fn finish_erasure(&self, page: &Page, rev: Revision, erased: &Erased) -> Result<()> {
+    async fn finish_erasure(&self, page: &Page, rev: Revision, erased: &EraseReport) -> Result<()> {
         let key = erasure_key(page, rev);
         let existing = self.records.store.get(&ERASURES, &key).await?;
         let now = self.records.clock.now();
@@ -537,7 +537,7 @@ fn blank_record(
     mut record: RevisionRecord,
     names: &BTreeSet<PropertyName>,
     erasure: &Erasure,
-    how: &Erasing,
+    how: &EraseOptions,
 ) -> RevisionRecord {
     record.erased = Some(erasure.clone());
     let export = &mut record.export;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_recursion::async_recursion as boxed;
 use serde::Serialize;
 
-use super::Revisioned;
+use super::RevisionStore;
 use crate::{
     ArchiveStats, BucketName, DomainName, Page, PropertyName, Result,
     archive::Counter,
@@ -66,7 +66,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. `progress` is called
     /// now and then with the counts so far.
     #[boxed]
@@ -88,7 +88,7 @@ impl Revisioned {
                     archive.add(of_store, &page).await?;
                 }
                 // The statistics of the archive count the damaged blocks.
-                drop(self.passed_over());
+                drop(self.skipped_damage());
                 progress(&stats);
             }
             last = titles.next;

@@ -12,7 +12,7 @@ use rashomon_retention::{BodyId, RetentionEngine};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
-use super::{Revisioned, erase::unfinished_erasures};
+use super::{RevisionStore, erase::unfinished_erasures};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
@@ -44,7 +44,7 @@ impl BodyProgress<'_> {
     }
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Reads all stored data, and compares each body with its SHA-1, and each index with the rows that it
     /// points to, in both directions. No process may write meanwhile. `progress` is called now and then with
     /// the number of bodies read.
@@ -139,9 +139,9 @@ impl Verifier<'_> {
         progress: &BodyProgress<'_>,
     ) -> Result<()> {
         report.pages += 1;
-        let is_noted =
-            report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_noted(page).await)?;
-        if is_noted == Some(false) {
+        let is_listed =
+            report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_listed(page).await)?;
+        if is_listed == Some(false) {
             report.problem(page, "it is not among the titles of its domain, or that not among the domains");
         }
         report.corrupt_is_problem(page_in_words(page), self.records.catalog.page_info(page).await)?;

@@ -14,10 +14,10 @@ use super::{
     entries::Unit,
     erase::Epoch,
     index::{IndexRow, index_of},
-    made::Deadline,
     pending::Pending,
     rows::BlockId,
     size::UnitSize,
+    verified_block::Deadline,
 };
 use rashomon_records::{
     Page, Result,

@@ -10,7 +10,7 @@ use moka::sync::Cache;
 use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Row, Slot};
 
-use super::{MAX_READ_ATTEMPTS, Revisioned, Shared, joint_reads::JointReads};
+use super::{MAX_READ_ATTEMPTS, RevisionStore, Shared, coalesced_reads::CoalescedReads};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
@@ -28,7 +28,7 @@ const ENTRY_OVERHEAD: usize = 1024;
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
     /// Coalesces the reads that the cache does not answer.
-    reads: JointReads<(Page, PropertyName), Arc<Property>>,
+    reads: CoalescedReads<(Page, PropertyName), Arc<Property>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -71,7 +71,7 @@ impl LatestCache {
             .max_capacity(bytes)
             .weigher(|_: &u128, entry: &Arc<Entry>| entry.weight())
             .build();
-        Self { entries, reads: JointReads::new(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self { entries, reads: CoalescedReads::new(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 }
 
@@ -82,7 +82,7 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
     hash.digest128()
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Returns a property of the newest render of the latest revision.
     ///
     /// Answers from memory if possible: the same `Arc` is returned until the page changes. Otherwise
@@ -143,9 +143,9 @@ impl Shared {
 
     /// Returns the cached property, if it is current.
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
-        let generations = self.records.store.generations()?;
+        let partition_versions = self.records.store.partition_versions()?;
         let entry = self.latest.entries.get(&key)?;
-        let is_current = generations.standing(entry.slot) == entry.generation
+        let is_current = partition_versions.standing(entry.slot) == entry.generation
             && entry.page == *page
             && entry.name == *name;
         is_current.then(|| Arc::clone(&entry.property))
@@ -162,13 +162,13 @@ impl Shared {
         if let Some(property) = self.kept_latest(key, page, name) {
             return Ok(property);
         }
-        let before = self.records.store.generations().and_then(|generations| {
-            let slot = generations.slot(&partition_of(page));
-            Some((generations, slot, generations.current(slot)?))
+        let before = self.records.store.partition_versions().and_then(|partition_versions| {
+            let slot = partition_versions.slot(&partition_of(page));
+            Some((partition_versions, slot, partition_versions.current(slot)?))
         });
         let property = Arc::new(self.read_latest(page, name).await?);
-        if let Some((generations, slot, generation)) = before
-            && generations.current(slot) == Some(generation)
+        if let Some((partition_versions, slot, generation)) = before
+            && partition_versions.current(slot) == Some(generation)
         {
             let (page, name) = (page.clone(), name.clone());
             let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };

@@ -11,10 +11,10 @@ use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{BodyLocation, Unit},
     index::{Axis, IndexRow, index_from},
-    made::blocking,
     order::compare,
     part::{ArchivedRow, Field, Packed, RowSource},
     rows::BlockId,
+    verified_block::blocking,
 };
 use rashomon_records::{
     Error, Page, Revision,

@@ -10,8 +10,8 @@ use rashomon_retention::BodyId;
 use rashomon_tables::ClusteringRange;
 
 use super::{
-    Revisioned, Shared,
-    given::{Given, added_to_revision, by_versions, check_index, same_content},
+    RevisionStore, Shared,
+    write_request::{WriteRequest, added_to_revision, by_versions, check_index, same_content},
 };
 use crate::{
     Error, ExportRecord, MAX_BODIES, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo,
@@ -26,7 +26,7 @@ use crate::{
 /// The earliest timestamp that a request may have, 1990-01-01T00:00:00Z. No wiki is older.
 const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 
-impl Revisioned {
+impl RevisionStore {
     /// Stores a new revision with its first render.
     ///
     /// A repeat of the request is harmless, and has the same result. Another revision under the same number
@@ -55,7 +55,7 @@ impl Revisioned {
 
 impl Shared {
     async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
-        let request = Given::new(new.properties, &self.records.definitions)?;
+        let request = WriteRequest::new(new.properties, &self.records.definitions)?;
         let (of_revision, of_render) = by_versions(&request.bodies, &self.records.definitions);
         check_index(&of_revision, &of_render)?;
         check_parent(new.rev, new.parent)?;
@@ -195,7 +195,7 @@ impl Shared {
     }
 
     pub(super) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
-        let request = Given::new(new.properties, &self.records.definitions)?;
+        let request = WriteRequest::new(new.properties, &self.records.definitions)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
             RenderBase::Revision(rev) => rev,
@@ -216,7 +216,7 @@ impl Shared {
 
     /// Whether a new render adds a property of the revision, so that the row of the revision is written
     /// again, while other processes may write that row too.
-    async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &Given) -> Result<bool> {
+    async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &WriteRequest) -> Result<bool> {
         let (of_revision, _) = by_versions(&request.bodies, &self.records.definitions);
         if self.records.is_alone() || of_revision.is_empty() {
             return Ok(false);
@@ -230,7 +230,7 @@ impl Shared {
         writer: &PageWriter<'_>,
         page: &'p Page,
         asked: &AskedRender,
-        request: Given,
+        request: WriteRequest,
         lease: Option<&HeldLease>,
     ) -> Result<PlannedWrite<'p, Written>> {
         let rev = asked.rev;

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     blocks::BlockStore,
-    merged::{Found, Search},
     order::compare,
     part::is_archived,
+    union::{Found, Search},
 };
 use rashomon_records::{
     rows::{page_of, value_from_json, value_to_json},
@@ -26,11 +26,11 @@ use rashomon_records::{
 /// table is always read before the index of the archive, so that a row that is being sealed is found in one
 /// of both.
 #[derive(Debug)]
-pub struct Overlay {
+pub struct UnionStore {
     blocks: Arc<BlockStore>,
 }
 
-impl Overlay {
+impl UnionStore {
     /// Creates the union of the store of these blocks and the rows in the blocks.
     #[must_use]
     pub fn new(blocks: Arc<BlockStore>) -> Self {
@@ -140,7 +140,7 @@ impl TableRow {
 }
 
 #[async_trait]
-impl Decorator for Overlay {
+impl Decorator for UnionStore {
     type Store = dyn TableStore;
 
     fn below(&self) -> &dyn TableStore {

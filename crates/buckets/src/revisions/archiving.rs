@@ -7,13 +7,16 @@ use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_records::{ImportUnit, VerifyReport};
 
-use super::{Revisioned, Shared};
+use super::{RevisionStore, Shared};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
-    archive::{HistoryArchiver, Merged, Merging, PassedOver, RowImporter, Sealed, Sealing},
+    archive::{
+        CompactionOptions, CompactionReport, HistoryArchiver, RowImporter, SealOptions, SealReport,
+        SkippedDamage,
+    },
 };
 
-impl Revisioned {
+impl RevisionStore {
     /// Seals the eligible revisions of a bucket: those that were superseded long enough, with their renders
     /// and bodies.
     ///
@@ -25,12 +28,12 @@ impl Revisioned {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: Sealing,
-        progress: &mut (dyn FnMut(&Sealed) + Send),
-    ) -> Result<Sealed> {
+        how: SealOptions,
+        progress: &mut (dyn FnMut(&SealReport) + Send),
+    ) -> Result<SealReport> {
         match &self.0.archive {
             Some(archive) => archive.seal(domain, bucket, how, &self.0.writes, progress).await,
-            None => Ok(Sealed::default()),
+            None => Ok(SealReport::default()),
         }
     }
 
@@ -41,23 +44,23 @@ impl Revisioned {
     /// may be interrupted at any point, and may run beside writers, seals and other compactions. `progress`
     /// is called after every page.
     #[boxed]
-    pub async fn merge_archive(
+    pub async fn compact_archive(
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: Merging,
-        progress: &mut (dyn FnMut(&Merged) + Send),
-    ) -> Result<Merged> {
+        how: CompactionOptions,
+        progress: &mut (dyn FnMut(&CompactionReport) + Send),
+    ) -> Result<CompactionReport> {
         match &self.0.archive {
             Some(archive) => archive.compact(domain, bucket, how, progress).await,
-            None => Ok(Merged::default()),
+            None => Ok(CompactionReport::default()),
         }
     }
 
     /// Returns an archiver that writes imported histories directly into blocks; `None` if the archive is off.
     /// In this process, no other archiver and no other writer may work on the same pages at the same time.
     #[must_use]
-    pub fn archive_histories(&self) -> Option<HistoryArchiver> {
+    pub fn history_archiver(&self) -> Option<HistoryArchiver> {
         let rows = Arc::clone(&self.0) as Arc<dyn RowImporter>;
         HistoryArchiver::new(Arc::clone(self.0.archive.as_ref()?), rows)
     }
@@ -80,16 +83,16 @@ impl Revisioned {
     /// For a command that opened these buckets for itself, reads as much as possible, and reports the missing
     /// parts. A value that was written again after it was sealed may then be read with the content of an
     /// earlier block.
-    pub fn pass_over_damage(&self) {
+    pub fn skip_damage(&self) {
         if let Some(archive) = &self.0.archive {
-            archive.pass_over_damage();
+            archive.skip_damage();
         }
     }
 
     /// Returns the damage that was passed over since the last call.
     #[must_use]
-    pub fn passed_over(&self) -> Vec<PassedOver> {
-        self.0.archive.as_ref().map(|archive| archive.passed_over()).unwrap_or_default()
+    pub fn skipped_damage(&self) -> Vec<SkippedDamage> {
+        self.0.archive.as_ref().map(|archive| archive.skipped_damage()).unwrap_or_default()
     }
 
     /// Returns `Unsupported` if a block that may have the revision was written by a later version of the
@@ -105,7 +108,7 @@ impl Revisioned {
     /// indexes of their pages, and deletes them. Returns the lost revisions, by page. May be interrupted at any
     /// point; a repeat completes it.
     #[boxed]
-    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<PassedOver>> {
+    pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         match &self.0.archive {
             Some(archive) => archive.give_up_unreadable(page, rev).await,
             None => Ok(Vec::new()),

@@ -8,14 +8,18 @@ use crate::{Error, Missing};
 /// A slow read. Each read waits for the gate, and then returns its number; the second read fails.
 #[derive(Clone)]
 struct Slow {
-    reads: Arc<JointReads<&'static str, u64>>,
+    reads: Arc<CoalescedReads<&'static str, u64>>,
     begun: Arc<AtomicU64>,
     gate: Arc<Semaphore>,
 }
 
 impl Slow {
     fn new() -> Self {
-        Self { reads: Arc::new(JointReads::new()), begun: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+        Self {
+            reads: Arc::new(CoalescedReads::new()),
+            begun: Arc::default(),
+            gate: Arc::new(Semaphore::new(0)),
+        }
     }
 
     /// Starts a reader, and returns when the reader waits. The tests run on one thread.

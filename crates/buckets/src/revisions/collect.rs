@@ -10,7 +10,7 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{INDEX_PAGE_ROWS, Records};
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
-use super::Revisioned;
+use super::RevisionStore;
 use crate::{
     Error, Page, PropertyName, Result, Revision,
     archive::Waiting,
@@ -32,7 +32,7 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-impl Revisioned {
+impl RevisionStore {
     /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago. They belong to
     /// writes that were refused or interrupted, and to bodies that were replaced. Also deletes the blocks of
     /// the archive that no page names. Returns the number of bodies deleted. `age` has to be longer than any
@@ -45,7 +45,7 @@ impl Revisioned {
         if let Some(archive) = &self.0.archive {
             archive.collect(age).await?;
         }
-        self.0.chunk_collector().collect(self.0.records.noted_before(age).await?).await
+        self.0.chunk_collector().collect(self.0.records.entries_before(age).await?).await
     }
 
     /// Deletes the blocks of the archive that no page names any more, and returns their number. This process
@@ -65,7 +65,7 @@ impl Revisioned {
     /// answer.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
-        self.0.chunk_collector().count_collectable(self.0.records.noted_before(age).await?).await
+        self.0.chunk_collector().count_collectable(self.0.records.entries_before(age).await?).await
     }
 }
 
@@ -111,7 +111,7 @@ impl ChunkCollector<'_> {
     /// references or releases the set may have failed, and may have reached one replica only.
     async fn need_for(&self, page: &Page, set: ChunkSetId, until: Timestamp) -> Result<SetState> {
         let range = ClusteringRange::prefix(vec![set.to_value()]);
-        let row = self.settled_rows(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
+        let row = self.rows_from_all_replicas(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
         let Some(row) = row else { return Ok(SetState::Unreferenced { released: None }) };
         // A set that was released after `until` has another entry. The set is examined when that entry is old
         // enough.
@@ -168,13 +168,13 @@ impl ChunkCollector<'_> {
     async fn revision_names(&self, page: &Page, rev: Revision, set: ChunkSetId) -> Result<bool> {
         let of_rev = || of_revision(rev);
         for (table, range) in [(&*CULLED, ClusteringRange::all()), (&*CULLED_RENDERS, of_rev())] {
-            self.settled_rows(table, page, range, INDEX_PAGE_ROWS).await?;
+            self.rows_from_all_replicas(table, page, range, INDEX_PAGE_ROWS).await?;
         }
         let mut names: BTreeSet<PropertyName> = BTreeSet::new();
-        for row in self.settled_rows(&REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await? {
+        for row in self.rows_from_all_replicas(&REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await? {
             names.extend(RevisionRow::from_row(&row)?.properties.into_keys());
         }
-        for row in self.settled_rows(&RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await? {
+        for row in self.rows_from_all_replicas(&RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await? {
             names.extend(RenderRow::from_row(&row)?.properties.into_keys());
         }
         let mut is_named = false;
@@ -195,7 +195,7 @@ impl ChunkCollector<'_> {
     /// Whether any row of a page names a set. Reads from all replicas.
     async fn page_names(&self, page: &Page, set: ChunkSetId) -> Result<bool> {
         for table in [&*CULLED, &*CULLED_RENDERS, &*REVISIONS, &*RENDERS] {
-            self.settled_rows(table, page, ClusteringRange::all(), INDEX_PAGE_ROWS).await?;
+            self.rows_from_all_replicas(table, page, ClusteringRange::all(), INDEX_PAGE_ROWS).await?;
         }
         let mut is_named = false;
         for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT] {
@@ -223,7 +223,7 @@ impl ChunkCollector<'_> {
 
     /// Reads the rows of a page in a range from all replicas. After the read, all replicas agree on these
     /// rows.
-    async fn settled_rows(
+    async fn rows_from_all_replicas(
         &self,
         table: &'static Schema,
         page: &Page,

@@ -15,8 +15,8 @@ use rashomon_records::{
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{
-    Revisioned,
-    given::{body_of, check_index},
+    RevisionStore,
+    write_request::{body_of, check_index},
 };
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
@@ -38,7 +38,7 @@ const MAX_RECORD_BYTES: usize = 64 << 10;
 /// An upper bound of the bytes of a row in its clustering columns and its columns of fixed size.
 const MAX_KEY_BYTES: usize = 256;
 
-impl Revisioned {
+impl RevisionStore {
     /// Stores revisions of one page as they are given. Returns the outcome of each revision, in their order.
     ///
     /// A revision that is stored already is compared with the input: the outcome is `Unchanged`, or

@@ -22,12 +22,12 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().bui
 /// it.
 pub async fn partition_version_changes_only_when_its_partition_is_written(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES, &HEADS]).await;
-    let Some(generations) = world.store.generations() else { return };
+    let Some(partition_versions) = world.store.partition_versions() else { return };
     let key = key("page", "a");
-    let slot = generations.slot(&key.partition);
-    let mut seen = vec![generations.current(slot).expect("no commit is in progress")];
+    let slot = partition_versions.slot(&key.partition);
+    let mut seen = vec![partition_versions.current(slot).expect("no commit is in progress")];
     let mut changed = || {
-        let now = generations.current(slot).expect("an acknowledged commit has ended");
+        let now = partition_versions.current(slot).expect("an acknowledged commit has ended");
         let new = !seen.contains(&now);
         seen.push(now);
         new
@@ -44,11 +44,11 @@ pub async fn partition_version_changes_only_when_its_partition_is_written(factor
     first.delete(&PAGES, key.clustering.clone(), world.tick());
     let mut then = Batch::new(vec!["elsewhere".into()]);
     then.put(&PAGES, key.clustering.clone(), numbered(2), world.tick());
-    let elsewhere = generations.slot(&then.partition);
-    let before = generations.current(elsewhere);
+    let elsewhere = partition_versions.slot(&then.partition);
+    let before = partition_versions.current(elsewhere);
     world.store.write(vec![first], then).await.expect("written");
     assert!(changed(), "by a delete in `first`");
-    assert_ne!(generations.current(elsewhere), before, "`then` is another partition");
+    assert_ne!(partition_versions.current(elsewhere), before, "`then` is another partition");
 
     let row = Row { key: key.clone(), values: numbered(1), written_at: world.now(), expires_at: None };
     let swap = world.store.swap(&HEADS, &key, None, Some(row)).await.expect("answered");
@@ -56,12 +56,12 @@ pub async fn partition_version_changes_only_when_its_partition_is_written(factor
     assert!(changed(), "by a swap");
 }
 
-/// A cache that follows the rule of [`crate::Generations`] never serves a value older than the last
+/// A cache that follows the rule of [`crate::PartitionVersions`] never serves a value older than the last
 /// acknowledged one, nor one older than an earlier read returned.
 pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Factory) {
     const WRITES: i64 = 300;
     let world = World::new(factory, &[&PAGES]).await;
-    if world.store.generations().is_none() {
+    if world.store.partition_versions().is_none() {
         return;
     }
     let acknowledged = Arc::new(AtomicI64::new(-1));
@@ -96,16 +96,18 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
 /// The number in the row. It is the cached one if its version is still current. Otherwise the row is read,
 /// and the number is cached if that is allowed.
 async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
-    let generations = store.generations().expect("it had them before");
-    let slot = generations.slot(&["page".into()]);
+    let partition_versions = store.partition_versions().expect("it had them before");
+    let slot = partition_versions.slot(&["page".into()]);
     if let Some((generation, number)) = *kept
-        && generation == generations.standing(slot)
+        && generation == partition_versions.standing(slot)
     {
         return number;
     }
-    let before = generations.current(slot);
+    let before = partition_versions.current(slot);
     let number = number_of(store).await;
-    *kept = before.filter(|before| generations.current(slot) == Some(*before)).map(|before| (before, number));
+    *kept = before
+        .filter(|before| partition_versions.current(slot) == Some(*before))
+        .map(|before| (before, number));
     number
 }
 

@@ -18,7 +18,7 @@ use crate::Result;
 /// If the reading caller is cancelled, the next caller reads. The map has an entry for a key only while a
 /// caller waits for the key.
 #[derive(Debug)]
-pub(super) struct JointReads<K: Eq + Hash + Clone, T> {
+pub(super) struct CoalescedReads<K: Eq + Hash + Clone, T> {
     lines: Mutex<HashMap<K, Line<T>>>,
 }
 
@@ -42,7 +42,7 @@ struct Finished<T> {
     result: Result<T>,
 }
 
-impl<K: Eq + Hash + Clone, T: Clone> JointReads<K, T> {
+impl<K: Eq + Hash + Clone, T: Clone> CoalescedReads<K, T> {
     pub(super) fn new() -> Self {
         Self { lines: Mutex::default() }
     }
@@ -73,7 +73,7 @@ impl<K: Eq + Hash + Clone, T: Clone> JointReads<K, T> {
     }
 }
 
-impl<K: Eq + Hash + Clone, T> JointReads<K, T> {
+impl<K: Eq + Hash + Clone, T> CoalescedReads<K, T> {
     fn lines(&self) -> MutexGuard<'_, HashMap<K, Line<T>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +81,7 @@ impl<K: Eq + Hash + Clone, T> JointReads<K, T> {
 
 /// One waiting caller. Dropping the last [`Place`] of a [`Line`] removes the [`Line`].
 struct Place<'a, K: Eq + Hash + Clone, T> {
-    reads: &'a JointReads<K, T>,
+    reads: &'a CoalescedReads<K, T>,
     what: K,
     /// The number of reads that had begun when the caller arrived.
     begun_before: u64,

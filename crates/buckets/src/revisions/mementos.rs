@@ -13,7 +13,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 
 use self::walk::{Found, Walk};
-use super::{Revisioned, Shared, read::render_of};
+use super::{RevisionStore, Shared, read::render_of};
 use crate::{Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid};
 
 const SECOND: i64 = 1_000_000;
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-impl Revisioned {
+impl RevisionStore {
     /// Returns the render from which a property of the page is read as the property was at `time`.
     ///
     /// This is the render that [`at_time`](Self::at_time) returns. If the archive's policy left that render
