@@ -31,7 +31,7 @@ pub(crate) async fn collect(buckets: RevisionStore, every: Duration, age: Durati
     }
     loop {
         tokio::time::sleep(every).await;
-        match buckets.collect_orphans(age).await {
+        match buckets.maintenance().collect_orphans(age).await {
             Ok(0) => {}
             Ok(bodies) => tracing::info!(bodies, "deleted unreferenced chunks of large bodies"),
             Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks of large bodies"),
@@ -81,7 +81,7 @@ async fn seal_once(buckets: &RevisionStore, how: SealOptions) -> Result<(), Erro
 }
 
 async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOptions) -> Result<(), Error> {
-    let sealed = buckets.seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
+    let sealed = buckets.maintenance().seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
         tracing::info!(%domain, revisions, blocks, "sealed superseded revisions");
@@ -95,7 +95,7 @@ async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOpti
 
 async fn merge_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
     let how = CompactionOptions { parts: PARTS, rest };
-    let merged = buckets.compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
+    let merged = buckets.maintenance().compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if merged.blocks > 0 {
         let (parts, blocks) = (merged.parts, merged.blocks);
         tracing::info!(%domain, parts, blocks, "compacted the archive");
@@ -112,7 +112,7 @@ async fn walk_once(buckets: &RevisionStore) -> Result<(), Error> {
         for bucket in &names {
             let mut pages = 0;
             loop {
-                let walk = buckets.rescan(&domain, bucket).await?;
+                let walk = buckets.maintenance().rescan(&domain, bucket).await?;
                 pages += walk.pages;
                 if walk.finished {
                     break;
@@ -133,7 +133,7 @@ pub(crate) async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*LOOK.start(), *LOOK.end());
     loop {
-        let rest = match buckets.sweep(SWEEP).await {
+        let rest = match buckets.maintenance().sweep(SWEEP).await {
             Ok(sweep) => {
                 if sweep.renders > 0 {
                     tracing::debug!(?sweep, "culled");
@@ -210,7 +210,8 @@ mod tests {
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
         seal_once(&buckets, SealOptions::default()).await.unwrap();
-        let stats = buckets.stats(&DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
+        let stats =
+            buckets.maintenance().stats(&DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
         assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
     }
 }

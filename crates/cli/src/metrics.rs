@@ -47,7 +47,7 @@ impl Collector for OfThreads {
 
 impl Collector for OfBuckets {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let (cache, retention) = (self.0.cache_stats(), self.0.retention_stats());
+        let (cache, retention) = (self.0.cache_stats(), self.0.maintenance().retention_stats());
         let mut one = |name: &str, help: &str, metric: &dyn EncodeMetric| {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };

@@ -144,7 +144,7 @@ impl Replay<'_> {
         self.next_sweep = now.saturating_add(HOUR);
         loop {
             let (before, begun) = (self.tables.counts(), self.watch.monotonic());
-            let sweep = self.buckets.sweep(NOTES).await?;
+            let sweep = self.buckets.maintenance().sweep(NOTES).await?;
             if sweep.notes == 0 {
                 return Ok(());
             }
@@ -168,7 +168,7 @@ impl Replay<'_> {
         let (before, begun) = (self.tables.counts(), self.watch.monotonic());
         let written = self.buckets.put_revision(page, new).await?;
         let took = self.watch.monotonic().saturating_sub(begun);
-        self.buckets.drain_background_culls().await;
+        self.buckets.maintenance().drain_background_culls().await;
         let before_it = self.latest.get(&edit.page).copied();
         let what = if before_it.is_some() { What::Update } else { What::Create };
         self.measure(what, &before, took, true);

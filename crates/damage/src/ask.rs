@@ -196,7 +196,7 @@ async fn ask_open(
                 continue;
             }
         };
-        buckets.skip_damage();
+        buckets.maintenance().skip_damage();
         let answer = match question {
             Question::Get(..) => continue,
             Question::Export(domain, history, format) => exported(&buckets, domain, *history, *format).await,
@@ -276,7 +276,7 @@ async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, f
 }
 
 async fn counted(buckets: &RevisionStore, domain: &DomainName) -> Answer {
-    let stats = buckets.stats(domain, &mut |_| {}).await;
+    let stats = buckets.maintenance().stats(domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
         Ok(stats) => {
@@ -302,11 +302,11 @@ fn tables(store: &SqliteStore) -> Answer {
 async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
-    match buckets.verify(&mut |_| {}).await {
+    match buckets.maintenance().verify(&mut |_| {}).await {
         Ok(report) => problems.extend(report.problems),
         Err(error) => problems.push(error.to_string()),
     }
-    if let Err(error) = buckets.count_orphans(Duration::from_secs(24 * 3600)).await {
+    if let Err(error) = buckets.maintenance().count_orphans(Duration::from_secs(24 * 3600)).await {
         problems.push(error.to_string());
     }
     Ok(problems)

@@ -252,14 +252,22 @@ impl Run {
             Action::Rewrite { which, large } => self.rewrite(&process, which, large).await,
             Action::Seal => {
                 let page = page(0);
-                process.seal(&page.domain, &page.bucket, SealOptions::default(), &mut |_| {}).await.map(drop)
+                process
+                    .maintenance()
+                    .seal(&page.domain, &page.bucket, SealOptions::default(), &mut |_| {})
+                    .await
+                    .map(drop)
             }
             Action::Merge => {
                 let page = page(0);
                 let (how, mut progress) = (CompactionOptions::default(), |_: &_| {});
-                process.compact_archive(&page.domain, &page.bucket, how, &mut progress).await.map(drop)
+                process
+                    .maintenance()
+                    .compact_archive(&page.domain, &page.bucket, how, &mut progress)
+                    .await
+                    .map(drop)
             }
-            Action::Collect => process.collect_orphans(DAY).await.map(drop),
+            Action::Collect => process.maintenance().collect_orphans(DAY).await.map(drop),
             Action::Spread => {
                 self.hinted_at = None;
                 Ok(self.store.spread().await?)
@@ -370,7 +378,7 @@ impl Run {
                     .with_context(|| format!("round {round}, without {replica}"))?;
             }
             self.clock.advance(WINDOW + 2 * DAY);
-            self.open().await?.collect_orphans(DAY).await?;
+            self.open().await?.maintenance().collect_orphans(DAY).await?;
         }
         Ok(())
     }
@@ -388,7 +396,7 @@ impl Run {
             let is_one = known.bodies.iter().any(|number| body == text(*number));
             ensure!(is_one, "revision {rev} of page {number} has another body than the one that was written");
         }
-        let report = reader.verify(&mut |_| {}).await?;
+        let report = reader.maintenance().verify(&mut |_| {}).await?;
         // A process that died while writing a block leaves parts of the block until the collector deletes
         // them.
         let is_problem = |problem: &&String| is_collected || !problem.contains("is not whole");

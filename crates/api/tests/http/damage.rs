@@ -38,7 +38,11 @@ async fn sealed() -> (World, Row) {
     world.clock.advance(2 * DAY);
     let buckets = RevisionStore::open(world.store.clone(), world.clock.clone(), settings(), 8).await.unwrap();
     let domain = DomainName::new("enwiki").unwrap();
-    buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await.unwrap();
+    buckets
+        .maintenance()
+        .seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
+        .await
+        .unwrap();
     let partitions = world.store.partitions(&ARCHIVE_BLOCKS, None, NonZeroUsize::MIN).await.unwrap();
     let scan = Scan::new(partitions.items[0].clone(), NonZeroUsize::MIN);
     let row = world.store.scan(&ARCHIVE_BLOCKS, scan).await.unwrap().items.remove(0);

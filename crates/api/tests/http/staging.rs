@@ -129,7 +129,10 @@ mod in_memory {
             RevisionStore::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
         let left = chunk_sets(&world).await;
         world.clock.advance(Duration::from_secs(25 * 3600));
-        assert_eq!(buckets.collect_orphans(Duration::from_secs(24 * 3600)).await.unwrap(), left as u64);
+        assert_eq!(
+            buckets.maintenance().collect_orphans(Duration::from_secs(24 * 3600)).await.unwrap(),
+            left as u64
+        );
         assert_eq!(chunk_sets(&world).await, 0);
     }
 

@@ -150,7 +150,11 @@ async fn no_read_selects_a_render_that_the_archive_left_out() {
     let buckets =
         RevisionStore::open(world.store.clone(), world.clock.clone(), settings.clone(), 8).await.unwrap();
     let domain = DomainName::new("enwiki").unwrap();
-    buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await.unwrap();
+    buckets
+        .maintenance()
+        .seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
+        .await
+        .unwrap();
     let world = World::of(world.store.clone(), world.clock.clone(), Default::default(), settings).await;
 
     let left_out = format!("{PAGE}?rev/{}/html", tids[1]);

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_records::{ImportUnit, VerifyReport};
 
-use super::{RevisionStore, Shared};
+use super::{Maintenance, Shared};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-impl RevisionStore {
+impl Maintenance {
     /// Seals the eligible revisions of a bucket: those that were superseded long enough, with their renders
     /// and bodies.
     ///

@@ -10,7 +10,7 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{INDEX_PAGE_ROWS, Records};
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Schema, TableStore, Value};
 
-use super::RevisionStore;
+use super::Maintenance;
 use crate::{
     Error, Page, PropertyName, Result, Revision,
     archive::Waiting,
@@ -32,7 +32,7 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-impl RevisionStore {
+impl Maintenance {
     /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago. They belong to
     /// writes that were refused or interrupted, and to bodies that were replaced. Also deletes the blocks of
     /// the archive that no page names. Returns the number of bodies deleted. `age` has to be longer than any

@@ -79,6 +79,11 @@ impl Default for Settings {
 #[derive(Debug, Clone)]
 pub struct RevisionStore(pub(crate) Arc<Shared>);
 
+/// The operations that keep a store in order: retention, the archive, garbage collection, verification, repair
+/// and statistics. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Maintenance(Arc<Shared>);
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) records: Arc<Records>,
@@ -229,6 +234,14 @@ impl RevisionStore {
         }
     }
 
+    /// The operations that keep the store in order.
+    #[must_use]
+    pub fn maintenance(&self) -> Maintenance {
+        Maintenance(Arc::clone(&self.0))
+    }
+}
+
+impl Maintenance {
     /// Returns the statistics of retention in this process.
     #[must_use]
     pub fn retention_stats(&self) -> RetentionStats {

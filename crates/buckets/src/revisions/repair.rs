@@ -10,7 +10,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
-use super::{RevisionStore, Shared};
+use super::{Maintenance, Shared};
 use crate::{
     Error, Page, Result, Revision, Tid,
     catalog::entries,
@@ -67,7 +67,7 @@ impl<T> Found<T> {
     }
 }
 
-impl RevisionStore {
+impl Maintenance {
     /// Restores rows that follow from whole rows: the catalog entries of titles and domains, the indexes of
     /// revisions by time and by tid, and the references to chunks.
     ///

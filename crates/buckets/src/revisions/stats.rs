@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_recursion::async_recursion as boxed;
 use serde::Serialize;
 
-use super::RevisionStore;
+use super::Maintenance;
 use crate::{
     ArchiveStats, BucketName, DomainName, Page, PropertyName, Result,
     archive::Counter,
@@ -66,7 +66,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl RevisionStore {
+impl Maintenance {
     /// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. `progress` is called
     /// now and then with the counts so far.
     #[boxed]
@@ -79,8 +79,12 @@ impl RevisionStore {
         let mut archive = Counter::default();
         let mut last = None;
         loop {
-            let titles =
-                self.catalog().titles(domain, &BucketName::page(), last.as_ref(), TITLE_PAGE_ROWS).await?;
+            let titles = self
+                .0
+                .records
+                .catalog
+                .titles(domain, &BucketName::page(), last.as_ref(), TITLE_PAGE_ROWS)
+                .await?;
             for title in titles.items {
                 let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
                 self.count_page(&page, &mut stats, progress).await?;

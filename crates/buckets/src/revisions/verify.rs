@@ -12,7 +12,7 @@ use rashomon_retention::{BodyId, RetentionEngine};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
 use sha1::Digest;
 
-use super::{RevisionStore, erase::unfinished_erasures};
+use super::{Maintenance, erase::unfinished_erasures};
 use crate::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
     content::{BodyRow, Stored},
@@ -44,7 +44,7 @@ impl BodyProgress<'_> {
     }
 }
 
-impl RevisionStore {
+impl Maintenance {
     /// Reads all stored data, and compares each body with its SHA-1, and each index with the rows that it
     /// points to, in both directions. No process may write meanwhile. `progress` is called now and then with
     /// the number of bodies read.
@@ -83,15 +83,15 @@ impl RevisionStore {
         if let Some(archive) = &self.0.archive {
             archive.verify(&mut report, &mut |_| {}).await?;
         }
-        let domains = self.catalog().domains().await?;
-        for found in self.found_damage() {
+        let domains = self.0.records.catalog.domains().await?;
+        for found in self.0.records.catalog.damage.take() {
             let place = format!("table {}, {}", found.table, found.row);
             report.problem_of(place, found.reason);
         }
         for domain in domains {
             report.corrupt_is_problem(
                 format_args!("domain {domain}"),
-                self.catalog().site_info(&domain).await,
+                self.0.records.catalog.site_info(&domain).await,
             )?;
         }
         Ok(report)

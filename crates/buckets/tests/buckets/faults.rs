@@ -137,7 +137,7 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
                 world.assert_whole().await;
                 // No chunks are left over.
                 world.pass(Duration::from_secs(7200));
-                world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
+                world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap();
                 world.assert_whole().await;
                 let references = world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MAX);
@@ -258,8 +258,8 @@ async fn failed_read_is_an_error() {
             assert_reported!(buckets.history(&page, None, 10));
             assert_reported!(buckets.memento(&page, &html, None));
             assert_reported!(buckets.mementos(&page, &html, None, 10));
-            assert_reported!(buckets.stats(&page.domain, &mut |_| {}));
-            assert_reported!(buckets.verify(&mut |_| {}));
+            assert_reported!(buckets.maintenance().stats(&page.domain, &mut |_| {}));
+            assert_reported!(buckets.maintenance().verify(&mut |_| {}));
         }
     }
 }

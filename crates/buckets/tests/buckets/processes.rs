@@ -398,7 +398,7 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
                 one.world.assert_whole().await;
                 // No chunks are left over.
                 one.world.pass(Duration::from_secs(7200));
-                one.world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap();
+                one.world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap();
                 one.world.assert_whole().await;
                 let references = one.world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets: BTreeSet<_> =

@@ -231,7 +231,7 @@ async fn render_gets_its_own_copy_of_a_large_body() {
     // The chunk set of the first render is replaced and collected. That of the second stays.
     world.rewrite(&page, first.tid, "meta", "small").await.unwrap();
     world.pass(Duration::from_secs(7200));
-    assert_eq!(world.buckets.collect_orphans(Duration::from_secs(3600)).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap(), 1);
     assert_eq!(world.read(&page, first.tid, "meta").await, b"small");
     let property = world.buckets.property(&page, second.tid, &name("meta")).await.unwrap();
     assert!(matches!(property.body, Body::Chunked(_)));

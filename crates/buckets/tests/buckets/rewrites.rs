@@ -88,7 +88,7 @@ async fn rewrite_with_the_same_bytes_changes_nothing() {
         assert_eq!((rewritten.replaced, rewritten.version.rewritten_at), (false, None));
     }
     assert_eq!(world.rows(&schemas::RENDERS).await, written, "even the write time is the same");
-    let collected = world.buckets.collect_orphans(Duration::ZERO).await.unwrap();
+    let collected = world.buckets.maintenance().collect_orphans(Duration::ZERO).await.unwrap();
     assert_eq!(collected, 1, "the chunks of the repeated large body are not needed");
     let without_entries =
         |lines: Vec<String>| lines.into_iter().filter(|line| !line.starts_with("chunk_sets"));
@@ -242,9 +242,9 @@ async fn replaced_large_body_is_collected_when_unreferenced(world: World) {
         }
         world.assert_whole().await;
         // The old body is too young to be collected.
-        assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 0);
+        assert_eq!(world.buckets.maintenance().collect_orphans(HOUR).await.unwrap(), 0);
         world.pass(HOUR);
-        world.buckets.collect_orphans(HOUR).await.unwrap();
+        world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         assert_eq!(chunks().await, count);
         world.assert_whole().await;
     }
@@ -261,8 +261,8 @@ async fn referenced_chunks_are_never_collected() {
     world.stage(&page, &[("html", &large)]).await;
     assert!(world.put_revision(&page, 5, &[("meta", &large)]).await.is_err());
     world.pass(HOUR);
-    assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 2);
-    assert_eq!(world.buckets.collect_orphans(HOUR).await.unwrap(), 0, "each is collected once");
+    assert_eq!(world.buckets.maintenance().collect_orphans(HOUR).await.unwrap(), 2);
+    assert_eq!(world.buckets.maintenance().collect_orphans(HOUR).await.unwrap(), 0, "each is collected once");
     for property in ["html", "wikitext"] {
         assert!(world.read(&page, tid, property).await == large);
     }

@@ -77,7 +77,11 @@ async fn body_may_be_as_large_as_its_limit_and_no_larger() {
     assert_eq!(world.assert_whole().await.bytes, LIMIT as u64);
     let age = std::time::Duration::from_secs(1);
     world.pass(age);
-    assert_eq!(world.buckets.collect_orphans(age).await.unwrap(), 1, "the received part is collected");
+    assert_eq!(
+        world.buckets.maintenance().collect_orphans(age).await.unwrap(),
+        1,
+        "the received part is collected"
+    );
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn delete(world: &World, table: &'static Schema, row: &Row) {
 async fn verify_finds_nothing_in_an_undamaged_store() {
     let (world, _) = world().await;
     let mut progress = Vec::new();
-    let report = world.buckets.verify(&mut |bodies| progress.push(bodies)).await.unwrap();
+    let report = world.buckets.maintenance().verify(&mut |bodies| progress.push(bodies)).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.pages, report.revisions, report.renders), (3, 4, 5));
     assert_eq!(report.bodies, 2 + 2 + 1 + 2 + 1 + 1);
@@ -242,7 +242,7 @@ async fn unreferenced_chunks_are_counted() {
     const HOUR: Duration = Duration::from_secs(3600);
     let (world, _) = world().await;
     let main = page("Main_Page");
-    let orphans = async || world.buckets.count_orphans(HOUR).await.unwrap();
+    let orphans = async || world.buckets.maintenance().count_orphans(HOUR).await.unwrap();
     world.pass(2 * HOUR);
     assert_eq!(orphans().await, 0, "all stored chunks are referenced");
     // Two bodies are received and not stored. One is replaced, and so unreferenced too.
@@ -256,7 +256,7 @@ async fn unreferenced_chunks_are_counted() {
     assert_eq!(orphans().await, 3);
     world.assert_whole().await;
     assert_eq!(orphans().await, 3, "counting does not delete them");
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(orphans().await, 0);
 }
 
@@ -294,7 +294,7 @@ async fn unavailable_store_is_no_damage() {
         let calls = store.calls(call);
         for number in 1..=calls {
             store.set_plan(Plan::empty().on(call, number, Fault::Before));
-            let result = world.buckets.verify(&mut |_| {}).await;
+            let result = world.buckets.maintenance().verify(&mut |_| {}).await;
             assert!(
                 matches!(result, Err(Error::Store(rashomon_tables::Error::Unavailable(_)))),
                 "{call:?} {number}: {result:?}"
@@ -308,7 +308,7 @@ async fn unavailable_store_is_no_damage() {
 #[tokio::test]
 async fn statistics_add_up() {
     let (world, _) = world().await;
-    let stats = world.buckets.stats(&page("x").domain, &mut |_| {}).await.unwrap();
+    let stats = world.buckets.maintenance().stats(&page("x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
     let bodies = |property: &str| {
         let stats = &stats.properties[&name(property)];
@@ -325,6 +325,7 @@ async fn statistics_add_up() {
     let chunks: usize = world.typed_rows::<ChunkRow>().await.iter().map(|chunk| chunk.value.len()).sum();
     assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
     assert!(stats.properties[&name("html")].stored_bytes < html as u64, "repeated text is compressed");
-    let german = world.buckets.stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
+    let german =
+        world.buckets.maintenance().stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
 }

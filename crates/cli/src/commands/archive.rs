@@ -88,8 +88,11 @@ async fn seal(
         let mut show = |sealed: &SealReport| {
             progress.show(Done { items: sealed.revisions, bytes: sealed.raw_bytes, position: sealed.pages });
         };
-        let sealed =
-            store.buckets().seal(&domain, &BucketName::page(), SealOptions::default(), &mut show).await;
+        let sealed = store
+            .buckets()
+            .maintenance()
+            .seal(&domain, &BucketName::page(), SealOptions::default(), &mut show)
+            .await;
         progress.finish();
         let sealed = sealed?;
         damaged += sealed.damaged();
@@ -141,7 +144,8 @@ async fn merge(
             progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
         };
         let how = CompactionOptions::default();
-        let merged = store.buckets().compact_archive(&domain, &BucketName::page(), how, &mut show).await;
+        let merged =
+            store.buckets().maintenance().compact_archive(&domain, &BucketName::page(), how, &mut show).await;
         progress.finish();
         let merged = merged?;
         let mut words = format!(
@@ -160,7 +164,7 @@ async fn merge(
         }
         output::line(format_args!("{domain}: {words}"))?;
     }
-    let collected = store.buckets().collect_blocks().await?;
+    let collected = store.buckets().maintenance().collect_blocks().await?;
     if collected > 0 {
         output::line(format_args!("deleted {} that nobody needs any more", counted(collected, "block")))?;
     }
@@ -171,7 +175,7 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
     let mut show = |blocks| progress.show(Done { items: blocks, bytes: 0, position: 0 });
-    let verified = store.buckets().verify_archive(&mut show).await;
+    let verified = store.buckets().maintenance().verify_archive(&mut show).await;
     progress.finish();
     let report = verified?;
     report.problems.iter().try_for_each(output::line)?;
@@ -306,7 +310,7 @@ async fn stats(
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
     let mut reports = BTreeMap::new();
-    store.buckets().skip_damage();
+    store.buckets().maintenance().skip_damage();
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = stats_of(store, clock, &domain).await?;
         reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));

@@ -85,7 +85,7 @@ async fn report_or_cull(
         let policy = in_words(policy);
         let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "page", None);
         let mut show = |pages| progress.show(Done { items: pages, bytes: 0, position: 0 });
-        let run = buckets.dry_run(&domain, &bucket, &mut show).await;
+        let run = buckets.maintenance().dry_run(&domain, &bucket, &mut show).await;
         progress.finish();
         report.domains.insert(domain, OfDomain { policy, run: run? });
     }
@@ -118,7 +118,7 @@ async fn cull<'a>(
     while std::mem::take(&mut lapsed) {
         note_what_stands(buckets, &domains).await?;
         loop {
-            let sweep = buckets.sweep(limit).await?;
+            let sweep = buckets.maintenance().sweep(limit).await?;
             culled.renders_culled += sweep.renders;
             culled.bytes_culled += sweep.bytes;
             lapsed |= sweep.lapsed;
@@ -135,7 +135,7 @@ async fn note_what_stands(buckets: &RevisionStore, domains: &[&DomainName]) -> R
     let mut due_in = Duration::ZERO;
     for domain in domains {
         loop {
-            let walk = buckets.rescan(domain, &BucketName::page()).await?;
+            let walk = buckets.maintenance().rescan(domain, &BucketName::page()).await?;
             due_in = due_in.max(walk.due_in);
             if walk.finished {
                 break;

@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {
     let mut domains = BTreeMap::new();
-    store.buckets().skip_damage();
+    store.buckets().maintenance().skip_damage();
     for domain in store.buckets().catalog().domains().await? {
         let stats = stats_of(store, clock, &domain).await?;
         domains.insert(domain, stats);
@@ -113,7 +113,7 @@ pub(super) async fn stats_of(
     let mut show = |stats: &DomainStats| {
         progress.show(Done { items: stats.revisions, bytes: stats.raw_bytes, position: stats.pages });
     };
-    let stats = store.buckets().stats(domain, &mut show).await;
+    let stats = store.buckets().maintenance().stats(domain, &mut show).await;
     progress.finish();
     Ok(stats?)
 }

@@ -50,7 +50,7 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
     keys.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
-    let report = store.buckets().repair(dry_run).await?;
+    let report = store.buckets().maintenance().repair(dry_run).await?;
     report.repairs.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
     let all = (keys.len() + report.repairs.len()) as u64 + report.more_repairs;
     output::line(format_args!("{} {verb}", counted(all, "row")))?;
@@ -137,8 +137,10 @@ async fn check_buckets(
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
     let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
-    let verified = match store.buckets().verify(&mut show).await {
-        Ok(report) => store.buckets().count_orphans(ORPHAN_AGE).await.map(|orphans| (report, orphans)),
+    let verified = match store.buckets().maintenance().verify(&mut show).await {
+        Ok(report) => {
+            store.buckets().maintenance().count_orphans(ORPHAN_AGE).await.map(|orphans| (report, orphans))
+        }
         Err(error) => Err(error),
     };
     progress.finish();

@@ -77,11 +77,11 @@ mod tests {
         let buckets = buckets().await;
         let events = history().unwrap();
         let first = load(&buckets, events.clone()).await.unwrap();
-        let stats = buckets.stats(&domain(), &mut |_| {}).await.unwrap();
+        let stats = buckets.maintenance().stats(&domain(), &mut |_| {}).await.unwrap();
         assert_eq!((stats.revisions, stats.renders), (first.revisions, first.renders));
 
         load(&buckets, events.clone()).await.unwrap();
-        assert_eq!(buckets.stats(&domain(), &mut |_| {}).await.unwrap(), stats);
+        assert_eq!(buckets.maintenance().stats(&domain(), &mut |_| {}).await.unwrap(), stats);
 
         let rendered_again = events.iter().find(|event| event.edit.is_none()).unwrap();
         let page = Page { domain: domain(), bucket: BucketName::page(), title: rendered_again.title.clone() };
@@ -96,7 +96,7 @@ mod tests {
         let buckets = buckets().await;
         load(&buckets, history().unwrap()).await.unwrap();
         assert!(clock.monotonic() < Duration::from_secs(1), "{:?}", clock.monotonic());
-        let report = buckets.verify(&mut |_| {}).await.unwrap();
+        let report = buckets.maintenance().verify(&mut |_| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
         assert!(report.revisions >= 60, "{report:?}");
     }

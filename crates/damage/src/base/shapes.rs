@@ -119,7 +119,14 @@ async fn culled() -> Result<Base> {
     }
     writer.step().await?;
     writer.pass(4 * DAY);
-    while writer.buckets()?.sweep(NonZeroUsize::new(1_000).unwrap_or(NonZeroUsize::MIN)).await?.notes > 0 {}
+    while writer
+        .buckets()?
+        .maintenance()
+        .sweep(NonZeroUsize::new(1_000).unwrap_or(NonZeroUsize::MIN))
+        .await?
+        .notes
+        > 0
+    {}
     writer.step().await?;
     writer.edit(&two, 201, &[("wikitext", 900), ("html", 1_700)]).await?;
     writer.step().await?;
@@ -139,7 +146,11 @@ async fn archived() -> Result<Base> {
     }
     writer.step().await?;
     writer.pass(3 * DAY);
-    writer.buckets()?.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await?;
+    writer
+        .buckets()?
+        .maintenance()
+        .seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
+        .await?;
     writer.step().await?;
     let erasing = EraseOptions {
         by: Some("Ann".to_owned()),

@@ -163,7 +163,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Reports the damage that reads have met since the last call.
     fn note_lost(&mut self) {
-        for passed in self.export.buckets.skipped_damage() {
+        for passed in self.export.buckets.maintenance().skipped_damage() {
             if passed.page != self.page {
                 continue;
             }

@@ -51,7 +51,7 @@ impl Importer {
         domain: DomainName,
         options: &ImportOptions,
     ) -> Self {
-        let archiver = if options.archive { buckets.history_archiver() } else { None };
+        let archiver = if options.archive { buckets.maintenance().history_archiver() } else { None };
         Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
     }
 

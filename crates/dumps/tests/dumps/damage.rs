@@ -56,8 +56,11 @@ async fn sealed() -> SealReport {
         wiki.buckets.put_render(&page, new).await.unwrap();
     }
     clock.advance(Duration::from_secs(3 * 24 * 3600));
-    let sealed =
-        wiki.buckets.seal(&wiki.domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await;
+    let sealed = wiki
+        .buckets
+        .maintenance()
+        .seal(&wiki.domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
+        .await;
     assert_eq!(sealed.unwrap().revisions, 46);
     let block = the_block(&*store).await;
     SealReport { store, clock, block }
@@ -103,7 +106,7 @@ impl SealReport {
     /// Exports with damage passed over.
     async fn export(&self, format: Format) -> (ExportReport, String) {
         let wiki = Wiki::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings()).await;
-        wiki.buckets.skip_damage();
+        wiki.buckets.maintenance().skip_damage();
         wiki.export(format).await
     }
 }
@@ -198,10 +201,10 @@ async fn missing_block_is_reported_for_each_page() {
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());
-    let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await;
+    let stats = wiki.buckets.maintenance().stats(&wiki.domain, &mut |_| {}).await;
     assert!(stats.is_err(), "{stats:?}");
-    wiki.buckets.skip_damage();
-    let stats = wiki.buckets.stats(&wiki.domain, &mut |_| {}).await.unwrap();
+    wiki.buckets.maintenance().skip_damage();
+    let stats = wiki.buckets.maintenance().stats(&wiki.domain, &mut |_| {}).await.unwrap();
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");
 }

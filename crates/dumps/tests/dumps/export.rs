@@ -401,7 +401,12 @@ async fn each_block_is_fetched_once() {
     }
     clock.advance(Duration::from_secs(3 * 24 * 3600));
     let bucket = BucketName::page();
-    let sealed = wiki.buckets.seal(&wiki.domain, &bucket, SealOptions::default(), &mut |_| {}).await.unwrap();
+    let sealed = wiki
+        .buckets
+        .maintenance()
+        .seal(&wiki.domain, &bucket, SealOptions::default(), &mut |_| {})
+        .await
+        .unwrap();
     assert!(sealed.blocks > 60, "{sealed:?}");
     for format in [Format::Xml, Format::JsonLines] {
         let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;

@@ -26,7 +26,7 @@ impl Run {
         limit: usize,
     ) -> Result<Option<Sweep>> {
         let limit = NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN);
-        match self.world.processes[process].buckets.sweep(limit).await {
+        match self.world.processes[process].buckets.maintenance().sweep(limit).await {
             Ok(sweep) if sweep.damaged > 0 => {
                 Err(Violation::new(Promise::Answer, "the sweep reported a damaged page"))
             }
@@ -84,7 +84,8 @@ impl Run {
         let Some(slack) = self.policy.as_ref().map(|policy| policy.slack) else { return Ok(()) };
         let page = self.world.pages[0].clone();
         for _ in 0..ROUNDS {
-            let walk = self.world.processes[process].buckets.rescan(&page.domain, &page.bucket).await;
+            let walk =
+                self.world.processes[process].buckets.maintenance().rescan(&page.domain, &page.bucket).await;
             match walk {
                 Ok(walk) if walk.finished => {
                     let held_from = self.world.now.saturating_add(slack + Duration::from_secs(2));

@@ -81,7 +81,7 @@ impl Run {
         // jump ahead the collector accepts no more time than has passed since.
         let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
         self.pass(self.kept_for + HINTS + ahead).await?;
-        self.world.processes[0].buckets.collect_orphans(HOUR).await.map_err(broken)?;
+        self.world.processes[0].buckets.maintenance().collect_orphans(HOUR).await.map_err(broken)?;
         let mut named = 0;
         for page in 0..self.pages.len() {
             named += self.tables(page).await?.chunked.len();
@@ -98,7 +98,8 @@ impl Run {
     }
 
     async fn verify(&mut self) -> Result<()> {
-        let report = self.world.processes[0].buckets.verify(&mut |_| {}).await.map_err(broken)?;
+        let report =
+            self.world.processes[0].buckets.maintenance().verify(&mut |_| {}).await.map_err(broken)?;
         match report.problems.first() {
             Some(problem) => {
                 Err(Violation::new(Promise::Answer, format!("verify found a problem: {problem}")))

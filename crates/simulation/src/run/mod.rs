@@ -160,7 +160,7 @@ impl Run {
     /// Waits until everything that was begun has ended. From then on nothing goes wrong any more.
     async fn settle(&self, process: usize) {
         let process = &self.world.processes[process];
-        process.buckets.drain_background_culls().await;
+        process.buckets.maintenance().drain_background_culls().await;
         process.calm();
     }
 

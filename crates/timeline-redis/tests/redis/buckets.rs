@@ -53,7 +53,7 @@ impl Wiki {
     pub(crate) async fn put(&self, page: &Page, number: i64) -> Tid {
         let new = NewRevision::new(rev(number), vec![self.html(page, &format!("<p>{number}")).await]);
         let written = self.buckets.put_revision(page, new).await.unwrap();
-        self.buckets.drain_background_culls().await;
+        self.buckets.maintenance().drain_background_culls().await;
         written.tid
     }
 
@@ -135,7 +135,7 @@ async fn missing_redis_stops_no_write_and_no_sweep() {
     clock.advance(2 * DAY);
     wiki.put(&page, 3).await;
     assert!(wiki.is_stored(&page, first).await);
-    let sweep = wiki.buckets.sweep(std::num::NonZeroUsize::new(1000).unwrap()).await.unwrap();
+    let sweep = wiki.buckets.maintenance().sweep(std::num::NonZeroUsize::new(1000).unwrap()).await.unwrap();
     assert_eq!(sweep.renders, 1, "{sweep:?}");
     assert!(!wiki.is_stored(&page, first).await && wiki.is_stored(&page, second).await);
 }

@@ -49,7 +49,7 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
     let gone_at = loop {
         // The time at which a sweep begins counts, since on a busy machine the sweep may end much later.
         let began = clock.now();
-        let sweep = wiki.buckets.sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
+        let sweep = wiki.buckets.maintenance().sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {
             break clock.now();
         }

@@ -152,8 +152,11 @@ mod in_memory {
         // Compaction does not put them into one block either.
         let domain = DomainName::new("enwiki").unwrap();
         let bucket = BucketName::page();
-        let merged =
-            world.buckets.compact_archive(&domain, &bucket, CompactionOptions::default(), &mut |_| {}).await;
+        let merged = world
+            .buckets
+            .maintenance()
+            .compact_archive(&domain, &bucket, CompactionOptions::default(), &mut |_| {})
+            .await;
         assert_eq!(merged.unwrap().kept, 0);
         world.assert_whole().await;
     }
@@ -181,7 +184,7 @@ mod in_memory {
     async fn import_writes_a_revision_that_no_block_takes_as_rows() {
         let world = archiving(World::in_memory().await).await;
         let (main, other) = (page("Main_Page"), page("Other"));
-        let archiver = world.buckets.history_archiver().unwrap();
+        let archiver = world.buckets.maintenance().history_archiver().unwrap();
         for of in [&main, &other] {
             for number in 1..=3 {
                 let time = |more| Timestamp::from_micros(number * 1_000_000 + more);

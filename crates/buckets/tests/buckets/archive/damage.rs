@@ -107,7 +107,8 @@ async fn verify_examines_each_index_row(world: World) {
     world.store.as_ref().write(Vec::new(), lost).await.unwrap();
     let altered = IndexRow { revisions: 1000, ..IndexRow::from_row(second).unwrap() };
     overwrite(&world, &schemas::ARCHIVE_INDEX, second, altered.values()).await;
-    let problems = world.reopened().await.buckets.verify_archive(&mut |_| {}).await.unwrap().problems;
+    let problems =
+        world.reopened().await.buckets.maintenance().verify_archive(&mut |_| {}).await.unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(problems[0].contains("is not whole") && problems[1].contains("what is not so"), "{problems:#?}");
 }
@@ -126,7 +127,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         assert_eq!(world.seal().await.revisions, sealed);
     }
     let domain = page.domain.clone();
-    let stats = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
+    let stats = world.buckets.maintenance().stats(&domain, &mut |_| {}).await.unwrap();
     let row =
         (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
     let block = block_bytes(&row);
@@ -136,14 +137,14 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         damaged[place] ^= 0x10;
         replace(&world, &row, damaged).await;
         let world = world.reopened().await;
-        world.buckets.skip_damage();
+        world.buckets.maintenance().skip_damage();
         let bodies =
             world.buckets.bodies(&page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
-        let lost = world.buckets.skipped_damage();
+        let lost = world.buckets.maintenance().skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             found = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
-            let counted = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
+            let counted = world.buckets.maintenance().stats(&domain, &mut |_| {}).await.unwrap();
             assert_eq!(counted.revisions, 530);
             let bodies = |stats: &rashomon_buckets::DomainStats| stats.properties[&name("wikitext")].bodies;
             assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());
@@ -180,9 +181,9 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         damaged[place] ^= 0x10;
         replace(&world, &row, damaged).await;
         let world = world.reopened().await;
-        world.buckets.skip_damage();
+        world.buckets.maintenance().skip_damage();
         let readable = readable(&world, &page).await;
-        let lost = world.buckets.skipped_damage();
+        let lost = world.buckets.maintenance().skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (3..17).contains(&readable.len()) {
             found = Some((world, readable));
             break;
@@ -229,12 +230,12 @@ async fn unreadable_block_is_given_up(world: World) {
     world.pass(later());
     let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     world.seal().await;
-    assert_eq!(world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap(), []);
+    assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap(), []);
     let block = block_bytes(&first);
     replace(&world, &first, block[..100].to_vec()).await;
     let world = world.reopened().await;
-    assert_eq!(world.buckets.give_up_unreadable(&one, rev(6)).await.unwrap(), []);
-    let given_up = world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap();
+    assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(6)).await.unwrap(), []);
+    let given_up = world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap();
     let given_up: Vec<_> = (given_up.iter())
         .map(|one| (one.page.clone(), one.revisions.0.get(), one.revisions.1.get(), one.count))
         .collect();
@@ -242,7 +243,7 @@ async fn unreadable_block_is_given_up(world: World) {
     let world = world.reopened().await;
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
     world.assert_whole().await;
-    assert_eq!(world.buckets.give_up_unreadable(&one, rev(2)).await.unwrap(), []);
+    assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap(), []);
     for (page, left) in [(&one, vec![4, 5, 6, 7, 8, 9]), (&two, vec![3])] {
         let bodies =
             world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
@@ -265,7 +266,12 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
         let pages = ["First", "Middle", "Third"].map(|title| page_of(&format!("{domain}wiki"), title));
         let seal = || async {
             let how = SealOptions::default();
-            world.buckets.seal(&pages[0].domain, &BucketName::page(), how, &mut |_| {}).await.unwrap()
+            world
+                .buckets
+                .maintenance()
+                .seal(&pages[0].domain, &BucketName::page(), how, &mut |_| {})
+                .await
+                .unwrap()
         };
         world.edit(&pages[1], 1..=3).await;
         world.pass(later());
@@ -451,13 +457,13 @@ async fn interrupted_give_up_is_completed_by_the_next() {
         replace(&world, &block, vec![7; 100]).await;
         let world = world.reopened().await;
         faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
-        let interrupted = world.buckets.give_up_unreadable(&pages[1], rev(1)).await;
+        let interrupted = world.buckets.maintenance().give_up_unreadable(&pages[1], rev(1)).await;
         faulty.set_plan(Plan::empty());
         let what = format!("{fault:?} {number}: {interrupted:?}");
         assert!(interrupted.is_err(), "{what}");
-        world.buckets.give_up_unreadable(&pages[1], rev(1)).await.unwrap();
+        world.buckets.maintenance().give_up_unreadable(&pages[1], rev(1)).await.unwrap();
         world.pass(later());
-        world.buckets.collect_orphans(later()).await.unwrap();
+        world.buckets.maintenance().collect_orphans(later()).await.unwrap();
         assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await, [], "{what}");
         assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await, [], "{what}");
         let world = world.reopened().await;

@@ -77,7 +77,7 @@ mod in_memory {
         store.store().damage(&schemas::TITLES, key);
         assert_eq!(titles(&world).await, ["A", "C"]);
         assert_eq!(world.buckets.found_damage().len(), 1);
-        let repaired = world.buckets.repair(false).await.unwrap();
+        let repaired = world.buckets.maintenance().repair(false).await.unwrap();
         assert_eq!(repaired.repairs.len(), 2, "{repaired:?}");
         assert_eq!(titles(&world).await, ["A", "B", "C"]);
         world.assert_whole().await;
@@ -159,18 +159,21 @@ mod in_memory {
         damage(&world, &store, &schemas::REVISIONS_BY_TID, &["A".into(), tid]).await;
         damage(&world, &store, &schemas::REVISIONS_BY_TIME, &["B".into(), Value::Int(4)]).await;
         assert!(!world.verify().await.problems.is_empty());
-        let planned = world.buckets.repair(true).await.unwrap();
+        let planned = world.buckets.maintenance().repair(true).await.unwrap();
         assert_eq!(store.store().damaged(), 5, "a dry run changes nothing");
         assert_eq!(planned.repairs.len(), 5, "{planned:?}");
         // A repair that is interrupted after each of its writes is continued by the next.
         for _ in 0..5 {
             store.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
             let before = store.store().damaged();
-            let repaired = world.buckets.repair(false).await;
+            let repaired = world.buckets.maintenance().repair(false).await;
             assert_eq!(store.store().damaged(), before.saturating_sub(1), "{repaired:?}");
         }
         store.set_plan(Plan::empty());
-        assert_eq!(world.buckets.repair(false).await.unwrap(), rashomon_buckets::RepairReport::default());
+        assert_eq!(
+            world.buckets.maintenance().repair(false).await.unwrap(),
+            rashomon_buckets::RepairReport::default()
+        );
         let world = world.reopened().await;
         world.assert_whole().await;
         for page in ["A", "B", "C"].map(page) {
@@ -195,7 +198,10 @@ mod in_memory {
         damage(&world, &store, &schemas::RENDERS, &["B".into(), Value::Int(1)]).await;
         let of_body = ["C".into(), "wikitext".into(), Value::Int(3)];
         damage(&world, &store, &schemas::REVISION_CONTENT, &of_body).await;
-        assert_eq!(world.buckets.repair(false).await.unwrap(), rashomon_buckets::RepairReport::default());
+        assert_eq!(
+            world.buckets.maintenance().repair(false).await.unwrap(),
+            rashomon_buckets::RepairReport::default()
+        );
         assert_eq!(store.store().damaged(), 3);
         assert_eq!(world.verify().await.problems.iter().filter(|it| it.contains("on purpose")).count(), 3);
     }

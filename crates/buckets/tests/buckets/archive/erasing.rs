@@ -242,7 +242,7 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
         if runs_on_cassandra() {
             // Other processes may be reading the replaced body.
             world.pass(later());
-            world.buckets.collect_orphans(HOUR).await.unwrap();
+            world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         }
         // Sealed bodies are in a block, and the latest body is in chunks.
         assert_eq!(world.rows(&schemas::CHUNKS).await.len(), if sealed { 2 } else { 6 });
@@ -341,7 +341,7 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
 async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    let archiver = world.buckets.history_archiver().expect("the archive is on");
+    let archiver = world.buckets.maintenance().history_archiver().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");
     // A block is full after five revisions, and is written when the next but one comes.
     for number in 1..=8 {
@@ -363,7 +363,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let finished = archiver.finish().await;
     assert!(matches!(finished, Err(Error::Store(_))), "{finished:?}");
     world.pass(later());
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
         assert!(!texts_of(&row).iter().any(|text| text.contains(&secret(erased))));
     }

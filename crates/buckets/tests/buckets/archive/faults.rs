@@ -64,7 +64,7 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                     // Leftovers are collected, and nothing else. The entry of a block stays if one page names
                     // the block and the other does not, since an erase has to find the block.
                     world.pass(later());
-                    world.buckets.collect_orphans(later()).await.unwrap();
+                    world.buckets.maintenance().collect_orphans(later()).await.unwrap();
                     assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                     let world = world.reopened().await;
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
@@ -100,7 +100,7 @@ async fn interrupted_compaction_loses_nothing() {
                 world.assert_whole().await;
                 // All unreferenced blocks are collected, and nothing else.
                 world.pass(later());
-                world.buckets.collect_orphans(later()).await.unwrap();
+                world.buckets.maintenance().collect_orphans(later()).await.unwrap();
                 assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                 let index = world.typed_rows::<IndexRow>().await;
                 let named: BTreeSet<_> = index.iter().map(|row| row.block).collect();
@@ -147,7 +147,7 @@ async fn two_compactions_at_once_lose_nothing() {
             world.assert_whole().await;
             world.compact().await;
             world.pass(later());
-            world.buckets.collect_orphans(later()).await.unwrap();
+            world.buckets.maintenance().collect_orphans(later()).await.unwrap();
             let world = world.reopened().await;
             assert_eq!(world.some_of_both().await, before, "{call:?} {number}");
             world.assert_whole().await;
@@ -182,7 +182,7 @@ async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
             }
             faulty.set_plan(Plan::empty());
             world.pass(later());
-            other.buckets.collect_orphans(later() / 2).await.unwrap();
+            other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
             gate.open();
             // The work may fail with an error.
             drop(work.await);
@@ -306,7 +306,7 @@ async fn page_is_readable_while_its_blocks_are_compacted() {
             faulty.set_plan(Plan::empty());
             assert_eq!(other.compact().await.parts, 6);
             other.pass(later());
-            other.buckets.collect_orphans(later() / 2).await.unwrap();
+            other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
             assert_eq!(other.blocks().await, 1);
             gate.open();
             assert_eq!(reading.await, before, "{call:?} {number} {after}");

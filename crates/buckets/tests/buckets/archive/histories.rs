@@ -48,7 +48,7 @@ async fn noisy(world: &World, page: &Page, number: i64, bytes: usize) -> ImportR
 }
 
 fn archiver(world: &World) -> HistoryArchiver {
-    world.buckets.history_archiver().expect("the archive is on")
+    world.buckets.maintenance().history_archiver().expect("the archive is on")
 }
 
 async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport {
@@ -249,7 +249,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     // The chunks of bodies that are in a block are unreferenced. The page references the chunks of the
     // latest.
     world.pass(super::later());
-    assert_eq!(world.buckets.collect_orphans(super::HOUR).await.unwrap(), 3);
+    assert_eq!(world.buckets.maintenance().collect_orphans(super::HOUR).await.unwrap(), 3);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2);
     world.assert_whole().await;
 }
@@ -312,6 +312,6 @@ async fn try_archive(world: &World, histories: Vec<(Page, Revisions)>) -> rashom
 #[tokio::test]
 async fn no_archiver_exists_without_an_archive() {
     let world = World::in_memory().await;
-    assert!(world.buckets.history_archiver().is_none());
+    assert!(world.buckets.maintenance().history_archiver().is_none());
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 0);
 }

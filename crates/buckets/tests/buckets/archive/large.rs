@@ -42,7 +42,7 @@ impl World {
     /// The number of chunks, after a garbage collection.
     async fn chunks(&self) -> usize {
         self.pass(3 * DAY);
-        self.buckets.collect_orphans(DAY).await.unwrap();
+        self.buckets.maintenance().collect_orphans(DAY).await.unwrap();
         self.rows(&schemas::CHUNKS).await.len()
     }
 
@@ -201,7 +201,8 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.pass(later());
     let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::ZERO };
     let seal = || async {
-        let sealed = world.buckets.seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
+        let sealed =
+            world.buckets.maintenance().seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
         (sealed.revisions, sealed.kept)
     };
     assert_eq!(seal().await, (0, 0), "the second revision was superseded two days ago");

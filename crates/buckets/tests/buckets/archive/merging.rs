@@ -36,6 +36,7 @@ impl World {
     pub(crate) async fn try_compact(&self) -> rashomon_buckets::Result<CompactionReport> {
         let domain = DomainName::new("enwiki").unwrap();
         self.buckets
+            .maintenance()
             .compact_archive(&domain, &BucketName::page(), CompactionOptions::default(), &mut |_| {})
             .await
     }
@@ -85,10 +86,10 @@ async fn compaction_changes_no_read(world: World) {
     assert_eq!(world.compact().await.blocks, 0, "there is nothing more to compact");
 
     // The old blocks stay for their readers, and are deleted later.
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 5);
     world.pass(3 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     assert_eq!(world.reopened().await.both().await, before);
@@ -139,7 +140,12 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     let domain = DomainName::new("enwiki").unwrap();
     world.seal_in_parts().await;
     let how = CompactionOptions { parts: 3, rest: Duration::from_micros(1) };
-    let merged = world.buckets.compact_archive(&domain, &BucketName::page(), how, &mut |_| {}).await.unwrap();
+    let merged = world
+        .buckets
+        .maintenance()
+        .compact_archive(&domain, &BucketName::page(), how, &mut |_| {})
+        .await
+        .unwrap();
     assert_eq!(merged.parts, 4, "the page with two parts is left alone");
 }
 
@@ -271,7 +277,7 @@ async fn compaction_keeps_a_body_in_chunks(world: World) {
     assert_eq!(world.compact().await.revisions, 2);
     let world = world.reopened().await;
     world.pass(3 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     let tid = world.buckets.revision(&page, crate::support::rev(1)).await.unwrap().renders[0].tid;
     let property = world.buckets.property(&page, tid, &name("wikitext")).await.unwrap();
     assert_eq!(crate::support::bytes(&property).await, large);
@@ -288,7 +294,7 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
         world.edit(&page("Main_Page"), 10 + day..=10 + day).await;
         world.pass(DAY - HOUR);
         assert!(world.seal().await.revisions > 0);
-        world.buckets.collect_orphans(DAY).await.unwrap();
+        world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     }
     assert_eq!(world.blocks().await, 1 + 3, "the compacted block, and a block for each day");
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
@@ -310,10 +316,10 @@ async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
     }
     world.compact().await;
     world.pass(HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 4 + 1, "readers may still be reading them");
     world.pass(2 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
 }

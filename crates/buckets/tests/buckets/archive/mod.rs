@@ -48,7 +48,10 @@ impl World {
 
     pub(crate) async fn try_seal(&self) -> rashomon_buckets::Result<SealReport> {
         let domain = DomainName::new("enwiki").unwrap();
-        self.buckets.seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {}).await
+        self.buckets
+            .maintenance()
+            .seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
+            .await
     }
 
     /// Seals all that may be sealed, and then writes to sealed revisions of the page. After this, the writes

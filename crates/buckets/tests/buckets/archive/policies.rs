@@ -84,7 +84,14 @@ async fn policy_keeps_the_first_render_of_each_revision(world: World) {
         assert_eq!(kept(htmls(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
         world.assert_whole().await;
     }
-    let stats = world.buckets.stats(&page("Main_Page").domain, &mut |_| {}).await.unwrap().archive.unwrap();
+    let stats = world
+        .buckets
+        .maintenance()
+        .stats(&page("Main_Page").domain, &mut |_| {})
+        .await
+        .unwrap()
+        .archive
+        .unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 3, "the bodies of the latest revision");
 }
@@ -104,7 +111,7 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
 
-    let (imported, archiver) = (page("Imported"), world.buckets.history_archiver().unwrap());
+    let (imported, archiver) = (page("Imported"), world.buckets.maintenance().history_archiver().unwrap());
     for number in 1..=3 {
         let mut revision = world.history(&imported, number, hour(10 * number), b"text").await;
         revision.renders.clear();
@@ -117,7 +124,8 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
         assert_eq!(outcomes, [ImportOutcome::Created]);
     }
     archiver.finish().await.unwrap();
-    let stats = world.buckets.stats(&imported.domain, &mut |_| {}).await.unwrap().archive.unwrap();
+    let stats =
+        world.buckets.maintenance().stats(&imported.domain, &mut |_| {}).await.unwrap().archive.unwrap();
     assert_eq!(stats.left_out, 4 + 2, "renders of the two pages");
 }
 
@@ -259,7 +267,7 @@ async fn chunks_of_renders_left_out_are_collected(world: World) {
     world.seal().await;
     world.pass(Duration::from_secs(3 * 24 * 3600));
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 18);
-    assert!(world.buckets.collect_orphans(DAY).await.unwrap() > 0);
+    assert!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap() > 0);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 9, "the chunks of the first render");
     let tid = world.buckets.revision(&page, rev(1)).await.unwrap().renders[1].tid;
     assert_eq!(world.read(&page, tid, "html").await, large(1));

@@ -76,14 +76,14 @@ async fn unreferenced_block_is_collected(world: World) {
     world.store.write(Vec::new(), batch).await.unwrap();
 
     world.pass(HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(
         world.rows(&schemas::ARCHIVE_BLOCKS).await.len(),
         2,
         "a seal may still be about to name the block"
     );
     world.pass(2 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     assert_eq!(world.reopened().await.all_of(&page).await, before);
@@ -95,7 +95,9 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     world.pass(later());
     let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::from_micros(1) };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
-    let seal = || async { world.buckets.seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions };
+    let seal = || async {
+        world.buckets.maintenance().seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions
+    };
     assert_eq!(seal().await, 0);
     world.pass(30 * DAY);
     assert_eq!(seal().await, 4);
@@ -113,7 +115,9 @@ async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     let page = page("Main_Page");
     let how = SealOptions { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
-    let seal = || async { world.buckets.seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions };
+    let seal = || async {
+        world.buckets.maintenance().seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions
+    };
     world.edit(&page, 1..=1).await;
     for number in 2..=3 {
         world.pass(60 * DAY);
@@ -146,10 +150,15 @@ async fn stats_count_blocks_and_rows_apart(world: World) {
     world.edit(&page, 1..=6).await;
     world.pass(later());
     let domain = DomainName::new("enwiki").unwrap();
-    let before = world.buckets.stats(&domain, &mut |_| {}).await.unwrap();
+    let before = world.buckets.maintenance().stats(&domain, &mut |_| {}).await.unwrap();
     world.seal().await;
     let mut progress = Vec::new();
-    let after = world.buckets.stats(&domain, &mut |stats| progress.push(stats.raw_bytes)).await.unwrap();
+    let after = world
+        .buckets
+        .maintenance()
+        .stats(&domain, &mut |stats| progress.push(stats.raw_bytes))
+        .await
+        .unwrap();
     // Progress is reported within a page too, since a page may have very many revisions.
     assert!(progress.is_sorted() && progress.len() > after.pages as usize, "{progress:?}");
     assert_eq!(progress.last(), Some(&after.raw_bytes));

@@ -147,7 +147,7 @@ async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
 async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     ring.without(1, async {
         let others = later_on(ring, world, GRACE).await;
-        assert_eq!(others.buckets.collect_orphans(DAY).await.unwrap(), 0, "a replica is away");
+        assert_eq!(others.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0, "a replica is away");
     })
     .await;
     if order == Order::RepairThenCollect {
@@ -155,7 +155,7 @@ async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     }
     let collector = later_on(ring, world, GRACE).await;
     assert_eq!(
-        collector.buckets.collect_orphans(DAY).await.unwrap(),
+        collector.buckets.maintenance().collect_orphans(DAY).await.unwrap(),
         0,
         "all chunks and blocks are referenced"
     );
@@ -182,10 +182,11 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
     let sealing = failing(&world, &schemas::ARCHIVE_INDEX, &cut).await;
     let uploading = failing(&world, &schemas::CHUNK_REFERENCES, &cut).await;
     let mut ignore = |_: &SealReport| {};
+    let sealer = sealing.buckets.maintenance();
     let html = [("html", &second)];
     let all = async {
         tokio::join!(
-            sealing.buckets.seal(&sealed.domain, &sealed.bucket, SealOptions::default(), &mut ignore),
+            sealer.seal(&sealed.domain, &sealed.bucket, SealOptions::default(), &mut ignore),
             uploading.put_revision(&uploaded, 2, &html),
             cut.make(&ring),
         )

@@ -32,7 +32,7 @@ fn archive() -> Settings {
 
 async fn seal(world: &World) -> SealReport {
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
-    world.buckets.seal(&domain, &bucket, SealOptions::default(), &mut |_| {}).await.unwrap()
+    world.buckets.maintenance().seal(&domain, &bucket, SealOptions::default(), &mut |_| {}).await.unwrap()
 }
 
 async fn assert_all_are_read(world: &World, title: &str, tids: &[Tid], strategy: Strategy) {

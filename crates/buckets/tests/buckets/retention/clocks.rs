@@ -36,12 +36,12 @@ async fn clock_jump_pauses_culls_for_a_grace(world: World) {
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
     // By the new time of the clock the entry is long overdue, and the statistics say so.
-    let stats = world.buckets.retention_stats();
+    let stats = world.buckets.maintenance().retention_stats();
     assert!(stats.paused && stats.overdue > 28 * DAY, "{stats:?}");
     world.pass(DAY + SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
-    let stats = world.buckets.retention_stats();
+    let stats = world.buckets.maintenance().retention_stats();
     assert!(!stats.paused && stats.overdue.is_zero(), "{stats:?}");
 }
 
@@ -211,7 +211,7 @@ async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     let now = world.clock.now();
     world.pass(policy().skew);
     world.put_render(&page, 1, &[("html", "<u>")]).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(first.tid, "html", false).await;
     world.assert_stored(second.tid, "html", true).await;
     world.clock.set(now);

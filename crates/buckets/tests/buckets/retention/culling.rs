@@ -172,7 +172,7 @@ async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
     world.put_revision(&page, 6, &[("html", "<p>")]).await.unwrap();
     world.pass(2 * DAY);
     // The sweep processes one queue entry of the shard, that of revision 3, though there are more.
-    world.buckets.sweep(std::num::NonZeroUsize::MIN).await.unwrap();
+    world.buckets.maintenance().sweep(std::num::NonZeroUsize::MIN).await.unwrap();
     world.assert_stored(other.tid, "html", false).await;
     world.assert_stored(other.tid, "meta", false).await;
 }
@@ -187,7 +187,7 @@ async fn chunks_of_culled_bodies_are_collected(world: World) {
     world.pass(DAY + policy().slack);
     world.sweep().await;
     world.pass(2 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6);
     assert_eq!(world.read_latest(&page, "html").await, large);
     world.assert_whole().await;
@@ -257,7 +257,7 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);
     world.sweep().await;
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.read_if_kept(&page, render, "slot-notes").await, None);
     assert_eq!(world.read(&page, render, "wikitext").await, b"late");
     world.assert_whole().await;
@@ -278,15 +278,15 @@ async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     let bodies: [(&str, &[u8]); 3] = [("html", b"<b>"), ("data-parsoid", b"[]"), ("slot-late", &large)];
     let late = world.put_render(&page, 3, &bodies).await.unwrap().tid;
     world.put_revision(&page, 7, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.pass(DAY + HOUR);
     world.put_revision(&page, 8, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     let keeping = Policy { min_keep: NonZeroU32::new(10).unwrap(), ..policy() };
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);
     world.sweep().await;
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.read(&page, late, "slot-late").await, large);
     world.assert_whole().await;
 }
@@ -346,16 +346,16 @@ async fn write_culls_by_the_timeline(world: World) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_revision(&page, 2, HTML).await.unwrap();
     let again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.pass(2 * DAY);
     world.assert_stored(first.tid, "html", true).await;
     world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(first.tid, "html", false).await;
     // This render was superseded just now.
     world.assert_stored(again.tid, "html", true).await;
     world.put_render(&page, 2, &[("html", "<i>")]).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(second.tid, "html", false).await;
     world.assert_stored(again.tid, "html", true).await;
     world.assert_whole().await;
@@ -373,7 +373,7 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
     timeline.clear();
     world.pass(2 * DAY);
     let third = world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(first.tid, "html", true).await;
     world.assert_stored(second.tid, "html", true).await;
     // The sweep does not need the timeline.
@@ -454,10 +454,10 @@ async fn failed_cull_is_completed_by_the_sweep() {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.pass(2 * DAY);
     world.put_revision(&page, 3, HTML).await.unwrap();
-    world.buckets.drain_background_culls().await;
+    world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(first.tid, "html", true).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", false).await;
@@ -477,11 +477,11 @@ async fn failed_sweep_shows_in_the_statistics() {
         world.sweep().await;
         world.pass(2 * DAY);
         store.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
-        let interrupted = world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await;
-        most_overdue = most_overdue.max(world.buckets.retention_stats().overdue);
+        let interrupted = world.buckets.maintenance().sweep(NonZeroUsize::new(1000).unwrap()).await;
+        most_overdue = most_overdue.max(world.buckets.maintenance().retention_stats().overdue);
         store.set_plan(Plan::empty());
         world.sweep().await;
-        let stats = world.buckets.retention_stats();
+        let stats = world.buckets.maintenance().retention_stats();
         assert_eq!((stats.culled_renders, stats.overdue), (2, Duration::ZERO), "{number}: {stats:?}");
         if interrupted.is_ok() {
             break;

@@ -242,7 +242,7 @@ async fn oversized_render_is_a_failure(world: World) {
         "{error}"
     );
     assert_eq!(world.dump().await, before);
-    let stats = world.buckets.retention_stats();
+    let stats = world.buckets.maintenance().retention_stats();
     assert_eq!((stats.generator_misses, stats.generator_failures, stats.generator_in_flight), (1, 1, 0));
 }
 

@@ -108,7 +108,7 @@ async fn large_bodies_are_kept_after_a_read(world: World) {
     world.pass(2 * HOUR);
     world.sweep().await;
     world.pass(2 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     for (property, body) in bodies {
         assert_eq!(world.read(&page, first.tid, property).await, *body, "{property}");
     }

@@ -129,7 +129,7 @@ async fn late_write_after_retention_was_turned_on_is_culled() {
     let rescanned = async || {
         let mut pages = 0;
         loop {
-            let walk = world.buckets.rescan(&page.domain, &page.bucket).await.unwrap();
+            let walk = world.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
             pages += walk.pages;
             if walk.finished {
                 return pages;
@@ -174,7 +174,7 @@ async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
         world.pass(4 * HOUR);
         world.sweep().await;
         world.pass(DAY);
-        world.buckets.collect_orphans(HOUR).await.unwrap();
+        world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         assert_eq!(world.rows(&schemas::CHUNKS).await.len(), of_one, "{after_the_cull}");
         assert_eq!(world.read(&page, kept.tid, "html").await, large);
     }
@@ -244,7 +244,8 @@ async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
 async fn second_rescan_is_not_made_too_early() {
     let ((world, _), page) = (world_with_post().await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
-    let rescanned = async || world.buckets.rescan(&page.domain, &page.bucket).await.unwrap().pages;
+    let rescanned =
+        async || world.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap().pages;
     assert_eq!(rescanned().await, 1);
     world.clock.set(world.clock.now().saturating_add(DAY));
     assert_eq!(rescanned().await, 0);

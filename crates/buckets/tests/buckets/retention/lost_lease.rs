@@ -90,7 +90,7 @@ impl Two {
             Kind::Render => self.other.put_render(&self.page, 5, &bodies).await,
         }
         .unwrap();
-        self.other.buckets.drain_background_culls().await;
+        self.other.buckets.maintenance().drain_background_culls().await;
     }
 
     async fn assert_stored(&self, tid: Tid, expected: bool) {

@@ -34,7 +34,7 @@ async fn cull_by_a_clock_behind_is_recorded() {
     // Revision 2 is culled, and not the later render: the writes are the cursors of three empty shards, one
     // cull, and then the one that fails.
     faulty.set_plan(Plan::empty().on(Call::Write, 5, Fault::Before));
-    world.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap_err();
+    world.buckets.maintenance().sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap_err();
     faulty.set_plan(Plan::empty());
     assert_eq!(world.typed_rows::<CulledRow>().await[0].rev, rev(3));
     world.clock.set(world.clock.now().saturating_sub(3 * SECOND));

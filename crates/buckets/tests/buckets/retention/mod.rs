@@ -72,7 +72,7 @@ impl World {
     pub(crate) async fn sweep(&self) -> Sweep {
         let mut all = Sweep::default();
         loop {
-            let sweep = self.buckets.sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap();
+            let sweep = self.buckets.maintenance().sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap();
             all.notes += sweep.notes;
             all.renders += sweep.renders;
             all.bytes += sweep.bytes;
@@ -88,7 +88,7 @@ impl World {
     pub(crate) async fn rescan(&self, page: &Page) -> u64 {
         let mut pages = 0;
         for _ in 0..100 {
-            let walk = self.buckets.rescan(&page.domain, &page.bucket).await.unwrap();
+            let walk = self.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
             pages += walk.pages;
             if walk.finished {
                 return pages;

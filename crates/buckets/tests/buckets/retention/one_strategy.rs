@@ -218,7 +218,7 @@ async fn unset_row_of_a_large_body_is_set_later() {
     world.pass(DAY + HOUR);
     world.sweep().await;
     world.pass(100 * DAY);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, large);
     world.assert_whole().await;
 }

@@ -461,14 +461,14 @@ async fn large_bodies_are_copied_and_culled(world: World, strategy: Strategy) {
     world.pass(10 * DAY);
     world.put_revision(&page, 2, &bodies).await.unwrap();
     world.pass(DAY - SECOND);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.read(&page, first.tid, "html").await, large);
     assert_eq!(world.read(&page, first.tid, "wikitext").await, large);
     // The reads may have copied the bodies once more.
     world.pass(3 * DAY);
     world.sweep().await;
     world.pass(2 * HOUR);
-    world.buckets.collect_orphans(HOUR).await.unwrap();
+    world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6, "the chunks of the latest");
     assert_eq!(world.read_latest(&page, "html").await, large);
     world.assert_whole().await;

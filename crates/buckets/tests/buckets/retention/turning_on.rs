@@ -40,7 +40,7 @@ async fn stored_values_are_culled_when_retention_is_turned_on(world: World) {
     let world = retaining(world, policy()).await;
     assert_eq!(world.sweep().await.renders, 0, "the values have no queue entries");
     // The rescan is interrupted by a restart, and continued.
-    let begun = world.buckets.rescan(&first_page.domain, &first_page.bucket).await.unwrap();
+    let begun = world.buckets.maintenance().rescan(&first_page.domain, &first_page.bucket).await.unwrap();
     assert!(begun.pages > 0 && !begun.finished);
     let world = world.reopened().await;
     // The clock is behind after the restart.
@@ -146,7 +146,8 @@ async fn dry_run_reports_what_a_sweep_culls(world: World) {
     world.pass(5 * DAY);
     world.put_revision(&page, 5, HTML).await.unwrap();
     let world = retaining(world, policy()).await;
-    let dry = async || world.buckets.dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
+    let dry =
+        async || world.buckets.maintenance().dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
     let reported = dry().await;
     // Revision 4 was superseded just now.
     assert_eq!((reported.pages, reported.pages_culled), (1, 1));

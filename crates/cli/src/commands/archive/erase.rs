@@ -25,14 +25,14 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
     let buckets = store.buckets();
     // The text to be erased may itself be damaged.
-    buckets.skip_damage();
+    buckets.maintenance().skip_damage();
     let not_there = |error| match error {
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
     };
     // If one of the revisions is mistyped or cannot be erased, none is erased.
     for rev in &arguments.rev {
-        match buckets.check_versions(&page, *rev).await {
+        match buckets.maintenance().check_versions(&page, *rev).await {
             Err(Error::Store(StoreError::Unsupported(why))) => {
                 return Err(CommandError::Erase(format!(
                     "revision {rev} may be in a block that a later version wrote, and is erased with that version: {why}"
@@ -41,7 +41,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             checked => checked?,
         }
         let Err(error) = buckets.newest_render(&page, *rev).await else { continue };
-        let skipped_damage = buckets.skipped_damage();
+        let skipped_damage = buckets.maintenance().skipped_damage();
         match skipped_damage.iter().find(|one| is_of(one, &page, *rev)) {
             Some(_) if arguments.give_up_damaged => {}
             Some(damage) => return Err(unreadable(*rev, damage)),
@@ -54,7 +54,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let mut gone = GivenUp::default();
     if arguments.give_up_damaged {
         for rev in &arguments.rev {
-            gone.add(buckets.give_up_unreadable(&page, *rev).await?)?;
+            gone.add(buckets.maintenance().give_up_unreadable(&page, *rev).await?)?;
         }
     }
     let mut exit = Exit::Done;

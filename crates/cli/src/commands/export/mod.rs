@@ -106,7 +106,7 @@ async fn write(
     let options = ExportOptions { titles, history: arguments.history, format };
     let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
     let buckets = store.buckets();
-    buckets.skip_damage();
+    buckets.maintenance().skip_damage();
     let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
         progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
     });

@@ -67,7 +67,7 @@ async fn jump_during_an_upload_loses_no_chunks() {
     let page = page("Main_Page");
     let stored = upload(&world, &page, async || {
         world.clock.set(later_by(&world.clock, JUMP));
-        assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0);
+        assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0);
     });
     assert_all_or_nothing(&world, &page, stored.await).await;
 }
@@ -78,7 +78,7 @@ async fn jump_in_another_process_loses_no_chunks() {
     let page = page("Main_Page");
     let stored = upload(&one, &page, async || {
         other.clock.set(later_by(&other.clock, JUMP));
-        assert_eq!(other.buckets.collect_orphans(DAY).await.unwrap(), 0);
+        assert_eq!(other.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0);
     })
     .await;
     assert!(stored.is_ok(), "the clock of the writing process is right");
@@ -95,7 +95,7 @@ async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards(
         for world in [&one, &other] {
             world.clock.set(later_by(&world.clock, JUMP));
         }
-        assert_eq!(other.reopened().await.buckets.collect_orphans(DAY).await.unwrap(), 1);
+        assert_eq!(other.reopened().await.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
     })
     .await;
     assert!(matches!(stored, Err(Error::Store(StoreError::Unavailable(_)))), "{stored:?}");
@@ -125,9 +125,9 @@ async fn chunks_are_collected_when_as_much_time_has_passed_as_the_clock_jumped()
     world.clock.set(later_by(&world.clock, JUMP));
     drop(world.stage(&page("Main_Page"), &[("html", noise(1, 2_500_000))]).await);
     world.pass(DAY + HOUR);
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0);
+    assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0);
     world.pass(JUMP);
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
 }
 
 /// A seal halts at a call of the store. Then the clocks of all processes jump, and another process collects.
@@ -159,7 +159,7 @@ async fn jump_while_a_block_is_placed_loses_no_revision() {
             faulty.set_plan(Plan::empty());
             world.clock.set(later_by(&world.clock, JUMP));
             let other = if restarts { other.reopened().await } else { other };
-            other.buckets.collect_orphans(DAY).await.unwrap();
+            other.buckets.maintenance().collect_orphans(DAY).await.unwrap();
             gate.open();
             match seal.await {
                 Ok(_) | Err(Error::Store(StoreError::Unavailable(_) | StoreError::Corrupt(_))) => {}

@@ -89,15 +89,15 @@ async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: boo
     // One of the replicas that answer has the batch, or none has.
     store.read_without(if visible { (REACHED + 1) % 3 } else { REACHED });
     world.pass(2 * DAY);
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     if order == Order::SpreadThenCollect {
         store.spread().await.unwrap();
     }
     world.pass(GRACE);
     store.set_away(Some(REACHED));
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     store.set_away(None);
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     // Later reads do not see the replica that had the batch.
     store.read_without(REACHED);
 }
@@ -111,7 +111,7 @@ async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &
         world.assert_whole().await;
         store.spread().await.unwrap();
         world.pass(2 * DAY + GRACE);
-        world.buckets.collect_orphans(DAY).await.unwrap();
+        world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     }
     let world = world.reopened().await;
     assert!(world.all_of(page).await == before, "{what}, collected again");
@@ -151,14 +151,14 @@ async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() 
     world.try_seal().await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 1, "the batch may still be in a hint");
     world.pass(Duration::from_secs(2));
     store.set_away(Some(1));
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 1, "a replica that is away may have the batch");
     store.set_away(None);
-    world.buckets.collect_orphans(DAY).await.unwrap();
+    world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 0);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
 }
@@ -245,13 +245,21 @@ async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace
     world.put_revision(&page("Main_Page"), 1, &[("html", large(1))]).await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0, "the batch may still be in a hint");
+    assert_eq!(
+        world.buckets.maintenance().collect_orphans(DAY).await.unwrap(),
+        0,
+        "the batch may still be in a hint"
+    );
     world.pass(Duration::from_secs(2));
-    assert_eq!(world.buckets.count_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().count_orphans(DAY).await.unwrap(), 1);
     store.set_away(Some(1));
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 0, "a replica may have the batch");
+    assert_eq!(
+        world.buckets.maintenance().collect_orphans(DAY).await.unwrap(),
+        0,
+        "a replica may have the batch"
+    );
     store.set_away(None);
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
     assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0);
 }
@@ -286,7 +294,7 @@ async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
                 world.assert_whole().await;
                 store.spread().await.unwrap();
                 world.pass(2 * DAY + GRACE);
-                world.buckets.collect_orphans(DAY).await.unwrap();
+                world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
             }
             let world = world.reopened().await;
             assert!(html_of(&world, &page, tid).await == SMALL.as_bytes());
@@ -304,7 +312,7 @@ async fn chunks_of_a_replaced_body_are_collected() {
     let tid = writer.world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
     let (world, store) = writer.rewrite(&page, tid, ONE).await;
     world.pass(GRACE + 2 * DAY);
-    assert_eq!(world.buckets.collect_orphans(DAY).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
     for replica in 0..3 {
         store.read_without(replica);
@@ -325,7 +333,7 @@ async fn failed_cull_of_large_bodies_leaves_each_of_them_whole_or_culled() {
         world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap();
         world.pass(DAY + retention::policy().slack);
         fail(&store, &schemas::CULLED, ONE);
-        world.buckets.sweep(std::num::NonZeroUsize::MIN).await.ok();
+        world.buckets.maintenance().sweep(std::num::NonZeroUsize::MIN).await.ok();
         store.clear_plan();
         assert!(store.has_missed(), "a cull has failed");
         collect(&world, &store, Order::CollectThenSpread, visible).await;
