@@ -18,7 +18,7 @@ enum Command {
     /// Runs everything that must hold before a change goes in; what fails soonest comes first.
     Test(xtask::test::Options),
     /// Checks what no compiler checks: arrows between crates, sizes, words, links, decisions.
-    Tidy,
+    Tidy(xtask::tidy::Options),
     /// Real nodes of Cassandra on this machine: up, down, status.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
@@ -59,7 +59,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => xtask::test::run(&options),
-        Command::Tidy => xtask::tidy::run(),
+        Command::Tidy(options) => xtask::tidy::run(&options),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),

@@ -131,7 +131,11 @@ fn fmt(_: &mut StepResources) -> Result<Outcome> {
 }
 
 fn tidy(_: &mut StepResources) -> Result<Outcome> {
-    Ok(if crate::tidy::run()? { Outcome::Passed(String::new()) } else { Outcome::Failed("see above".into()) })
+    Ok(if crate::tidy::run(&crate::tidy::Options::default())? {
+        Outcome::Passed(String::new())
+    } else {
+        Outcome::Failed("see above".into())
+    })
 }
 
 fn doc(_: &mut StepResources) -> Result<Outcome> {

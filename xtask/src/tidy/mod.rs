@@ -8,6 +8,7 @@ mod circles;
 mod commits;
 mod decisions;
 mod imports;
+mod map;
 mod markdown;
 mod methods;
 mod modules;
@@ -59,6 +60,7 @@ type Check = fn(&Tree) -> Vec<Problem>;
 const CHECKS: &[Check] = &[
     arrows::between_crates,
     arrows::workspace_lints,
+    map::is_current,
     circles::between_folders,
     methods::per_type,
     rust::sizes,
@@ -83,8 +85,19 @@ pub fn problems(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
+/// The options of `cargo xtask tidy`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Options {
+    /// Write the map of the crates in ARCHITECTURE.md before the checks.
+    #[arg(long)]
+    write: bool,
+}
+
 /// Checks the project that this program was built from, prints what is wrong, and says whether nothing is.
-pub fn run() -> Result<bool> {
+pub fn run(options: &Options) -> Result<bool> {
+    if options.write {
+        map::write(crate::root())?;
+    }
     let tree = Tree::load(crate::root())?;
     let mut problems = problems(&tree);
     match commits::log(crate::root())? {

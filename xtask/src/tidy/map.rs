@@ -1,0 +1,118 @@
+//! The map of the crates in `ARCHITECTURE.md`, made from the table of [`arrows`](super::arrows).
+
+use std::{cmp::Reverse, fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use super::{
+    Problem, Tree,
+    arrows::{ARROWS, reachable},
+};
+
+/// The page with the map.
+const PAGE: &str = "ARCHITECTURE.md";
+
+/// The lines around the map.
+const BEGIN: &str = "<!-- The map of the crates: `cargo xtask tidy --write` writes it. -->";
+const END: &str = "<!-- The end of the map. -->";
+
+/// The binary. The crates that it does not use are tests and tools.
+const BINARY: &str = "rashomon";
+
+/// The map in the page is that of the table.
+pub(super) fn is_current(tree: &Tree) -> Vec<Problem> {
+    let text = tree.text(PAGE).unwrap_or_default();
+    match with_map(text) {
+        None => vec![Problem::file(PAGE, "the two comments around the map of the crates are missing")],
+        Some(current) if current != text => {
+            let message =
+                "the map of the crates differs from xtask/src/tidy/arrows.rs: run `cargo xtask tidy --write`";
+            vec![Problem::file(PAGE, message)]
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+/// Writes the map into the page.
+pub(super) fn write(root: &Path) -> Result<()> {
+    let path = root.join(PAGE);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
+    let current =
+        with_map(&text).with_context(|| format!("{PAGE} has no place for the map of the crates"))?;
+    fs::write(&path, current).with_context(|| format!("cannot write {PAGE}"))
+}
+
+/// The page with the map of the table; `None` if the page has no place for it.
+fn with_map(page: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n```text\n{}```\n\n{END}{after}", map()))
+}
+
+/// A line for each crate: its layer, its name, and the crates that it may use. A crate that another one of
+/// them leads to is left out. The crates of the service come first, the highest layer at the top.
+fn map() -> String {
+    let mut crates: Vec<_> = ARROWS.iter().map(|(name, uses)| (layer(name), *name, direct(uses))).collect();
+    crates.sort_by_key(|(layer, name, _)| (Reverse(*layer), short(name)));
+    let mut map = String::new();
+    for (heading, in_service) in [("the service\n", true), ("\ntests and tools\n", false)] {
+        map.push_str(heading);
+        let mut above = None;
+        for (layer, name, uses) in crates.iter().filter(|(_, name, _)| reachable(BINARY, name) == in_service)
+        {
+            let shown = if above == Some(layer) { String::new() } else { layer.to_string() };
+            let line = format!("{shown:>1} {:<17}{}", short(name), uses.join(", "));
+            writeln!(map, "{}", line.trim_end()).expect("a String takes all text");
+            above = Some(layer);
+        }
+    }
+    map
+}
+
+/// The crates that no other one of these leads to.
+fn direct(uses: &[&'static str]) -> Vec<&'static str> {
+    let is_implied = |used: &str| uses.iter().any(|other| *other != used && reachable(other, used));
+    let mut direct: Vec<_> = uses.iter().filter(|used| !is_implied(used)).map(|used| short(used)).collect();
+    direct.sort_unstable();
+    direct
+}
+
+/// One above the highest crate that it uses.
+fn layer(name: &str) -> usize {
+    let (_, uses) = ARROWS.iter().find(|(other, _)| *other == name).expect("the table has all crates");
+    uses.iter().map(|used| layer(used) + 1).max().unwrap_or(0)
+}
+
+/// The name of the crate's folder.
+fn short(name: &str) -> &str {
+    if name == BINARY { "cli" } else { name.strip_prefix("rashomon-").unwrap_or(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_has_a_line_for_each_crate() {
+        let map = map();
+        let position = |line: &str| map.find(line).unwrap_or_else(|| panic!("{line:?} is not in\n{map}"));
+        let line = |name: &str| position(&format!(" {name} "));
+        assert!(ARROWS.iter().all(|(name, _)| map.contains(&format!(" {}", short(name)))));
+        assert!(
+            line("cli") < line("api") && line("api") < line("buckets") && line("buckets") < line("tables")
+        );
+        assert!(line("tables") < line("simulation"), "the tools come last:\n{map}");
+        // `clock` is implied by `tables`, and `tables` by `records`.
+        assert!(position(" archive          blocks, records\n") < position(" tables           clock\n"));
+        assert!(map.lines().count() <= 30 && map.lines().all(|line| line.len() <= 100), "{map}");
+    }
+
+    #[test]
+    fn a_map_that_differs_from_the_table_is_a_problem() {
+        let check = |page: &str| is_current(&Tree::of(&[(PAGE, page)])).len();
+        let outdated = format!("# A\n\n{BEGIN}\nold\n{END}\n\nB\n");
+        let current = with_map(&outdated).expect("the page has both comments");
+        assert!(current.starts_with("# A\n\n<!--") && current.ends_with("-->\n\nB\n"));
+        assert_eq!([check(&outdated), check(&current), check("# A\n")], [1, 0, 1]);
+    }
+}
