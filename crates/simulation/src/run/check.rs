@@ -3,7 +3,7 @@
 use rashomon_buckets::{Error, Missing, Revision, Tid};
 use rashomon_clock::Timestamp;
 
-use super::{Run, SLOW_LOOKS, broken};
+use super::{Run, SLOW_LOOKS, broken, expectations::Expectations};
 use crate::{
     model::{Fate, Unit},
     name::Name,
@@ -15,111 +15,26 @@ impl Run {
     /// Checks all pages, unless the store is slow and only every [`SLOW_LOOKS`]th call checks.
     pub(super) async fn look(&mut self, process: usize) -> Result<()> {
         self.looks += 1;
-        self.release();
+        self.expected.release(self.world.now);
         if self.slow && !self.looks.is_multiple_of(SLOW_LOOKS) {
             return Ok(());
         }
         self.check_latest(process).await?;
-        for page in 0..self.pages.len() {
-            self.check(page).await?;
-        }
-        Ok(())
+        self.check_pages().await
     }
 
-    /// Checks a page: no value is gone early, none is left over, and none is there only in part.
-    pub(super) async fn check(&mut self, page: usize) -> Result<()> {
-        let tables = self.tables(page).await?;
-        for (rev, tid) in self.pages[page].tids() {
-            self.check_render(page, rev, tid, &tables)?;
-        }
-        for (rev, name) in self.pages[page].owns() {
-            self.check_own(page, rev, name, &tables)?;
-        }
-        for (tid, made) in &self.pages[page].made {
-            for (name, until) in &made.promised {
-                // A read of the generated render also copied the properties of its revision.
-                let expected = self.written_body(page, (made.rev, *tid), *name);
-                if *until > self.world.now
-                    && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected
-                {
-                    return Err(Violation::new(
-                        Promise::R3,
-                        format!("{name} of {tid}, which was made, is gone"),
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn check_render(&self, page: usize, rev: Revision, tid: Tid, tables: &Tables) -> Result<()> {
-        let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
-        let fate = self.fate_of_render(page, rev, tid);
-        let is_stored = |name: &&Name| tables.standing(rev, tid, **name).is_some();
-        let stored = render.unit.bodies.keys().filter(is_stored).count();
-        // If superseded values are not kept for the grace, properties that the next render lacks may stay
-        // longer than the rest. The same is true if rows are cleared one by one, and a process was cut off
-        // while clearing them.
-        let is_cleared_by_half = self.left_half_done && !self.stays(&render.unit, fate);
-        let as_a_whole = !render.unit.by_half && self.world.setup.keeps_for_a_grace() && !is_cleared_by_half;
-        if stored != 0 && stored != render.unit.bodies.len() && as_a_whole {
-            return Err(Violation::new(Promise::R6, format!("a part of render {tid} is gone")));
-        }
-        let is_current = |name: &Name| tables.current(rev, tid, *name).is_some();
-        if render.unit.bodies.keys().any(is_current) && self.is_overdue(fate) {
-            return Err(Violation::new(
-                Promise::R4,
-                format!("render {tid} of revision {rev} is still there"),
-            ));
-        }
-        for (name, sha1) in &render.unit.bodies {
-            let current = tables.standing(rev, tid, *name);
-            if current.is_some_and(|current| current != *sha1) {
-                let what = format!("{name} of {tid} is not what was written");
-                return Err(Violation::new(Promise::Answer, what));
-            }
-            if self.stays(&render.unit, fate) && current.is_none() {
-                return Err(Violation::new(
-                    Promise::R2,
-                    format!("{name} of {tid} of revision {rev} is gone early"),
-                ));
-            }
-        }
-        for (name, until) in &render.promised {
-            let expected = self.body(page, rev, tid, *name);
-            if *until > self.world.now && tables.readable(rev, tid, *name) != expected {
-                return Err(Violation::new(
-                    Promise::R3,
-                    format!("{name} of {tid}, which somebody read, is gone"),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_own(&self, page: usize, rev: Revision, name: Name, tables: &Tables) -> Result<()> {
-        let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
-        let fate = self.fate_of_own(page, rev, name);
-        // The tid does not matter for a property of the revision.
-        let tid = Tid::new(Timestamp::EPOCH, 0);
-        if tables.current(rev, tid, name).is_some() && self.is_overdue(fate) {
-            let what = format!("{name} of revision {rev} is still there");
-            return Err(Violation::new(Promise::R4, what));
-        }
-        let current = tables.standing(rev, tid, name);
-        if current.is_some_and(|current| own.bodies.get(&name) != Some(&current)) {
-            let what = format!("{name} of revision {rev} is not what was written");
-            return Err(Violation::new(Promise::Answer, what));
-        }
-        if self.stays(own, fate) && current.is_none() {
-            return Err(Violation::new(Promise::R2, format!("{name} of revision {rev} is gone early")));
+    /// Checks the stored rows of all pages.
+    pub(super) async fn check_pages(&self) -> Result<()> {
+        for page in 0..self.expected.pages.len() {
+            let tables = self.tables(page).await?;
+            self.expected.check(page, self.world.now, &tables)?;
         }
         Ok(())
     }
 
     /// Checks that the latest render is the highest (revision, tid).
     pub(super) async fn check_latest(&self, process: usize) -> Result<()> {
-        for (page, model) in self.pages.iter().enumerate() {
+        for (page, model) in self.expected.pages.iter().enumerate() {
             let buckets = &self.world.processes[process].buckets;
             let found = match buckets.latest_render(&self.world.pages[page]).await {
                 Ok(render) => Some((render.record.rev, render.tid)),
@@ -133,41 +48,26 @@ impl Run {
         }
         Ok(())
     }
+}
 
-    /// The fate of a render's bodies. `None`: without a policy everything stays.
-    fn fate_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Fate> {
-        Some(self.pages[page].fate_of_render(rev, tid, self.policy.as_ref()?))
-    }
-
-    fn fate_of_own(&self, page: usize, rev: Revision, name: Name) -> Option<Fate> {
-        Some(self.pages[page].fate_of_own(rev, name, self.policy.as_ref()?))
-    }
-
-    fn stays(&self, unit: &Unit, fate: Option<Fate>) -> bool {
-        !unit.released && fate.is_none_or(|fate| self.world.now < fate.stays_before)
-    }
-
-    /// Whether a sweep has processed the whole queue at a time when the bodies should already have been gone.
-    fn is_overdue(&self, fate: Option<Fate>) -> bool {
-        let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
-            (fate, self.swept_at, self.held_from())
-        else {
-            return false;
-        };
-        swept_at >= gone_by.max(held_from).saturating_add(self.world.setup.skew)
-    }
-
+impl Expectations {
     /// Whether a property must be among the current ones.
-    pub(super) fn must_be_current(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> bool {
+    pub(super) fn must_be_current(
+        &self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        name: Name,
+        now: Timestamp,
+    ) -> bool {
         if self.body(page, rev, tid, name).is_none() {
             return false;
         }
         if name.is_of_revision() {
             let own = self.pages[page].own(rev, name);
-            return own.is_some_and(|own| self.stays(own, self.fate_of_own(page, rev, name)));
+            return own.is_some_and(|own| stays(own, self.fate_of_own(page, rev, name), now));
         }
         let render = self.pages[page].render(rev, tid);
-        render.is_some_and(|render| self.stays(&render.unit, self.fate_of_render(page, rev, tid)))
+        render.is_some_and(|render| stays(&render.unit, self.fate_of_render(page, rev, tid), now))
     }
 
     /// The promise that is broken if a property cannot be read by tid. `None`: the property need not be
@@ -175,11 +75,11 @@ impl Run {
     pub(super) fn must_be_readable(
         &self,
         page: usize,
-        rev: Revision,
-        tid: Tid,
+        (rev, tid): (Revision, Tid),
         name: Name,
+        now: Timestamp,
     ) -> Option<Promise> {
-        if self.must_be_current(page, rev, tid, name) {
+        if self.must_be_current(page, (rev, tid), name, now) {
             return Some(Promise::R2);
         }
         let model = &self.pages[page];
@@ -187,6 +87,121 @@ impl Run {
             Some(made) => made.promised.get(&name),
             None => model.render(rev, tid).and_then(|render| render.promised.get(&name)),
         };
-        promised.is_some_and(|until: &Timestamp| *until > self.world.now).then_some(Promise::R3)
+        promised.is_some_and(|until: &Timestamp| *until > now).then_some(Promise::R3)
     }
+
+    /// The fate of a render's bodies. `None`: without a policy everything stays.
+    fn fate_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Fate> {
+        Some(self.pages[page].fate_of_render(rev, tid, self.policy()?))
+    }
+
+    fn fate_of_own(&self, page: usize, rev: Revision, name: Name) -> Option<Fate> {
+        Some(self.pages[page].fate_of_own(rev, name, self.policy()?))
+    }
+
+    /// Compares the stored rows of a page with its model: no value is gone early, none is left over, and none
+    /// is there only in part.
+    pub(super) fn check(&self, page: usize, now: Timestamp, tables: &Tables) -> Result<()> {
+        for (rev, tid) in self.pages[page].tids() {
+            self.check_render(page, (rev, tid), now, tables)?;
+        }
+        for (rev, name) in self.pages[page].owns() {
+            self.check_own(page, (rev, name), now, tables)?;
+        }
+        for (tid, made) in &self.pages[page].made {
+            for (name, until) in &made.promised {
+                // A read of the generated render also copied the properties of its revision.
+                let expected = self.written_body(page, (made.rev, *tid), *name);
+                if *until > now && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected {
+                    return Err(Violation::new(
+                        Promise::R3,
+                        format!("{name} of {tid}, which was made, is gone"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_render(
+        &self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        now: Timestamp,
+        tables: &Tables,
+    ) -> Result<()> {
+        let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
+        let fate = self.fate_of_render(page, rev, tid);
+        let is_stored = |name: &&Name| tables.standing(rev, tid, **name).is_some();
+        let stored = render.unit.bodies.keys().filter(is_stored).count();
+        // If superseded values are not kept for the grace, properties that the next render lacks may stay
+        // longer than the rest. The same is true if rows are cleared one by one, and a process was cut off
+        // while clearing them.
+        let is_cleared_by_half = self.left_half_done && !stays(&render.unit, fate, now);
+        let as_a_whole = !render.unit.by_half && self.setup.keeps_for_a_grace() && !is_cleared_by_half;
+        if stored != 0 && stored != render.unit.bodies.len() && as_a_whole {
+            return Err(Violation::new(Promise::R6, format!("a part of render {tid} is gone")));
+        }
+        let is_current = |name: &Name| tables.current(rev, tid, *name).is_some();
+        if render.unit.bodies.keys().any(is_current) && self.deadlines.is_overdue(fate) {
+            return Err(Violation::new(
+                Promise::R4,
+                format!("render {tid} of revision {rev} is still there"),
+            ));
+        }
+        for (name, sha1) in &render.unit.bodies {
+            let current = tables.standing(rev, tid, *name);
+            if current.is_some_and(|current| current != *sha1) {
+                let what = format!("{name} of {tid} is not what was written");
+                return Err(Violation::new(Promise::Answer, what));
+            }
+            if stays(&render.unit, fate, now) && current.is_none() {
+                return Err(Violation::new(
+                    Promise::R2,
+                    format!("{name} of {tid} of revision {rev} is gone early"),
+                ));
+            }
+        }
+        for (name, until) in &render.promised {
+            let expected = self.body(page, rev, tid, *name);
+            if *until > now && tables.readable(rev, tid, *name) != expected {
+                return Err(Violation::new(
+                    Promise::R3,
+                    format!("{name} of {tid}, which somebody read, is gone"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_own(
+        &self,
+        page: usize,
+        (rev, name): (Revision, Name),
+        now: Timestamp,
+        tables: &Tables,
+    ) -> Result<()> {
+        let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
+        let fate = self.fate_of_own(page, rev, name);
+        // The tid does not matter for a property of the revision.
+        let tid = Tid::new(Timestamp::EPOCH, 0);
+        if tables.current(rev, tid, name).is_some() && self.deadlines.is_overdue(fate) {
+            let what = format!("{name} of revision {rev} is still there");
+            return Err(Violation::new(Promise::R4, what));
+        }
+        let current = tables.standing(rev, tid, name);
+        if current.is_some_and(|current| own.bodies.get(&name) != Some(&current)) {
+            let what = format!("{name} of revision {rev} is not what was written");
+            return Err(Violation::new(Promise::Answer, what));
+        }
+        if stays(own, fate, now) && current.is_none() {
+            return Err(Violation::new(Promise::R2, format!("{name} of revision {rev} is gone early")));
+        }
+        Ok(())
+    }
+}
+
+/// Whether bodies must be stored.
+fn stays(unit: &Unit, fate: Option<Fate>, now: Timestamp) -> bool {
+    !unit.released && fate.is_none_or(|fate| now < fate.stays_before)
 }

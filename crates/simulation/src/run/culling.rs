@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rashomon_buckets::{Error, Policy, Sweep};
 
-use super::{Run, broken, is_unavailable, kept_for};
+use super::{Run, broken, is_unavailable};
 use crate::{
     step::Disturbance,
     violation::{Promise, Result, Violation},
@@ -47,14 +47,14 @@ impl Run {
 
     /// Processes the whole queue, unless a disturbance interrupts it.
     pub(super) async fn sweep_all(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
-        if self.policy.is_none() {
+        if self.expected.policy().is_none() {
             return Ok(());
         }
         if let Some(sweep) = self.sweep_once(process, disturbed, ALL).await?
             && !sweep.paused
             && sweep.overdue == Duration::ZERO
         {
-            self.swept_at = Some(self.world.now);
+            self.expected.deadlines.record_sweep(self.world.now);
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Run {
     /// Processes the queue, and then again from its beginning. The second time must change nothing.
     pub(super) async fn sweep_again(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         self.sweep_all(process, disturbed).await?;
-        if disturbed.is_some() || self.swept_at != Some(self.world.now) {
+        if disturbed.is_some() || !self.expected.deadlines.is_swept_at(self.world.now) {
             return Ok(());
         }
         // Entries that were processed before their time are processed once more. After that nothing is left
@@ -81,15 +81,16 @@ impl Run {
 
     /// Enqueues what is already stored.
     pub(super) async fn walk(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
-        let Some(slack) = self.policy.as_ref().map(|policy| policy.slack) else { return Ok(()) };
+        if self.expected.policy().is_none() {
+            return Ok(());
+        }
         let page = self.world.pages[0].clone();
         for _ in 0..ROUNDS {
             let walk =
                 self.world.processes[process].buckets.maintenance().rescan(&page.domain, &page.bucket).await;
             match walk {
                 Ok(walk) if walk.finished => {
-                    let held_from = self.world.now.saturating_add(slack + Duration::from_secs(2));
-                    self.held_from.get_or_insert(held_from);
+                    self.expected.deadlines.record_rescan(self.world.now);
                     return Ok(());
                 }
                 Ok(_) => {}
@@ -105,42 +106,16 @@ impl Run {
         if self.world.setup.expires() {
             return Ok(());
         }
-        self.release();
-        if self.policy.as_ref().is_none_or(|before| policy.is_some_and(|next| next.grace < before.grace)) {
-            self.keep_promises_of_copies().await?;
-        }
-        self.policy = policy.cloned();
-        self.kept_for = self.kept_for.max(policy.map_or(Duration::ZERO, kept_for));
-        self.policy_since = self.world.now;
-        self.held_from = None;
-        if let Some(policy) = policy.filter(|_| self.world.now < self.clocks_agree_from) {
-            // The clocks have to agree for as long as the new policy says.
-            self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
-        }
-        self.world.begin_again(policy).await.map_err(broken)?;
-        self.walk(0, None).await
-    }
-
-    /// Drops promises of values that were read but not copied. Such a value was to stay long enough anyway,
-    /// but may go earlier under a shorter grace.
-    async fn keep_promises_of_copies(&mut self) -> Result<()> {
-        for page in 0..self.pages.len() {
-            let copies = self.tables(page).await?.historical;
-            for (rev, revision) in &mut self.pages[page].revisions {
-                for (tid, render) in &mut revision.renders {
-                    render.promised.retain(|name, _| copies.contains_key(&(*rev, *tid, *name)));
-                }
+        self.expected.release(self.world.now);
+        let before = self.expected.policy();
+        if before.is_none_or(|before| policy.is_some_and(|next| next.grace < before.grace)) {
+            for page in 0..self.expected.pages.len() {
+                let tables = self.tables(page).await?;
+                self.expected.keep_promises_of_copies(page, &tables);
             }
         }
-        Ok(())
-    }
-
-    /// Marks what may go under the present policy: it may then be gone under the next one, too.
-    pub(super) fn release(&mut self) {
-        if let Some(policy) = &self.policy {
-            let now = self.world.now;
-            let at_once = !self.world.setup.keeps_for_a_grace();
-            self.pages.iter_mut().for_each(|page| page.release(policy, now, at_once));
-        }
+        self.expected.deadlines.record_policy(policy, self.world.now);
+        self.world.begin_again(policy).await.map_err(broken)?;
+        self.walk(0, None).await
     }
 }

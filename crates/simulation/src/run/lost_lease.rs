@@ -4,34 +4,33 @@ use std::time::Duration;
 
 use rashomon_buckets::{Error, Expect};
 
-use super::{LEASE, Run};
+use super::{LEASE, client::Client};
 use crate::{
     name::Name,
     step::Disturbance,
     violation::{Result, Violation},
 };
 
-impl Run {
+impl Client<'_> {
     /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost.
     /// Nothing else that a write waits for would let the other processes act.
     pub(super) async fn carry_out<T: Send + 'static>(
         &mut self,
-        process: usize,
-        disturbed: Option<Disturbance>,
         page: usize,
         write: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<Result<T, Error>> {
-        if disturbed != Some(Disturbance::LosesLease) {
+        if self.disturbed != Some(Disturbance::LosesLease) {
             return Ok(write.await);
         }
-        let waiting = self.world.processes[process].stop_write_under_lease();
+        let waiting = self.run.world.processes[self.process].stop_write_under_lease();
         let mut write = tokio::spawn(write);
         tokio::select! {
             result = &mut write => return result.map_err(panicked),
             begun = waiting.begun => {
                 if begun.is_ok() {
-                    self.pass(LEASE + 2 * self.world.setup.skew + SECOND).await?;
-                    self.take_back((process + 1) % self.world.processes.len(), page).await;
+                    self.run.pass(LEASE + 2 * self.run.world.setup.skew + SECOND).await?;
+                    let other = (self.process + 1) % self.run.world.processes.len();
+                    self.run.client(other, None).take_back(page).await;
                 }
             }
         }
@@ -39,14 +38,14 @@ impl Run {
         write.await.map_err(panicked)
     }
 
-    /// Has another process take back the incomplete write of a page. To get the lease, the process asks to
-    /// replace a property under a condition that never holds, so it writes nothing itself.
-    async fn take_back(&mut self, process: usize, page: usize) {
-        let Some((rev, tid)) = self.pages[page].tids().last() else { return };
-        let Ok(html) = self.property(process, page, rev.get(), (Name::Html, 0)).await else { return };
-        let (buckets, name) = (&self.world.processes[process].buckets, &self.world.pages[page]);
+    /// Has the process of this client take back the incomplete write of a page by another process. To get the
+    /// lease, the process asks to replace a property under a condition that never holds, so it writes nothing
+    /// itself.
+    async fn take_back(&mut self, page: usize) {
+        let Some((rev, tid)) = self.run.expected.pages[page].tids().last() else { return };
+        let Ok(html) = self.property(page, rev.get(), (Name::Html, 0)).await else { return };
         // An error is expected: the condition does not hold, or the property is not stored.
-        let _ = buckets.rewrite(name, tid, html, Expect::OneOf(Vec::new())).await;
+        let _ = self.buckets().rewrite(self.page(page), tid, html, Expect::OneOf(Vec::new())).await;
     }
 }
 

@@ -1,0 +1,57 @@
+//! A client of one process. Its requests are compared with what the world is expected to have.
+
+use rashomon_buckets::{Error, Page, RevisionStore};
+use rashomon_clock::Timestamp;
+
+use super::{Run, broken, is_unavailable};
+use crate::{
+    model::When,
+    step::Disturbance,
+    violation::{Promise, Result, Violation},
+};
+
+/// A client of a process, which is perhaps disturbed during the client's requests.
+pub(super) struct Client<'a> {
+    pub(super) run: &'a mut Run,
+    pub(super) process: usize,
+    pub(super) disturbed: Option<Disturbance>,
+}
+
+impl Client<'_> {
+    pub(super) fn buckets(&self) -> &RevisionStore {
+        &self.run.world.processes[self.process].buckets
+    }
+
+    pub(super) fn page(&self, page: usize) -> &Page {
+        &self.run.world.pages[page]
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.run.world.now
+    }
+
+    /// Takes into the model what a request may have stored just now.
+    pub(super) async fn learn(&mut self, page: usize) -> Result<()> {
+        self.run.learn(page, When::at(self.now())).await
+    }
+
+    /// Judges a request that was not carried out: the service may refuse it, and fail while the process is
+    /// disturbed.
+    pub(super) fn refused(&self, error: Error) -> Result<String> {
+        let culls_alone = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
+        match error {
+            // If a process died before the clocks were set back, the others do not know that it is dead until
+            // they have waited.
+            error if is_unavailable(&error) && self.run.was_set_back => Ok(format!("failed: {error}")),
+            error if is_unavailable(&error) && culls_alone && self.run.culls_failed => {
+                Err(Violation::new(Promise::R5, format!("a failed cull made another call fail: {error}")))
+            }
+            error if is_unavailable(&error) && self.disturbed.is_some() => Ok(format!("failed: {error}")),
+            Error::Conflict(why) => Ok(format!("conflict: {why}")),
+            Error::Generate(why) => Ok(format!("not generated: {why}")),
+            // A generated render that is read may have expired.
+            Error::NotFound(missing) => Ok(format!("missing: {missing}")),
+            error => Err(broken(error)),
+        }
+    }
+}

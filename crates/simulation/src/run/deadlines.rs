@@ -1,0 +1,140 @@
+//! The times from which retention must have deleted the values that may go.
+
+use std::time::Duration;
+
+use rashomon_buckets::Policy;
+use rashomon_clock::Timestamp;
+
+use super::{HINTS, WALK_EVERY};
+use crate::{
+    model::Fate,
+    setup::{START, Setup},
+};
+
+/// The longest time between enqueueing an entry that is due at once and its time.
+const DUE: Duration = Duration::from_secs(10);
+
+/// The policy of a world, and the events that postpone the deletion of values or prove it complete.
+pub(super) struct Deadlines {
+    /// The most by which the clocks differ.
+    skew: Duration,
+    policy: Option<Policy>,
+    /// From this time on, values that may go are expected to be gone. `None`: not while retention is off.
+    held_from: Option<Timestamp>,
+    /// A lower bound of `held_from` under every policy, because the clocks were set.
+    clocks_agree_from: Timestamp,
+    /// The longest time for which a copy was kept under any of the policies.
+    kept_for: Duration,
+    /// When the policy was set. The values that were stored then were enqueued at that time.
+    policy_since: Timestamp,
+    /// When a sweep last processed the whole queue.
+    swept_at: Option<Timestamp>,
+    /// The largest amount by which the clocks have been set ahead, in microseconds.
+    most_ahead: i64,
+}
+
+impl Deadlines {
+    pub(super) fn new(setup: &Setup) -> Self {
+        Self {
+            skew: setup.skew,
+            policy: setup.policy.clone(),
+            held_from: setup.policy.is_some().then_some(START),
+            clocks_agree_from: START,
+            kept_for: setup.policy.as_ref().map_or(Duration::ZERO, kept_for),
+            policy_since: START,
+            swept_at: None,
+            most_ahead: 0,
+        }
+    }
+
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref()
+    }
+
+    /// The time from which values that may go are expected to be gone. `None`: not while retention is off.
+    pub(super) fn held_from(&self) -> Option<Timestamp> {
+        self.held_from.map(|held_from| held_from.max(self.clocks_agree_from))
+    }
+
+    /// Whether a sweep has processed the whole queue at a time when the bodies should already have been gone.
+    pub(super) fn is_overdue(&self, fate: Option<Fate>) -> bool {
+        let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
+            (fate, self.swept_at, self.held_from())
+        else {
+            return false;
+        };
+        swept_at >= gone_by.max(held_from).saturating_add(self.skew)
+    }
+
+    /// Whether the last sweep of the whole queue was at this time.
+    pub(super) fn is_swept_at(&self, time: Timestamp) -> bool {
+        self.swept_at == Some(time)
+    }
+
+    /// How long after the last write an unreferenced chunk may still be stored.
+    pub(super) fn chunks_kept_for(&self) -> Duration {
+        // Copies are kept for that long under any of the policies, and their chunks for another hour. After a
+        // jump ahead the collector accepts no more time than has passed since.
+        let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
+        self.kept_for + HINTS + ahead
+    }
+
+    /// Records that a sweep has processed the whole queue.
+    pub(super) fn record_sweep(&mut self, now: Timestamp) {
+        self.swept_at = Some(now);
+    }
+
+    /// Records that a rescan has enqueued what is stored.
+    pub(super) fn record_rescan(&mut self, now: Timestamp) {
+        if let Some(policy) = &self.policy {
+            let held_from = now.saturating_add(policy.slack + Duration::from_secs(2));
+            self.held_from.get_or_insert(held_from);
+        }
+    }
+
+    /// Records a new policy. The values that are stored are not enqueued yet.
+    pub(super) fn record_policy(&mut self, policy: Option<&Policy>, now: Timestamp) {
+        self.policy = policy.cloned();
+        self.kept_for = self.kept_for.max(policy.map_or(Duration::ZERO, kept_for));
+        self.policy_since = now;
+        self.held_from = None;
+        if let Some(policy) = policy.filter(|_| now < self.clocks_agree_from) {
+            // The clocks have to agree for as long as the new policy says.
+            self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
+        }
+    }
+
+    /// Records that all clocks were set. `jumped`: the total by which they are ahead now, in microseconds.
+    pub(super) fn record_jump(&mut self, ahead: bool, jumped: i64, now: Timestamp) {
+        self.most_ahead = self.most_ahead.max(jumped);
+        let behind = Duration::from_micros(self.most_ahead.abs_diff(jumped));
+        let mut later = self.enqueued_by(now);
+        if !ahead {
+            // Until the clocks again show a time that they showed before, no value is expected to go.
+            let grace = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.grace);
+            later = later.saturating_add(behind + 2 * grace);
+        }
+        self.clocks_agree_from = self.clocks_agree_from.max(later);
+    }
+
+    /// Records that a write took effect late. If the process that sent the write had another policy, or none,
+    /// it enqueued by that.
+    pub(super) fn record_late_write(&mut self, sent: Timestamp) {
+        if sent < self.policy_since {
+            let later = self.enqueued_by(self.policy_since);
+            self.held_from = self.held_from.map(|held_from| held_from.max(later));
+        }
+    }
+
+    /// The time by which everything has been enqueued that was stored or under way at `since`: some hours
+    /// later. Nothing is enqueued for a while after the clocks were set.
+    fn enqueued_by(&self, since: Timestamp) -> Timestamp {
+        let slack = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.slack);
+        since.saturating_add(HINTS + 2 * WALK_EVERY + 2 * self.skew + slack + DUE)
+    }
+}
+
+/// How long a copy is kept.
+fn kept_for(policy: &Policy) -> Duration {
+    (2 * policy.ttl).max(policy.grace + policy.slack)
+}

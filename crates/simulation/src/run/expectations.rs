@@ -1,0 +1,338 @@
+//! What the tables of a world must have: everything that was written, unless retention may have deleted it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use rashomon_buckets::{Policy, Revision, Sha1, Strategy, Tid};
+use rashomon_clock::Timestamp;
+
+use super::deadlines::Deadlines;
+use crate::{
+    model::{Made, PageModel, Render, Unit, When},
+    name::Name,
+    setup::Setup,
+    violation::{Promise, Result, Violation},
+    world::{Maker, Tables, World},
+};
+
+/// The models of all pages, and what a world's setup, policy and past make of them. Nothing here calls the
+/// store: callers bring the stored rows and the time.
+pub(super) struct Expectations {
+    pub(super) setup: Setup,
+    maker: Option<Arc<Maker>>,
+    pub(super) pages: Vec<PageModel>,
+    pub(super) deadlines: Deadlines,
+    /// The revisions of writes that took effect late.
+    came_late: BTreeSet<(usize, Revision)>,
+    /// A writer may have been cut off before the rows of the latest were set.
+    pub(super) left_half_done: bool,
+    /// Everything that was ever part of a write request.
+    given: BTreeSet<(Revision, Name, Sha1)>,
+}
+
+impl Expectations {
+    /// The expectations of a world with nothing in it.
+    pub(super) fn new(world: &World) -> Self {
+        Self {
+            setup: world.setup.clone(),
+            maker: world.maker.clone(),
+            pages: vec![PageModel::default(); world.pages.len()],
+            deadlines: Deadlines::new(&world.setup),
+            came_late: BTreeSet::new(),
+            left_half_done: false,
+            given: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        self.deadlines.policy()
+    }
+
+    /// Picks a render that is stored, or was stored once.
+    pub(super) fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
+        let page = &self.pages[page];
+        let made = page.made.iter().map(|(tid, made)| (made.rev, *tid));
+        let all: Vec<_> = page.tids().chain(made).collect();
+        // The newest renders are the more interesting ones.
+        (!all.is_empty()).then(|| all[all.len() - 1 - render % all.len()])
+    }
+
+    /// A property of a render as it was last written.
+    pub(super) fn body(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
+        let model = &self.pages[page];
+        if let Some(made) = model.made.get(&tid) {
+            return made.bodies.get(&name).copied();
+        }
+        let render = model.render(rev, tid)?;
+        let unit = if name.is_of_revision() { model.own(rev, name)? } else { &render.unit };
+        unit.bodies.get(&name).copied()
+    }
+
+    /// A property as it was last written. By the tid of a generated render a property of its revision may be
+    /// found, too, but need not be.
+    pub(super) fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
+        let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
+        self.body(page, rev, tid, name).or_else(of_revision)
+    }
+
+    /// Whether a body belongs to a write that has not taken effect yet: a property of the revision is copied
+    /// before the write itself.
+    pub(super) fn is_copy_of_what_comes(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
+        self.setup.expires() && name.is_of_revision() && self.given.contains(&(rev, name, sha1))
+    }
+
+    /// Whether a body is stored as a write request gave it. A property of the revision that came late may
+    /// have expired before it was stored, but is known as the revision's all the same.
+    pub(super) fn is_written(
+        &self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        name: Name,
+        sha1: Sha1,
+    ) -> bool {
+        let came_late = self.came_late.contains(&(page, rev));
+        self.body(page, rev, tid, name) == Some(sha1)
+            || (came_late && name.is_of_revision() && self.pages[page].own(rev, name).is_none())
+    }
+
+    /// Records a part of a write request.
+    pub(super) fn record_request(&mut self, rev: Revision, name: Name, sha1: Sha1) {
+        self.given.insert((rev, name, sha1));
+    }
+
+    /// Records that a write took effect late.
+    pub(super) fn record_late_write(&mut self, page: usize, revisions: Vec<Revision>, sent: Timestamp) {
+        self.came_late.extend(revisions.into_iter().map(|rev| (page, rev)));
+        self.deadlines.record_late_write(sent);
+    }
+
+    /// Adds to the model what is stored but unknown to it. Each value must come from a write request, from
+    /// another render of the same revision, or from the renderer.
+    pub(super) fn learn(&mut self, page: usize, when: When, tables: &Tables) -> Result<()> {
+        for (rev, tid) in &tables.renders {
+            if self.pages[page].render(*rev, *tid).is_some() {
+                continue;
+            }
+            let unit = self.new_unit(*rev, *tid, when, tables)?;
+            let revisions = &mut self.pages[page].revisions;
+            let revision = revisions.entry(*rev).or_default();
+            revision.renders.insert(*tid, Render { unit, promised: BTreeMap::new() });
+        }
+        for ((rev, name), sha1) in &tables.owns() {
+            if let Some(revision) = self.pages[page].revisions.get_mut(rev)
+                && !revision.own.contains_key(name)
+            {
+                if !self.given.contains(&(*rev, *name, *sha1)) {
+                    return Err(strange(*rev, *name));
+                }
+                // The other properties of the revision may go, but need not go before this one may.
+                for other in revision.own.values_mut() {
+                    other.written.last = other.written.last.max(when.last);
+                }
+                let mut own = Unit::new(when);
+                own.bodies.insert(*name, *sha1);
+                revision.own.insert(*name, own);
+            }
+        }
+        Ok(())
+    }
+
+    fn new_unit(&self, rev: Revision, tid: Tid, when: When, tables: &Tables) -> Result<Unit> {
+        let mut unit = Unit::new(when);
+        unit.by_half = when.first != when.last;
+        for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
+            let Some(sha1) = tables.standing(rev, tid, name) else { continue };
+            if !self.given.contains(&(rev, name, sha1)) && !self.has_made(sha1) {
+                return Err(strange(rev, name));
+            }
+            unit.bodies.insert(name, sha1);
+        }
+        Ok(unit)
+    }
+
+    /// Whether the renderer generated a body.
+    fn has_made(&self, sha1: Sha1) -> bool {
+        self.maker.as_ref().is_some_and(|maker| maker.has_made(sha1))
+    }
+
+    /// Takes an acknowledged replacement of a property into the model.
+    pub(super) fn replace(
+        &mut self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        (name, sha1): (Name, Sha1),
+        now: Timestamp,
+    ) {
+        for unit in self.written_with(page, rev, tid, name) {
+            unit.written = When::at(now);
+            if let Some(body) = unit.bodies.get_mut(&name) {
+                *body = sha1;
+                unit.released = false;
+            }
+        }
+    }
+
+    /// Finds out whether an unacknowledged replacement took effect.
+    pub(super) fn learn_rewritten(
+        &mut self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        (name, sha1): (Name, Sha1),
+        now: Timestamp,
+        tables: &Tables,
+    ) {
+        let stored = tables.standing(rev, tid, name);
+        let is_one_row = self.setup.is_one_row();
+        for unit in self.written_with(page, rev, tid, name) {
+            // A value that was only partly moved out of its row is in both places, and stays in one of them
+            // until the sweep.
+            unit.by_half |= is_one_row;
+            unit.written.last = now;
+            if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
+                *body = sha1;
+            }
+        }
+    }
+
+    /// The units that get a new time when a property is replaced.
+    pub(super) fn written_with(
+        &mut self,
+        page: usize,
+        rev: Revision,
+        tid: Tid,
+        name: Name,
+    ) -> Vec<&mut Unit> {
+        let Some(revision) = self.pages[page].revisions.get_mut(&rev) else { return Vec::new() };
+        if name.is_of_revision() {
+            return revision.own.values_mut().collect();
+        }
+        revision.renders.get_mut(&tid).map(|render| &mut render.unit).into_iter().collect()
+    }
+
+    /// Adds a render to the model that was generated on demand.
+    pub(super) fn learn_made(
+        &mut self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        until: Timestamp,
+        tables: &Tables,
+    ) -> Result<()> {
+        let mut made = Made { rev, bodies: BTreeMap::new(), promised: BTreeMap::new() };
+        for name in [Name::Html, Name::Parsoid] {
+            let Some(sha1) = tables.historical.get(&(rev, tid, name)) else {
+                let what = format!("{tid} was generated for revision {rev}, but has no {name}");
+                return Err(Violation::new(Promise::R3, what));
+            };
+            if !self.has_made(*sha1) {
+                return Err(Violation::new(Promise::Answer, format!("{name} of {tid} was never generated")));
+            }
+            made.bodies.insert(name, *sha1);
+            made.promised.insert(name, until);
+        }
+        self.pages[page].made.insert(tid, made);
+        Ok(())
+    }
+
+    /// Promises that a generated render of the latest stays readable for a ttl.
+    pub(super) fn promise_made(&mut self, page: usize, rev: Revision, tid: Tid, now: Timestamp) {
+        let Some(policy) = self.policy() else { return };
+        let until = now.saturating_add(policy.ttl);
+        let revision = self.pages[page].revisions.get_mut(&rev);
+        let Some(render) = revision.and_then(|found| found.renders.get_mut(&tid)) else { return };
+        extend(&mut render.promised, [Name::Html, Name::Parsoid], until);
+    }
+
+    /// Promises that a superseded value that was read stays readable until a time. The promise includes the
+    /// values that are copied together with it.
+    pub(super) fn promise(
+        &mut self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        read: Name,
+        until: Timestamp,
+        tables: &Tables,
+    ) {
+        let setup = &self.setup;
+        let copied_with = |tid: Tid, name: Name| tables.historical.contains_key(&(rev, tid, name));
+        // A property of the revision is read from the copies of the render that it was found with, and is
+        // kept with those copies.
+        let mut renders = tables.historical.keys().rev().filter(|(of, _, name)| (*of, *name) == (rev, read));
+        let found_with =
+            if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
+        let has_copy = |name: Name| match name.is_of_revision() {
+            true => found_with.is_some_and(|tid| copied_with(tid, name)),
+            false => copied_with(tid, name),
+        };
+        // With one row a property, a value without a copy stays beside the values that were copied when they
+        // were written.
+        let is_copied = |name: Name| {
+            has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
+        };
+        // The strategy two-table renews the copy of a value that is still among the current ones only if the
+        // value has a copy.
+        let is_kept = |name: Name| {
+            setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none() || has_copy(name)
+        };
+        let readable = |name: Name| {
+            let body = self.body(page, rev, tid, name);
+            let together = name.is_of_revision() == read.is_of_revision();
+            is_kept(name)
+                && (name == read
+                    || (together
+                        && is_copied(name)
+                        && body.is_some()
+                        && tables.readable(rev, tid, name) == body))
+        };
+        let names: Vec<_> = Name::ALL.into_iter().filter(|name| readable(*name)).collect();
+        let model = &mut self.pages[page];
+        let promised = match model.made.get_mut(&tid) {
+            Some(made) => &mut made.promised,
+            None => match model.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid)) {
+                Some(render) => &mut render.promised,
+                None => return,
+            },
+        };
+        extend(promised, names, until);
+    }
+
+    /// Drops promises of values that were read but not copied. Such a value was to stay long enough anyway,
+    /// but may go earlier under a shorter grace.
+    pub(super) fn keep_promises_of_copies(&mut self, page: usize, tables: &Tables) {
+        for (rev, revision) in &mut self.pages[page].revisions {
+            for (tid, render) in &mut revision.renders {
+                render.promised.retain(|name, _| tables.historical.contains_key(&(*rev, *tid, *name)));
+            }
+        }
+    }
+
+    /// Records that all clocks were set. `jumped`: the total by which they are ahead now, in microseconds.
+    pub(super) fn record_jump(&mut self, by: Duration, ahead: bool, jumped: i64, now: Timestamp) {
+        self.deadlines.record_jump(ahead, jumped, now);
+        if ahead {
+            self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
+        }
+    }
+
+    /// Marks what may go under the present policy: it may then be gone under the next one, too.
+    pub(super) fn release(&mut self, now: Timestamp) {
+        if let Some(policy) = self.deadlines.policy() {
+            let at_once = !self.setup.keeps_for_a_grace();
+            self.pages.iter_mut().for_each(|page| page.release(policy, now, at_once));
+        }
+    }
+}
+
+/// Extends the promises of these properties to a time, unless they already last longer.
+fn extend(promised: &mut BTreeMap<Name, Timestamp>, names: impl IntoIterator<Item = Name>, until: Timestamp) {
+    for name in names {
+        let promised = promised.entry(name).or_insert(until);
+        *promised = (*promised).max(until);
+    }
+}
+
+fn strange(rev: Revision, name: Name) -> Violation {
+    Violation::new(Promise::Answer, format!("revision {rev} has a {name} that was never written"))
+}
