@@ -1,4 +1,5 @@
-//! A few histories on a Cassandra node, if the environment names one.
+//! A few histories on a Cassandra node, if the environment names one. `cargo xtask test` runs the test
+//! targets of this name in a step of their own.
 
 use rashomon_simulation::{Plan, Store, Variant, many};
 

@@ -1,8 +1,6 @@
 //! A few histories that run with the other tests. The step `retention` of `cargo xtask test` runs more, and
 //! `cargo xtask simulate` any number.
 
-#![allow(clippy::unwrap_used)] // In what tests call, too.
-
 use std::time::Duration;
 
 use rashomon_buckets::{Policy, Strategy};

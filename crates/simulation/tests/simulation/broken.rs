@@ -1,6 +1,5 @@
 //! For each promise there is a world that breaks it on purpose. The simulation must notice, and name the
 //! promise.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
 
 mod altered;
 
