@@ -22,6 +22,9 @@ static HEADS: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
 
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
+/// Longer than any step here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A write time that the file refuses, see [`refuse_a_write_time`].
 const REFUSED: Timestamp = Timestamp::from_micros(666);
 
@@ -56,6 +59,16 @@ fn wait_while(held: &AtomicBool) {
     while held.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Waits until a commit sets this.
+async fn until(flag: &AtomicBool) {
+    let set = async {
+        while !flag.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, set).await.expect("the commit comes this far in time");
 }
 
 type QueuedWrite = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -127,9 +140,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
             let (store, title) = (store.clone(), title.clone());
             async move { store.write(Vec::new(), put(&title, 1, NOW)).await }
         });
-        while !VISIBLE.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(&VISIBLE).await;
         let partition = key(&title).partition;
         let elsewhere = number(&store, "elsewhere").await;
         assert!(elsewhere.is_none() && !OVER.load(Ordering::SeqCst), "other partitions are read meanwhile");
@@ -143,11 +154,13 @@ async fn unfinished_commit_is_invisible_to_reads() {
             assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
         };
         let end = async {
-            // Gives a read that does not wait for the end of the commit enough time to fail.
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            // By the time of these reads, one that does not wait for the end of the commit would be over.
+            for _ in 0..100 {
+                number(&store, "elsewhere").await;
+            }
             HELD.store(false, Ordering::SeqCst);
         };
-        tokio::join!(read, end);
+        tokio::join!(biased; read, end);
         write.await.expect("it ends").expect("written");
     }
 }
@@ -175,9 +188,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         let store = store.clone();
         async move { store.write(Vec::new(), put("under way", 1, NOW)).await }
     });
-    while !BEGUN.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(&BEGUN).await;
     let (one, half, swap, other, ()) = tokio::join!(
         biased;
         store.write(Vec::new(), put("one", 1, NOW)),
@@ -246,9 +257,10 @@ async fn failed_fsync_stops_all_writes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
+    static HELD: AtomicBool = AtomicBool::new(false);
     static FULL: AtomicBool = AtomicBool::new(false);
     fn commit_or_fill(connection: &Connection) -> rusqlite::Result<()> {
-        std::thread::sleep(Duration::from_millis(50));
+        wait_while(&HELD);
         if FULL.load(Ordering::SeqCst) {
             return Err(failure(ffi::SQLITE_FULL));
         }
@@ -258,12 +270,11 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
     let store = open(&directory, commit_or_fill).await;
     store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
     FULL.store(true, Ordering::SeqCst);
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..8 {
-        let store = store.clone();
-        tasks.spawn(async move { store.write(Vec::new(), put(&format!("{number}"), 1, NOW)).await });
-    }
-    for result in tasks.join_all().await {
+    HELD.store(true, Ordering::SeqCst);
+    let writes = queued_writes(&store, 8).await;
+    HELD.store(false, Ordering::SeqCst);
+    for write in writes {
+        let result = write.await;
         assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
     }
     for title in 0..8 {
