@@ -1,12 +1,10 @@
 //! Requests that are refused before they reach a handler.
 
-use std::time::Duration;
-
 use rashomon_api::ServeOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    socket::{Server, get, read_until},
+    socket::{PATIENCE, Server, get, read_until},
     world::{PAGE, World},
 };
 
@@ -181,7 +179,8 @@ async fn answer_can_be_read_if_the_body_is_not() {
     let head = format!("POST /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
     let mut stream = server.connect().await;
     stream.write_all(head.as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The answer is sent before the body.
+    tokio::time::timeout(PATIENCE, stream.peek(&mut [0])).await.expect("an answer in time").unwrap();
     stream.write_all(&vec![b'x'; length]).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");

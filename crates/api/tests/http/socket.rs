@@ -1,5 +1,7 @@
 //! A server on a socket, with helpers to talk to it byte for byte.
 
+use std::time::Duration;
+
 use rashomon_api::{ServeOptions, serve};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,6 +11,9 @@ use tokio::{
 };
 
 use crate::world::World;
+
+/// Longer than any step of a test takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     pub(crate) address: std::net::SocketAddr,
