@@ -9,8 +9,11 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpListener,
+    sync::Semaphore,
     task::AbortHandle,
 };
+
+use crate::LONG;
 
 /// What the server does after it has read a request.
 #[derive(Debug, Clone)]
@@ -19,6 +22,8 @@ pub(crate) enum Reply {
     Says(String),
     /// Sends this after a while, and closes.
     After(Duration, String),
+    /// Sends this when the test adds a permit, and closes.
+    Held(Arc<Semaphore>, String),
     /// Sends this, and then one byte at a time with pauses, without end.
     Drips(String, Duration),
     /// Sends the first text, and then the second one without end, as fast as it is read.
@@ -106,6 +111,16 @@ impl Server {
     pub(crate) fn asked(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
+
+    /// Waits until there were so many requests.
+    pub(crate) async fn await_requests(&self, count: usize) {
+        let asked = async {
+            while self.asked() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LONG, asked).await.expect("the requests come");
+    }
 }
 
 impl Drop for Server {
@@ -127,6 +142,10 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
         Reply::Says(text) => stream.write_all(text.as_bytes()).await?,
         Reply::After(time, text) => {
             tokio::time::sleep(time).await;
+            stream.write_all(text.as_bytes()).await?;
+        }
+        Reply::Held(allowed, text) => {
+            allowed.acquire().await.unwrap().forget();
             stream.write_all(text.as_bytes()).await?;
         }
         Reply::Drips(text, time) => {

@@ -1,10 +1,11 @@
 //! What readers get, whatever the renderer does.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::{join_all, try_join_all};
 use rashomon_buckets::{Error, GenerateError};
 use rashomon_generator_http::HttpGenerator;
+use tokio::sync::Semaphore;
 
 use crate::{
     LONG, MAX_SIZE, SHORT, page, rev,
@@ -48,14 +49,21 @@ async fn old_revision_is_rendered_once_per_ttl() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_readers_make_one_request_a_property() {
-    let server =
-        Server::new(|target| Reply::After(Duration::from_millis(300), ok("text/html", target))).await;
+    let allowed = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&allowed);
+    let server = Server::new(move |target| Reply::Held(Arc::clone(&held), ok("text/html", target))).await;
     let (wiki, page) = (wiki(&server, LONG).await, page("A"));
     wiki.put(&page, 1, &[("wikitext", "x")]).await;
     wiki.put(&page, 2, &[("wikitext", "y")]).await;
     let readers =
         (0..100).map(|reader| wiki.read(&page, 1, if reader % 2 == 0 { "html" } else { "data-parsoid" }));
-    let mut read = try_join_all(readers).await.unwrap();
+    let answers = async {
+        // By then all readers have begun to read.
+        server.await_requests(2).await;
+        allowed.add_permits(100);
+    };
+    let (read, ()) = tokio::join!(biased; try_join_all(readers), answers);
+    let mut read = read.unwrap();
     read.dedup_by_key(|(tid, _)| *tid);
     assert_eq!((read.len(), server.asked()), (1, 2));
 }
