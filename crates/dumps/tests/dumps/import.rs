@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{Cursor, Read},
+    io::{Cursor, Read, Write as _},
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -207,10 +207,20 @@ async fn first_of_two_conflicting_revisions_is_stored_by_parallel_jobs() {
 /// The chunks of the first revision must be written before it can be stored, which takes a while.
 #[tokio::test]
 async fn slow_first_revision_is_stored_first() {
-    let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 1, Fault::Delay(Duration::from_millis(300)))).await;
+    let gate = Gate::new();
+    let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone()))).await;
     let large = "large ".repeat(300_000);
     let input = export(&(page("P", &[(5, &large)]) + &page("P", &[(5, "small")])));
-    let report = wiki.import(input).await.unwrap();
+    let meanwhile = async {
+        gate.reached().await;
+        // By the time of these imports, a second revision that does not wait would be stored.
+        for rev in 6..16 {
+            wiki.import(export(&page("Q", &[(rev, "other")]))).await.unwrap();
+        }
+        gate.open();
+    };
+    let (report, ()) = tokio::join!(wiki.import(input), meanwhile);
+    let report = report.unwrap();
     assert_eq!((report.created, report.conflicts.count), (1, 1));
     assert_eq!(report.text_bytes, 1_800_005);
     let detail = wiki.buckets.revision(&wiki.page("P"), Revision::new(5).unwrap()).await.unwrap();
@@ -380,11 +390,17 @@ async fn a_render_that_is_too_large_is_not_left_out_of_its_revision() {
 #[tokio::test]
 async fn dropped_import_ends() {
     let wiki = Wiki::new().await;
-    let (reader, writer) = std::io::pipe().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
     let options = ImportOptions::default();
     let import = import(&wiki.buckets, &wiki.catalog, &wiki.domain, Source::stream(reader), &options, |_| {});
-    let timeout = tokio::time::timeout(std::time::Duration::from_millis(50), import).await;
-    assert!(timeout.is_err());
+    // More than the pipe holds: when it is written, the import is reading.
+    let writing = tokio::task::spawn_blocking(move || {
+        writer.write_all(&[&b"<mediawiki>"[..], &[b' '; 1 << 20]].concat()).map(|()| writer)
+    });
+    let writer = tokio::select! {
+        written = writing => written.unwrap().unwrap(),
+        ended = import => panic!("the input has not ended: {ended:?}"),
+    };
     drop(writer);
 }
 
