@@ -21,9 +21,6 @@ use scylla::{
 
 use crate::false_clock::FalseClock;
 
-/// The time in which about half of a dump of some megabytes is imported.
-pub(crate) const A_MOMENT: Duration = Duration::from_secs(5);
-
 /// The variable with the address of the node for tests, `HOST:PORT`. It is `elsewhere` if another run of
 /// these tests has a node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
@@ -148,6 +145,17 @@ impl Kept {
             fs::write(directory.join(name), known + ARCHIVE).unwrap();
         }
         self.clock = Some(FalseClock::new(directory));
+    }
+
+    /// Whether an import that is running has written at least so many texts.
+    pub(crate) fn has_texts(&self, _: &Path, count: usize, _: usize) -> bool {
+        let keyspace = self.keyspace("data");
+        ask(&self.node, async |session| {
+            let texts = format!("SELECT * FROM {keyspace}.revision_content LIMIT {count}");
+            // Until the keyspace and the table exist, the query is an error.
+            let rows = session.query_unpaged(texts, ()).await;
+            rows.is_ok_and(|rows| rows.into_rows_result().is_ok_and(|rows| rows.rows_num() >= count))
+        })
     }
 
     /// Arguments of `archive seal` for sealing everything eligible.

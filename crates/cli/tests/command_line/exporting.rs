@@ -1,12 +1,12 @@
 //! `rashomon export`: formats, targets, and what is left after an interruption.
 
-use std::{fs, io::Read as _, path::Path, process::Stdio, thread::sleep, time::Duration};
+use std::{fs, io::Read as _, path::Path, process::Stdio};
 
 use rustix::process::Signal;
 
 use crate::{
     home::Home,
-    process::{Running, rashomon},
+    process::{Running, rashomon, wait_until},
     wiki::{dump, large_dump},
 };
 
@@ -72,9 +72,7 @@ fn interrupted_export_leaves_no_file_under_its_name() {
             home.command(&["export", "--domain", "wiki", "--history", "--output", "out.xml.bz2"]);
         let before = left(path);
         let export = Running::start(&mut command);
-        while left(path).iter().all(|name| before.contains(name)) {
-            sleep(Duration::from_millis(1));
-        }
+        wait_until("the export begins a file", || left(path).iter().any(|name| !before.contains(name)));
         export.signal(signal);
         assert_eq!(export.wait().code, code);
         let names = left(path);

@@ -4,8 +4,6 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     process::Stdio,
-    thread::sleep,
-    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -13,7 +11,7 @@ use tempfile::tempdir;
 
 use crate::{
     home::Home,
-    process::{Running, finish, rashomon, run},
+    process::{Running, finish, rashomon, run, wait_until},
     wiki::dump,
 };
 
@@ -154,9 +152,7 @@ fn signal_ends_a_waiting_import() {
     let mut import = Running::start(&mut command);
     let _stdin = import.stdin();
     // The command listens for signals before it opens the store.
-    while !directory.path().join("data").exists() {
-        sleep(Duration::from_millis(1));
-    }
+    wait_until("the command opens the store", || directory.path().join("data").exists());
     import.signal(Signal::INT);
     assert_eq!(import.wait().code, Some(130));
 }

@@ -1,9 +1,6 @@
 //! Stores in directories of the test's own.
 
-use std::{path::Path, time::Duration};
-
-/// The time in which about half of a dump of some megabytes is imported.
-pub(crate) const A_MOMENT: Duration = Duration::from_secs(1);
+use std::{fs, path::Path};
 
 /// Whether the store has only one process. It deletes unreferenced blocks at once.
 pub(crate) const ALONE: bool = true;
@@ -28,6 +25,14 @@ impl Kept {
     /// Nothing to configure: a command that alone uses the store gets its archive settings as flags.
     #[allow(clippy::unused_self, reason = "elsewhere there is something to be changed")]
     pub(crate) fn archive(&mut self, _: &Path) {}
+
+    /// Whether an import that is running has written at least so many texts of this size. The log had nothing
+    /// when the import began.
+    #[allow(clippy::unused_self, reason = "elsewhere there is a keyspace")]
+    pub(crate) fn has_texts(&self, directory: &Path, count: usize, bytes: usize) -> bool {
+        let log = fs::metadata(directory.join("data/rashomon.sqlite-wal"));
+        log.is_ok_and(|log| log.len() >= (count * bytes) as u64)
+    }
 
     /// Arguments of `archive seal` for sealing everything superseded.
     #[allow(clippy::unused_self, reason = "elsewhere it has to be waited for")]

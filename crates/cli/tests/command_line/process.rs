@@ -5,8 +5,10 @@ use std::{
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
     thread,
+    time::Duration,
 };
 
+use rashomon_clock::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal};
 
 /// The binary in `directory`, with no settings but those of the test.
@@ -74,6 +76,18 @@ pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ran {
 /// Runs a command to its end.
 pub(crate) fn finish(command: &mut Command) -> Ran {
     Ran::of(command.output().expect("the binary runs"))
+}
+
+/// Waits until something is so, and panics if it is not in time.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    /// Longer than any step of a test takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let clock = SystemClock::new();
+    while !is_so() {
+        assert!(clock.monotonic() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A running process, ended with the test.

@@ -1,11 +1,10 @@
 //! `rashomon import`: what is stored, what is not, and how each is reported.
 
-use std::{fs, io::Write as _, process::Stdio, thread::sleep};
+use std::{fs, io::Write as _, process::Stdio};
 
 use crate::{
     home::Home,
-    kept::A_MOMENT,
-    process::{Running, run},
+    process::{Running, run, wait_until},
     wiki::{dump, large_dump},
 };
 
@@ -59,15 +58,19 @@ fn truncated_dump_stores_its_complete_revisions() {
 
 #[test]
 fn stopped_import_keeps_stored_revisions() {
+    const TEXT_BYTES: usize = 20_000;
     let Some(home) = Home::new() else { return };
-    let whole = large_dump(200, 20_000);
+    // This makes the tables, so that the next import writes nothing but revisions.
+    home.import(&dump("Other", &[("900", "other")]));
+    let whole = large_dump(200, TEXT_BYTES);
     let mut command = home.command(&["import", "--domain", "wiki", "-"]);
     let mut import = Running::start(command.stdin(Stdio::piped()));
     // The first half of the dump, and then nothing more: the import waits.
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    sleep(A_MOMENT);
+    // A group of revisions is stored at once.
+    wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
     ran.tells(&["stopped in standard input after", "what went in stays"]);
     drop(stdin);
