@@ -57,8 +57,8 @@ fn ordinal(number: usize) -> u64 {
     (5 + number + unused) as u64
 }
 
-/// Whether an entry is erased: the first one, the last one of the scripts, one chunk of the scripts, and a few
-/// others, of which some have text in common with entries that stay.
+/// Whether an entry is erased: the first one, the last one of the scripts, one chunk of the scripts, and a
+/// few others, of which some have text in common with entries that stay.
 fn is_erased(number: usize) -> bool {
     matches!(number, 0 | 1 | 5 | 13 | 16..20 | 25 | 27 | 30 | 39 | 66 | 67)
 }
