@@ -214,7 +214,7 @@ mod tests {
             include_str!("contract/deletes.rs"),
             include_str!("contract/durability.rs"),
             include_str!("contract/expiry.rs"),
-            include_str!("contract/generations.rs"),
+            include_str!("contract/partition_versions.rs"),
             include_str!("contract/order.rs"),
             include_str!("contract/pages.rs"),
             include_str!("contract/partitions.rs"),
