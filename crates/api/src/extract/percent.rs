@@ -10,18 +10,11 @@ pub(crate) fn hex_pair(high: u8, low: u8) -> Option<u8> {
 
 /// Decodes every `%XX`. `None` if a `%` is not followed by two hex digits, or if the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('%') {
-        return Some(Cow::Borrowed(text));
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => hex_pair(bytes.next()?, bytes.next()?)?,
-            plain => plain,
-        });
-    }
-    String::from_utf8(decoded).ok().map(Cow::Owned)
+    percent_encoding::percent_decode_str(text).decode_utf8().ok()
 }
 
 #[cfg(test)]
