@@ -9,7 +9,7 @@ use axum::{
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{
-    Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage, shorten,
+    Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage, shorten,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -280,10 +280,13 @@ impl Problem {
     /// The problem for any error of the buckets.
     pub(crate) fn of_bucket(error: Error) -> Self {
         match error {
-            Error::NotFound(missing) => Self::not_found(missing.to_string()),
-            Error::Conflict(detail) => Self::new(Kind::Conflict, detail),
+            Error::NotFound(missing) => Self::not_found(missing_detail(&missing)),
+            Error::Conflict(conflict) => Self::new(Kind::Conflict, conflict_detail(&conflict)),
             Error::Erased { .. } => Self::new(Kind::Erased, format!("{error}, and takes no other content")),
-            Error::NotExpected => Self::new(Kind::PreconditionFailed, error.to_string()),
+            Error::NotExpected => Self::new(
+                Kind::PreconditionFailed,
+                "the property has been changed since the version named by If-Match",
+            ),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
             Error::Generate(error) => Self::of_generator(error),
@@ -443,6 +446,30 @@ impl IntoResponse for Problem {
 /// Makes a header from parts that are ASCII without control characters.
 pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// What a client can do about something that is not stored.
+fn missing_detail(missing: &Missing) -> String {
+    match missing {
+        Missing::Culled { .. } => format!(
+            "{missing}: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them permanently"
+        ),
+        _ => missing.to_string(),
+    }
+}
+
+/// What a client can do about a write that contradicts what is stored.
+fn conflict_detail(conflict: &Conflict) -> String {
+    match conflict {
+        Conflict::Revision { rev, .. } => {
+            format!("{conflict}: post a new render to ?rev/{rev}/, or take another number")
+        }
+        Conflict::Render { .. } => format!("{conflict}: give another _timestamp"),
+        Conflict::Property { .. } => {
+            format!("{conflict}: store it with a new revision, or replace it with PUT")
+        }
+        _ => conflict.to_string(),
+    }
 }
 
 #[cfg(test)]

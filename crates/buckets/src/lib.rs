@@ -12,7 +12,7 @@ pub use rashomon_archive::{
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{
-    Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Definition, Definitions, DomainName,
+    Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Conflict, Definition, Definitions, DomainName,
     EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, GivenHeaders,
     HeaderError, Headers, ImportOutcome, ImportRender, ImportRevision, InlineBody, Listing, MAX_BODIES,
     Missing, NameError, Namespace, NewProperty, NewRender, NewRevision, Page, PageInfo, Parent, Property,

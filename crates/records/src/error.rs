@@ -15,8 +15,8 @@ pub enum Error {
     #[error("{0}")]
     NotFound(Missing),
     /// The write contradicts what is stored. Nothing was changed.
-    #[error("{0}")]
-    Conflict(String),
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
     /// The latest revision is not the one that the write was made for. Nothing was changed.
     #[error("the latest revision is {}", latest.as_ref().map_or_else(|| "none: there is no such page".to_owned(), |latest| latest.record.rev.to_string()))]
     NotLatest {
@@ -24,7 +24,7 @@ pub enum Error {
         latest: Option<Box<Render>>,
     },
     /// The property is not the version that the write was made for. Nothing was changed.
-    #[error("the property has been changed since the version named by If-Match")]
+    #[error("the property has been changed since the expected version")]
     NotExpected,
     /// A value is invalid. Nothing was changed.
     #[error("{0}")]
@@ -51,6 +51,52 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_tables::Error),
+}
+
+/// How a write contradicts what is stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// The revision is stored, and differs from the request.
+    #[error("revision {rev} is stored already, with {differs}")]
+    Revision {
+        /// The revision.
+        rev: Revision,
+        /// The part that differs, such as "other properties".
+        differs: &'static str,
+    },
+    /// The render is stored, and differs from the request.
+    #[error("render {tid} of revision {rev} is stored already, with other properties")]
+    Render {
+        /// Its revision.
+        rev: Revision,
+        /// The render.
+        tid: Tid,
+    },
+    /// A property of the revision is stored, and differs from the request for a new render.
+    #[error("property {property} belongs to the revision, which has other bytes")]
+    Property {
+        /// The property.
+        property: crate::PropertyName,
+    },
+    /// The base of a new render has lost a property that the new render takes over.
+    #[error(
+        "property {property} of render {base} is gone, and cannot be taken over: give it with the new render"
+    )]
+    BaseIsGone {
+        /// The property.
+        property: crate::PropertyName,
+        /// The base.
+        base: Tid,
+    },
+    /// The newest render has the latest possible tid.
+    #[error("no render of revision {rev} can be later than {newest}")]
+    NoLaterTid {
+        /// The revision.
+        rev: Revision,
+        /// Its newest render.
+        newest: Tid,
+    },
 }
 
 /// The error of a renderer that generated nothing.
@@ -104,9 +150,7 @@ pub enum Missing {
         tid: Tid,
     },
     /// The render was superseded, and its bodies were culled, or left out by the archive's policy.
-    #[error(
-        "render {tid} of revision {rev} was superseded, and has not been kept: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them permanently"
-    )]
+    #[error("render {tid} of revision {rev} was superseded, and has not been kept")]
     Culled {
         /// Its revision.
         rev: Revision,

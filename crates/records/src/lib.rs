@@ -31,7 +31,7 @@ pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, Pr
 pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};
 pub use definitions::{Definition, Definitions, Versions};
-pub use error::{Error, GenerateError, Missing, Result};
+pub use error::{Conflict, Error, GenerateError, Missing, Result};
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use export_info::{Namespace, PageInfo, SiteInfo};
 pub use headers::{GivenHeaders, HeaderError, Headers};

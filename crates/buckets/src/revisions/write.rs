@@ -14,7 +14,7 @@ use super::{
     write_request::{WriteRequest, added_to_revision, by_versions, check_index, same_content},
 };
 use crate::{
-    Error, ExportRecord, MAX_BODIES, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo,
+    Conflict, Error, ExportRecord, MAX_BODIES, Missing, NewRender, NewRevision, Page, Parent, PropertyInfo,
     PropertyName, RenderBase, Result, Revision, RevisionRecord, Superseded, Tid, Versions, Written,
     content::{Bodies, BodyRow, Lifetime, Stored},
     rows::{
@@ -331,7 +331,7 @@ impl Shared {
         let at_now = Tid::new(self.records.clock.now(), self.records.distinction());
         let Some(next) = newest.tid.next(self.records.distinction()) else {
             let newest = newest.tid;
-            return Err(Error::Conflict(format!("no render of revision {rev} can be later than {newest}")));
+            return Err(Conflict::NoLaterTid { rev, newest }.into());
         };
         let tid = at_now.max(next);
         let taken_over = Some((base.tid, taken_over));
@@ -351,9 +351,7 @@ impl Shared {
         for name in names {
             let body = BodyId { page, rev, tid: *base, name, versions: Versions::Render };
             let Some(row) = self.retention.find(body).await? else {
-                return Err(Error::Conflict(format!(
-                    "property {name} of render {base} is gone, and cannot be taken over: give it with the new render"
-                )));
+                return Err(Conflict::BaseIsGone { property: name.clone(), base: *base }.into());
             };
             let mut body = BodyRow::from_row(&row)?;
             body.info.rewritten_at = None;
@@ -424,9 +422,7 @@ fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     } else {
         return Ok(Written { rev, tid: stored.first_tid, created: false });
     };
-    Err(Error::Conflict(format!(
-        "revision {rev} is stored already, with {differs}: post a new render to ?rev/{rev}/, or take another number"
-    )))
+    Err(Conflict::Revision { rev, differs }.into())
 }
 
 /// Compares a new render that has a timestamp with the stored render of the same tid. A repeat is harmless,
@@ -435,10 +431,7 @@ fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
     if stored.digest == digest {
         return Ok(Written { rev: stored.rev, tid: stored.tid, created: false });
     }
-    Err(Error::Conflict(format!(
-        "render {} of revision {} is stored already, with other properties: give another _timestamp",
-        stored.tid, stored.rev
-    )))
+    Err(Conflict::Render { rev: stored.rev, tid: stored.tid }.into())
 }
 
 /// The parts of a request for a new revision that identify a repeat, and the condition of the request.

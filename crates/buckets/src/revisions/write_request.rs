@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rashomon_clock::Timestamp;
 
 use crate::{
-    Definitions, Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Versions,
+    Conflict, Definitions, Error, Headers, NewProperty, PropertyInfo, PropertyName, Result, Versions,
     content::{Bodies, BodyRow},
     rows::{Digest, Properties, digest, index_size},
 };
@@ -91,9 +91,7 @@ pub(super) fn added_to_revision(existing: &Properties, requested: Properties) ->
             }
             Some(same) if same.sha1 == info.sha1 && same.size == info.size => {}
             Some(_) => {
-                return Err(Error::Conflict(format!(
-                    "property {name} belongs to the revision, which has other bytes: store it with a new revision, or replace it with PUT"
-                )));
+                return Err(Conflict::Property { property: name }.into());
             }
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use proptest::prelude::*;
 use rashomon_buckets::{
-    Body, Error, ImportRender, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas,
+    Body, Conflict, Error, ImportRender, Missing, NewRender, Page, Parent, RenderBase, Tid, schemas,
 };
 use rashomon_records::rows::{RenderBodyKey, RowKey as _};
 use rashomon_tables::{Batch, Row};
@@ -250,7 +250,7 @@ async fn render_on_an_incomplete_base_is_refused_with_the_missing_property() {
     batch.delete(&schemas::RENDER_CONTENT, row.key.clustering, row.written_at);
     world.store.write(Vec::new(), batch).await.unwrap();
     match world.put_render(&page, 5, &[("html", "two")]).await {
-        Err(Error::Conflict(what)) => assert!(what.contains("meta"), "{what}"),
+        Err(Error::Conflict(Conflict::BaseIsGone { property, .. })) => assert_eq!(property, name("meta")),
         other => panic!("{other:?}"),
     }
     assert!(world.put_render(&page, 5, &[("html", "two"), ("meta", "{}")]).await.unwrap().created);
