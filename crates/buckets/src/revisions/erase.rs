@@ -68,7 +68,7 @@ pub struct EraseOptions {
     pub comment: bool,
     /// Gives up unreadable revisions in a damaged block that also has the erased revision. They are then
     /// missing, as if they had never been stored. Without this option, such a block is an error. A caller
-    /// that sets it must have called [`RevisionStore::skip_damage`].
+    /// that sets it must have called [`Maintenance::skip_damage`](crate::Maintenance::skip_damage).
     pub give_up_damaged: bool,
 }
 

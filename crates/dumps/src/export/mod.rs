@@ -47,8 +47,8 @@ pub struct ExportOptions {
 ///
 /// Data that the store has lost is left out, each revision or render as a whole, and the report names it. The
 /// same holds for damaged rows; a title whose row is damaged is taken from its key. Damaged blocks of the
-/// archive are handled in this way only after a call of [`RevisionStore::skip_damage`]. Otherwise such a
-/// block ends the export with an error.
+/// archive are handled in this way only after a call of `Maintenance::skip_damage`. Otherwise such a block ends
+/// the export with an error.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &RevisionStore,
     catalog: &Catalog,
