@@ -6,13 +6,13 @@ use crate::{
     chunks::{Chunks, Start},
     columns::{self, Column, Value},
     contents::Contents,
+    delta::reader::DeltaReader,
     directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, section_name},
     entries::Entries,
     error::{Damage, Error},
     frames::FrameReader,
     limits::Limits,
     unpacked::Unpacked,
-    weave::reader::WeaveReader,
 };
 
 /// A block of which only the directory is unpacked.
@@ -130,7 +130,7 @@ impl<'a> Block<'a> {
         let (chunk, place) = self.place(ordinal)?;
         let index = chunks.range(chunk).start + place;
         let bytes = match self.codec() {
-            Codec::PoolAndScripts => WeaveReader::new(&chunks).text(&chunks, index)?,
+            Codec::PoolAndScripts => DeltaReader::new(&chunks).text(&chunks, index)?,
             Codec::Frames => FrameReader::default().text(&chunks, index)?,
         };
         check(&bytes, &chunks.unpack(chunk, CHECKS, &[])?, place, ordinal)?;

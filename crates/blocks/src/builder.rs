@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::{
     block::{Block, checksum},
     columns::{self, Column, Value, check_columns, check_values},
+    delta::{encoder::DeltaEncoder, reader::DeltaReader, script::ScriptWriter},
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries,
     error::{Damage, Error},
@@ -12,7 +13,6 @@ use crate::{
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
-    weave::{reader::WeaveReader, script::ScriptWriter, weaver::Weaver},
 };
 
 /// A block with fewer bytes of literals is never converted to frames: it may be the beginning of a history.
@@ -62,7 +62,7 @@ struct OpenChunk {
 /// The contents since the last finished chunk, and the data that they may be derived from.
 #[derive(Debug)]
 enum Texts {
-    Weave { weaver: Box<Weaver>, scripts: ScriptWriter, pool_start: usize },
+    Delta { encoder: Box<DeltaEncoder>, scripts: ScriptWriter, pool_start: usize },
     Frames(FrameWriter),
 }
 
@@ -237,8 +237,8 @@ impl BlockBuilder {
     fn chunk_is_full(&self) -> bool {
         let entries = self.chunk.streams.len();
         match &self.texts {
-            Texts::Weave { weaver, pool_start, .. } => {
-                let literals = weaver.pool().len() - pool_start;
+            Texts::Delta { encoder, pool_start, .. } => {
+                let literals = encoder.pool().len() - pool_start;
                 entries >= self.settings.chunk_entries && literals >= self.settings.chunk_pool
             }
             Texts::Frames(frames) => {
@@ -297,8 +297,8 @@ impl BlockBuilder {
 impl Texts {
     fn new(codec: Codec) -> Self {
         match codec {
-            Codec::PoolAndScripts => Self::Weave {
-                weaver: Box::new(Weaver::new()),
+            Codec::PoolAndScripts => Self::Delta {
+                encoder: Box::new(DeltaEncoder::new()),
                 scripts: ScriptWriter::default(),
                 pool_start: 0,
             },
@@ -310,9 +310,9 @@ impl Texts {
     /// that the content has in common with others.
     fn push(&mut self, stream: u32, content: &[u8], compares: bool) -> usize {
         match self {
-            Self::Weave { weaver, scripts, .. } => {
+            Self::Delta { encoder, scripts, .. } => {
                 let before = scripts.size();
-                scripts.push(weaver.push(stream, content, compares));
+                scripts.push(encoder.push(stream, content, compares));
                 scripts.size() - before
             }
             Self::Frames(frames) => {
@@ -325,17 +325,17 @@ impl Texts {
     /// The bytes of literals, or about the bytes of texts. `stored` is the size of the finished chunks.
     fn size(&self, stored: usize) -> usize {
         match self {
-            Self::Weave { weaver, .. } => weaver.pool().len(),
+            Self::Delta { encoder, .. } => encoder.pool().len(),
             Self::Frames(frames) => stored + frames.texts().len(),
         }
     }
 
     fn end_chunk(&mut self, level: i32, body: &mut Vec<u8>) -> Result<[Section; 2], Error> {
         match self {
-            Self::Weave { weaver, scripts, pool_start } => {
-                let (before, literals) = weaver.pool().bytes().split_at(*pool_start);
+            Self::Delta { encoder, scripts, pool_start } => {
+                let (before, literals) = encoder.pool().bytes().split_at(*pool_start);
                 let pool = Section::pack(literals, before, level, body)?;
-                *pool_start = weaver.pool().len();
+                *pool_start = encoder.pool().len();
                 Ok([pool, Section::pack(&std::mem::take(scripts).finish(), &[], level, body)?])
             }
             Self::Frames(frames) => {
@@ -354,12 +354,12 @@ impl Texts {
     ) -> Result<(LastSizes, u64), Error> {
         let chunks = block.chunks();
         let mut reader = match self {
-            Self::Weave { weaver, pool_start, .. } => {
-                let mut reader = WeaveReader::new(&chunks);
+            Self::Delta { encoder, pool_start, .. } => {
+                let mut reader = DeltaReader::new(&chunks);
                 reader.load(&chunks)?;
-                weaver.resume_pool(reader.pool());
+                encoder.resume_pool(reader.pool());
                 *pool_start = reader.pool().len();
-                Some((weaver, reader))
+                Some((encoder, reader))
             }
             Self::Frames(_) => None,
         };
@@ -370,10 +370,10 @@ impl Texts {
                 last.push(text.len());
                 all += text.len() as u64;
             }
-            if let Some((weaver, reader)) = &mut reader
+            if let Some((encoder, reader)) = &mut reader
                 && let Some(step) = reader.step(&chunks, index)
             {
-                weaver.resume(stream, step, text);
+                encoder.resume(stream, step, text);
             }
         }
         Ok((last, all))
@@ -381,8 +381,8 @@ impl Texts {
 
     fn clear(&mut self) {
         match self {
-            Self::Weave { weaver, pool_start, .. } => {
-                weaver.clear();
+            Self::Delta { encoder, pool_start, .. } => {
+                encoder.clear();
                 *pool_start = 0;
             }
             Self::Frames(_) => *self = Self::new(Codec::PoolAndScripts),

@@ -2,10 +2,10 @@
 
 use crate::{
     block::{Block, check},
+    delta::reader::{DeltaReader, Lists},
     directory::{CHECKS, Codec},
     error::Error,
     frames::FrameReader,
-    weave::reader::{Lists, WeaveReader},
 };
 
 /// An entry's content.
@@ -29,7 +29,7 @@ pub struct Contents<'a> {
 
 #[derive(Debug)]
 enum Reader {
-    Weave(WeaveReader, Lists),
+    Delta(DeltaReader, Lists),
     Frames(FrameReader),
 }
 
@@ -44,7 +44,7 @@ struct ChunkEntries {
 impl<'a> Contents<'a> {
     pub(crate) fn new(block: &'a Block<'a>) -> Self {
         let reader = match block.codec() {
-            Codec::PoolAndScripts => Reader::Weave(WeaveReader::new(&block.chunks()), Lists::default()),
+            Codec::PoolAndScripts => Reader::Delta(DeltaReader::new(&block.chunks()), Lists::default()),
             Codec::Frames => Reader::Frames(FrameReader::default()),
         };
         Self { block, reader, next: 0, chunk: None }
@@ -75,7 +75,7 @@ impl<'a> Contents<'a> {
             return Ok(Content { ordinal, bytes: None });
         }
         let bytes = match &mut self.reader {
-            Reader::Weave(reader, lists) => reader.next_text(&chunks, index, lists)?,
+            Reader::Delta(reader, lists) => reader.next_text(&chunks, index, lists)?,
             Reader::Frames(reader) => reader.text(&chunks, index)?,
         };
         check(&bytes, &known.checks, place, ordinal)?;

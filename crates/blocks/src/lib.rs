@@ -16,6 +16,7 @@ mod builder;
 mod chunks;
 mod columns;
 mod contents;
+mod delta;
 mod directory;
 mod entries;
 mod error;
@@ -26,7 +27,6 @@ mod section;
 mod streams;
 mod unpacked;
 mod varint;
-mod weave;
 
 pub use block::{Block, Entry};
 pub use builder::BlockBuilder;

@@ -3,10 +3,10 @@
 use crate::{
     block::Block,
     chunks::Chunks,
+    delta::reader::DeltaReader,
     directory::{Codec, SCRIPTS, TEXTS},
     error::{Damage, Error},
     frames::Frame,
-    weave::reader::WeaveReader,
 };
 
 impl Block<'_> {
@@ -58,7 +58,7 @@ impl Block<'_> {
         let mut weights = Weights::default();
         match self.codec() {
             Codec::PoolAndScripts => {
-                let mut reader = WeaveReader::new(chunks);
+                let mut reader = DeltaReader::new(chunks);
                 reader.load_scripts(chunks, chunk)?;
                 for index in chunks.range(chunk) {
                     let step = reader.step(chunks, index).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;

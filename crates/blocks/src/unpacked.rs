@@ -3,11 +3,11 @@
 use crate::{
     block::{Block, check},
     chunks::{Chunks, Start},
+    delta::reader::{DeltaReader, Kept},
     directory::{CHECKS, Codec, Directory},
     error::{Damage, Error},
     frames::Frame,
     limits::Limits,
-    weave::reader::{Kept, WeaveReader},
 };
 
 /// A block whose contents are unpacked. It does not need the block's bytes, so it can be kept.
@@ -25,7 +25,7 @@ pub struct Unpacked {
 
 #[derive(Debug)]
 enum Texts {
-    Weave(WeaveReader, Kept),
+    Delta(DeltaReader, Kept),
     Frames(Vec<Frame>),
 }
 
@@ -34,9 +34,9 @@ impl Unpacked {
         let chunks = block.chunks();
         let texts = match block.codec() {
             Codec::PoolAndScripts => {
-                let mut reader = WeaveReader::new(&chunks);
+                let mut reader = DeltaReader::new(&chunks);
                 reader.load(&chunks)?;
-                Texts::Weave(reader, Kept::new(block.len()))
+                Texts::Delta(reader, Kept::new(block.len()))
             }
             Codec::Frames => Texts::Frames(
                 chunks.each().map(|chunk| Frame::read(&chunks, chunk)).collect::<Result<_, _>>()?,
@@ -71,7 +71,7 @@ impl Unpacked {
         }
         let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits);
         let bytes = match &self.texts {
-            Texts::Weave(reader, kept) => reader.unpacked_text(&chunks, index, kept)?,
+            Texts::Delta(reader, kept) => reader.unpacked_text(&chunks, index, kept)?,
             Texts::Frames(frames) => {
                 let (chunk, place) = chunks.find(index).ok_or(Damage::Length)?;
                 frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec()
@@ -89,7 +89,7 @@ impl Unpacked {
     /// The approximate memory that it uses, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {
-            Texts::Weave(reader, kept) => reader.memory() + kept.memory(),
+            Texts::Delta(reader, kept) => reader.memory() + kept.memory(),
             Texts::Frames(frames) => frames.iter().map(Frame::memory).sum(),
         };
         size_of::<Self>()

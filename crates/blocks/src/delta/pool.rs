@@ -34,7 +34,7 @@ impl Pool {
     }
 
     /// Removes the text that was appended since the pool had this length. Indexed text cannot be removed.
-    pub(crate) fn take_back(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(self.indexed <= len, "indexed literals have to stay");
         self.bytes.truncate(len);
     }

@@ -24,7 +24,7 @@ const MAX_KEPT_UNPACKED: usize = 16 << 10;
 
 /// The unpacked parts of a block.
 #[derive(Debug)]
-pub(crate) struct WeaveReader {
+pub(crate) struct DeltaReader {
     /// The scripts of each chunk that was unpacked.
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
@@ -33,7 +33,7 @@ pub(crate) struct WeaveReader {
     whole: bool,
 }
 
-impl WeaveReader {
+impl DeltaReader {
     pub(crate) fn new(chunks: &Chunks<'_>) -> Self {
         Self { scripts: chunks.each().map(|_| None).collect(), pool: Vec::new(), whole: false }
     }
@@ -281,7 +281,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::weave::script::Edit;
+    use crate::delta::script::Edit;
 
     #[test]
     fn kept_lists_are_bounded() {

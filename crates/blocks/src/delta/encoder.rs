@@ -14,7 +14,7 @@ use crate::limits::MAX_CONTENT;
 
 /// The state of the encoder, with the texts of a block so far.
 #[derive(Debug)]
-pub(crate) struct Weaver {
+pub(crate) struct DeltaEncoder {
     pool: Pool,
     matcher: Matcher,
     parents: Parents,
@@ -24,7 +24,7 @@ pub(crate) struct Weaver {
     scripts: Vec<(Script, u32)>,
 }
 
-impl Weaver {
+impl DeltaEncoder {
     pub(crate) fn new() -> Self {
         Self {
             pool: Pool::new(),
@@ -73,7 +73,7 @@ impl Weaver {
     }
 
     fn add_whole(&mut self, text: &[u8], start: usize) -> (Script, Vec<Segment>) {
-        self.pool.take_back(start);
+        self.pool.truncate(start);
         self.pool.append(text);
         let edit = Edit { literal: text.len() as u32, ..Edit::default() };
         let edits = if text.is_empty() { Vec::new() } else { vec![edit] };

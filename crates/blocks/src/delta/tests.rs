@@ -3,11 +3,11 @@
 
 use super::{
     MAX_SEGMENTS, Segment,
+    encoder::DeltaEncoder,
     matching::Matcher,
     pool::Pool,
     script::{Edit, Origin},
     segments::{Step, fold, fold_all, in_place},
-    weaver::Weaver,
 };
 
 const MIB: usize = 1 << 20;
@@ -17,14 +17,14 @@ const COMPARED: u64 = 100;
 /// Encodes texts, and compares the number of compared bytes with the bound.
 #[track_caller]
 fn assert_bounded(texts: &[Vec<u8>]) {
-    let mut weaver = Weaver::new();
+    let mut encoder = DeltaEncoder::new();
     for text in texts {
-        let before = weaver.compared();
-        let script = weaver.push(0, text, true);
+        let before = encoder.compared();
+        let script = encoder.push(0, text, true);
         assert!(script.edits.len() <= MAX_SEGMENTS);
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0) as u64;
         let bound = (2 << 20) + COMPARED * (text.len() as u64 + longest);
-        let compared = weaver.compared() - before;
+        let compared = encoder.compared() - before;
         assert!(compared <= bound, "{compared} bytes were compared, and at most {bound} may be");
     }
 }
@@ -95,11 +95,11 @@ fn text_of_too_many_pieces_is_stored_whole() {
         text.extend_from_slice(&piece[..36]);
         text.extend(noise(4));
     }
-    let mut weaver = Weaver::new();
-    weaver.push(0, &parent, true);
-    let script = weaver.push(0, &text, true);
+    let mut encoder = DeltaEncoder::new();
+    encoder.push(0, &parent, true);
+    let script = encoder.push(0, &text, true);
     assert_eq!((script.origin, script.edits.len()), (Origin::Empty, 1));
-    assert_eq!(weaver.pool().len(), parent.len() + text.len());
+    assert_eq!(encoder.pool().len(), parent.len() + text.len());
 }
 
 #[test]

@@ -5,13 +5,13 @@
 //! scripts from its root on are folded into a list of [`Segment`]s of the pool, and these are copied. The
 //! texts between are never built, so the cost of reading hardly grows with the size of the texts.
 
+pub(crate) mod encoder;
 pub(crate) mod matching;
 pub(crate) mod parents;
 pub(crate) mod pool;
 pub(crate) mod reader;
 pub(crate) mod script;
 pub(crate) mod segments;
-pub(crate) mod weaver;
 
 #[cfg(test)]
 mod tests;
