@@ -5,8 +5,8 @@ use rashomon_tables::{Error, Result, Schema};
 use crate::{
     cell::{self, CELL},
     ddl,
+    existing_table::{self, Left, MAX_LOOKS},
     session::Cluster,
-    standing::{self, Left, MAX_LOOKS},
 };
 
 /// Creates or changes the table until it matches the schema. Each step can be repeated, so an interrupted
@@ -15,7 +15,7 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     let mut failed = None;
     for _ in 0..MAX_LOOKS {
-        let left = standing::look(cluster, schema).await?;
+        let left = existing_table::look(cluster, schema).await?;
         if left == Left::Nothing {
             // If another process created the table just now, some nodes may not know it yet.
             return cluster.agree().await;
@@ -29,7 +29,7 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
             done => failed = done.err(),
         }
     }
-    Err(failed.unwrap_or_else(|| standing::changing(schema)))
+    Err(failed.unwrap_or_else(|| existing_table::changing(schema)))
 }
 
 /// The error if something is missing and may not be created: what is missing, and who can create it.

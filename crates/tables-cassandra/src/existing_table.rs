@@ -13,21 +13,21 @@ use crate::{
 
 /// A table and the type of its cells, as the cluster describes them. Fields and columns are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MigrationState {
+pub(crate) struct ExistingTable {
     /// `None` if the table does not exist.
-    pub(crate) table: Option<StandingTable>,
+    pub(crate) table: Option<TableDescription>,
     /// The type's fields, by name and type. Empty if the type does not exist.
     pub(crate) fields: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StandingTable {
+pub(crate) struct TableDescription {
     pub(crate) comment: String,
-    pub(crate) columns: Vec<StandingColumn>,
+    pub(crate) columns: Vec<ColumnDescription>,
 }
 
 /// As in `system_schema.columns`: kind, position, name, type, clustering order.
-type StandingColumn = (String, i32, String, String, String);
+type ColumnDescription = (String, i32, String, String, String);
 
 /// The steps that are left until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,15 +51,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Reads the table, and returns the steps that are left to do.
 pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
-    settled(|| read(cluster, schema), schema).await
+    steps_left(|| read(cluster, schema), schema).await
 }
 
 /// Reads the table until two reads agree, or until it can match the schema. A table is read in parts, and
 /// another process may create it between two of them. So a difference is an error only if a second read finds
 /// it again.
-async fn settled<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
+async fn steps_left<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
 where
-    R: Future<Output = Result<MigrationState>> + Send,
+    R: Future<Output = Result<ExistingTable>> + Send,
 {
     let mut existing = read().await?;
     for _ in 0..MAX_LOOKS {
@@ -83,7 +83,7 @@ pub(crate) fn changing(schema: &Schema) -> Error {
 }
 
 /// Reads the table and the type of its cells from the cluster.
-async fn read(cluster: &Cluster, schema: &Schema) -> Result<MigrationState> {
+async fn read(cluster: &Cluster, schema: &Schema) -> Result<ExistingTable> {
     const COMMENT: &str =
         "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
     const COLUMNS: &str = "SELECT kind, position, column_name, type, clustering_order \
@@ -99,20 +99,20 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<MigrationState> {
         cluster.query(FIELDS, of(&type_name)),
     )?;
     let comment = comments.maybe_first_row::<(Option<String>,)>().map_err(unexpected)?;
-    let columns = columns.rows::<StandingColumn>().map_err(unexpected)?;
+    let columns = columns.rows::<ColumnDescription>().map_err(unexpected)?;
     let mut columns: Vec<_> = columns.collect::<std::result::Result<_, _>>().map_err(unexpected)?;
     columns.sort();
     let fields = types.maybe_first_row::<(Vec<String>, Vec<String>)>().map_err(unexpected)?;
     let fields = fields.map(|(names, types)| names.into_iter().zip(types).collect());
-    Ok(MigrationState {
-        table: comment.map(|(comment,)| StandingTable { comment: comment.unwrap_or_default(), columns }),
+    Ok(ExistingTable {
+        table: comment.map(|(comment,)| TableDescription { comment: comment.unwrap_or_default(), columns }),
         fields: fields.unwrap_or_default(),
     })
 }
 
 /// Returns the steps that are left until the table matches the schema. `Unsupported` if no steps can do this,
 /// with the difference. An interrupted change is continued.
-fn left(existing: &MigrationState, schema: &Schema) -> Result<Left> {
+fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
             "table {} exists with other columns or settings: {what}",
@@ -164,7 +164,7 @@ fn fields(schema: &Schema) -> Vec<(String, String)> {
 }
 
 /// Sorted, as the columns of an existing table are.
-fn columns(schema: &Schema) -> Vec<StandingColumn> {
+fn columns(schema: &Schema) -> Vec<ColumnDescription> {
     let column = |kind: &str, position: i32, name: &str, column_type: String, order: &str| {
         (kind.to_owned(), position, name.to_owned(), column_type, order.to_owned())
     };
@@ -202,47 +202,47 @@ mod tests {
         pages().value("size", ColumnType::Int).version(3).build()
     }
 
-    fn standing(schema: &Schema) -> MigrationState {
-        let table = StandingTable { comment: description(schema), columns: columns(schema) };
-        MigrationState { table: Some(table), fields: fields(schema) }
+    fn existing(schema: &Schema) -> ExistingTable {
+        let table = TableDescription { comment: description(schema), columns: columns(schema) };
+        ExistingTable { table: Some(table), fields: fields(schema) }
     }
 
     #[test]
     fn existing_table_is_unchanged_and_missing_table_is_created() {
         let schema = pages().build();
-        assert_eq!(left(&standing(&schema), &schema).expect("the same"), Left::Nothing);
-        let nothing = MigrationState { table: None, fields: Vec::new() };
+        assert_eq!(left(&existing(&schema), &schema).expect("the same"), Left::Nothing);
+        let nothing = ExistingTable { table: None, fields: Vec::new() };
         assert_eq!(left(&nothing, &schema).expect("new"), Left::Make { fields: 0 });
-        let half = MigrationState { table: None, ..standing(&schema) };
+        let half = ExistingTable { table: None, ..existing(&schema) };
         assert_eq!(left(&half, &schema).expect("half made"), Left::Make { fields: 2 });
     }
 
     #[test]
     fn columns_are_added_and_interrupted_change_is_continued() {
-        let old = standing(&pages().build());
+        let old = existing(&pages().build());
         assert_eq!(left(&old, &grown()).expect("a column more"), Left::Grow { fields: 2 });
-        let broken_off = MigrationState { fields: fields(&grown()), ..old };
+        let broken_off = ExistingTable { fields: fields(&grown()), ..old };
         assert_eq!(left(&broken_off, &grown()).expect("a column more"), Left::Grow { fields: 3 });
         // A process with the old schema may continue until the change is complete.
         assert_eq!(left(&broken_off, &pages().build()).expect("as it was"), Left::Nothing);
-        assert!(left(&standing(&grown()), &pages().build()).is_err());
+        assert!(left(&existing(&grown()), &pages().build()).is_err());
     }
 
     #[test]
     fn manual_changes_are_refused() {
         let schema = pages().build();
-        let mut other = standing(&schema);
+        let mut other = existing(&schema);
         other.fields[1].1 = "blob".to_owned();
         let Err(Error::Unsupported(message)) = left(&other, &schema) else { panic!("taken") };
         assert!(message.contains("note blob") && message.contains("note text"), "{message}");
-        let mut other = standing(&schema);
+        let mut other = existing(&schema);
         other.fields.pop();
         assert!(left(&other, &schema).is_err());
-        let mut other = standing(&schema);
+        let mut other = existing(&schema);
         let table = other.table.as_mut().expect("a table");
         table.columns[0].4 = "asc".to_owned();
         assert!(left(&other, &schema).is_err());
-        let mut other = standing(&schema);
+        let mut other = existing(&schema);
         other.table.as_mut().expect("a table").comment = String::new();
         assert!(left(&other, &schema).is_err());
     }
@@ -250,15 +250,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn half_created_table_is_read_again() {
         let schema = pages().build();
-        let mut half = standing(&schema);
+        let mut half = existing(&schema);
         half.table.as_mut().expect("a table").columns.clear();
         let looks = std::sync::atomic::AtomicUsize::new(0);
         let read = |whole_from: usize| {
             let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            std::future::ready(Ok(if look < whole_from { half.clone() } else { standing(&schema) }))
+            std::future::ready(Ok(if look < whole_from { half.clone() } else { existing(&schema) }))
         };
-        assert_eq!(settled(|| read(1), &schema).await.expect("made meanwhile"), Left::Nothing);
+        assert_eq!(steps_left(|| read(1), &schema).await.expect("made meanwhile"), Left::Nothing);
         looks.store(0, std::sync::atomic::Ordering::Relaxed);
-        assert!(matches!(settled(|| read(2), &schema).await, Err(Error::Unsupported(_))));
+        assert!(matches!(steps_left(|| read(2), &schema).await, Err(Error::Unsupported(_))));
     }
 }

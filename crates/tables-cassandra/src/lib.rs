@@ -3,7 +3,7 @@
 //! A store is a keyspace. Its tables have the names and key columns of the schemas. The value columns of a
 //! row are the fields of one frozen value in the column `cell` ([`cell`]), so that of two writers at once,
 //! one wins the whole row. [`ddl()`](crate::ddl()) prints the tables as CQL. An existing table is compared
-//! with its schema ([`standing`]).
+//! with its schema ([`existing_table`]).
 //!
 //! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation
 //! ([`mod@write`]). A swap is a lightweight transaction ([`swap`]).
@@ -17,6 +17,7 @@ mod cell;
 mod create;
 mod ddl;
 mod errors;
+mod existing_table;
 mod grace;
 mod limits;
 mod names;
@@ -27,7 +28,6 @@ mod replicas;
 mod retry;
 mod session;
 mod slices;
-mod standing;
 mod statements;
 mod store;
 mod swap;

@@ -258,7 +258,7 @@ impl TableStore for SqliteStore {
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
         let row = self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
         let row = row.await.map_err(|error| self.located(error))?;
-        self.partition_versions.settled(slot).await;
+        self.partition_versions.wait_committed(slot).await;
         Ok(row)
     }
 
@@ -270,7 +270,7 @@ impl TableStore for SqliteStore {
         let page =
             self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
         let page = page.await.map_err(|error| self.located(error))?;
-        self.partition_versions.settled(slot).await;
+        self.partition_versions.wait_committed(slot).await;
         Ok(page)
     }
 

@@ -14,14 +14,14 @@ const SLOTS: usize = 1 << 16;
 /// Counts the changes of every partition of a store that only this process writes to, so that values that are
 /// cached in memory can be exact.
 ///
-/// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after the commit,
-/// before it acknowledges the write. A reader caches a value with the partition's version from before its
-/// read, if the version is the same after the read and no commit is in progress. A cached value is current
-/// until a later commit has ended.
+/// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after
+/// the commit, before it acknowledges the write. A reader caches a value with the partition's version from
+/// before its read, if the version is the same after the read and no commit is in progress. A cached value is
+/// current until a later commit has ended.
 ///
 /// So a cached value may be served while a commit is in progress. Until then no other reader may have seen
 /// the commit. So before a store returns what it read, it waits for the end of a commit that is in progress
-/// in the partition ([`PartitionVersions::settled`]), since the read may have seen it.
+/// in the partition ([`PartitionVersions::wait_committed`]), since the read may have seen it.
 ///
 /// Partitions share slots by hash. This costs an unnecessary read now and then, and is never wrong.
 pub struct PartitionVersions {
@@ -52,19 +52,19 @@ impl PartitionVersions {
     /// cached.
     #[must_use]
     pub fn current(&self, slot: Slot) -> Option<u64> {
-        let generation = self.load(slot);
-        generation.is_multiple_of(2).then_some(generation)
+        let version = self.load(slot);
+        version.is_multiple_of(2).then_some(version)
     }
 
     /// The current version, or the one before the commit that is in progress. Values that were cached with
     /// this version may be served.
     #[must_use]
-    pub fn standing(&self, slot: Slot) -> u64 {
+    pub fn published(&self, slot: Slot) -> u64 {
         self.load(slot) & !1
     }
 
     /// Waits for the end of the commit that is in progress, if there is one.
-    pub async fn settled(&self, slot: Slot) {
+    pub async fn wait_committed(&self, slot: Slot) {
         let seen = self.load(slot);
         if seen.is_multiple_of(2) {
             return;
@@ -111,6 +111,6 @@ impl Default for PartitionVersions {
 
 impl std::fmt::Debug for PartitionVersions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generations").finish_non_exhaustive()
+        f.debug_struct("PartitionVersions").finish_non_exhaustive()
     }
 }

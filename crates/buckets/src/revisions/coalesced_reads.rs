@@ -19,24 +19,24 @@ use crate::Result;
 /// caller waits for the key.
 #[derive(Debug)]
 pub(super) struct CoalescedReads<K: Eq + Hash + Clone, T> {
-    lines: Mutex<HashMap<K, Line<T>>>,
+    waiting: Mutex<HashMap<K, WaitingCallers<T>>>,
 }
 
 /// The callers that wait for one key.
 #[derive(Debug)]
-struct Line<T> {
+struct WaitingCallers<T> {
     /// The number of waiting callers.
     length: usize,
     /// The number of reads that have begun for these callers.
     begun: u64,
-    turn: Arc<Turn<T>>,
+    lock: Arc<ReadLock<T>>,
 }
 
 /// The lock under which a caller reads. It protects the result of the last read.
-type Turn<T> = tokio::sync::Mutex<Option<Finished<T>>>;
+type ReadLock<T> = tokio::sync::Mutex<Option<FinishedRead<T>>>;
 
 #[derive(Debug)]
-struct Finished<T> {
+struct FinishedRead<T> {
     /// The number of the read. The first read has number 1.
     number: u64,
     result: Result<T>,
@@ -44,68 +44,68 @@ struct Finished<T> {
 
 impl<K: Eq + Hash + Clone, T: Clone> CoalescedReads<K, T> {
     pub(super) fn new() -> Self {
-        Self { lines: Mutex::default() }
+        Self { waiting: Mutex::default() }
     }
 
     /// Returns the result of a read that begins after this call: of `read`, or of another caller's read of
     /// the same key.
-    pub(super) async fn read(&self, what: K, read: impl Future<Output = Result<T>>) -> Result<T> {
-        let place = self.join(what);
-        let mut last = place.turn.lock().await;
-        if let Some(finished) = last.as_ref().filter(|finished| finished.number > place.begun_before) {
+    pub(super) async fn read(&self, key: K, read: impl Future<Output = Result<T>>) -> Result<T> {
+        let caller = self.join(key);
+        let mut last = caller.lock.lock().await;
+        if let Some(finished) = last.as_ref().filter(|finished| finished.number > caller.begun_before) {
             return finished.result.clone();
         }
-        let number = place.begin();
+        let number = caller.begin();
         let result = read.await;
-        *last = Some(Finished { number, result: result.clone() });
+        *last = Some(FinishedRead { number, result: result.clone() });
         result
     }
 
-    fn join(&self, what: K) -> Place<'_, K, T> {
-        let mut lines = self.lines();
-        let line = lines.entry(what.clone()).or_insert_with(|| Line {
+    fn join(&self, key: K) -> WaitingCaller<'_, K, T> {
+        let mut waiting = self.waiting();
+        let callers = waiting.entry(key.clone()).or_insert_with(|| WaitingCallers {
             length: 0,
             begun: 0,
-            turn: Arc::new(Turn::new(None)),
+            lock: Arc::new(ReadLock::new(None)),
         });
-        line.length += 1;
-        Place { reads: self, what, begun_before: line.begun, turn: Arc::clone(&line.turn) }
+        callers.length += 1;
+        WaitingCaller { reads: self, key, begun_before: callers.begun, lock: Arc::clone(&callers.lock) }
     }
 }
 
 impl<K: Eq + Hash + Clone, T> CoalescedReads<K, T> {
-    fn lines(&self) -> MutexGuard<'_, HashMap<K, Line<T>>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, HashMap<K, WaitingCallers<T>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One waiting caller. Dropping the last [`Place`] of a [`Line`] removes the [`Line`].
-struct Place<'a, K: Eq + Hash + Clone, T> {
+/// One waiting caller. When the last caller of a key is dropped, the map's entry of the key is removed.
+struct WaitingCaller<'a, K: Eq + Hash + Clone, T> {
     reads: &'a CoalescedReads<K, T>,
-    what: K,
+    key: K,
     /// The number of reads that had begun when the caller arrived.
     begun_before: u64,
-    turn: Arc<Turn<T>>,
+    lock: Arc<ReadLock<T>>,
 }
 
-impl<K: Eq + Hash + Clone, T> Place<'_, K, T> {
+impl<K: Eq + Hash + Clone, T> WaitingCaller<'_, K, T> {
     /// Counts a read that begins now. Takes the lock that arriving callers take, so that each caller arrives
     /// either before the read begins or after.
     fn begin(&self) -> u64 {
-        let mut lines = self.reads.lines();
-        let line = lines.get_mut(&self.what).expect("the entry exists while a caller waits");
-        line.begun += 1;
-        line.begun
+        let mut waiting = self.reads.waiting();
+        let callers = waiting.get_mut(&self.key).expect("the entry exists while a caller waits");
+        callers.begun += 1;
+        callers.begun
     }
 }
 
-impl<K: Eq + Hash + Clone, T> Drop for Place<'_, K, T> {
+impl<K: Eq + Hash + Clone, T> Drop for WaitingCaller<'_, K, T> {
     fn drop(&mut self) {
-        let mut lines = self.reads.lines();
-        if let Some(line) = lines.get_mut(&self.what) {
-            line.length -= 1;
-            if line.length == 0 {
-                lines.remove(&self.what);
+        let mut waiting = self.reads.waiting();
+        if let Some(callers) = waiting.get_mut(&self.key) {
+            callers.length -= 1;
+            if callers.length == 0 {
+                waiting.remove(&self.key);
             }
         }
     }

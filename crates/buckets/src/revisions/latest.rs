@@ -51,7 +51,7 @@ struct Entry {
     page: Page,
     name: PropertyName,
     slot: Slot,
-    generation: u64,
+    version: u64,
     property: Arc<Property>,
 }
 
@@ -93,7 +93,7 @@ impl RevisionStore {
         let key = cache_key(page, name);
         if let Some(property) = shared.kept_latest(key, page, name) {
             cache.hits.fetch_add(1, Ordering::Relaxed);
-            shared.note_read(page, name, &property).await?;
+            shared.report_read(page, name, &property).await?;
             return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl RevisionStore {
             }
             result => result?,
         };
-        shared.note_read(page, name, &property).await?;
+        shared.report_read(page, name, &property).await?;
         Ok(property)
     }
 
@@ -135,8 +135,8 @@ impl RevisionStore {
 }
 
 impl Shared {
-    /// Tells retention that the property of the latest render was read.
-    async fn note_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
+    /// Reports to retention that the property of the latest render was read.
+    async fn report_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
         let PropertyVersion { rev, tid, .. } = property.version;
         self.retention.on_read_latest(page, (rev, tid), name).await
     }
@@ -145,7 +145,7 @@ impl Shared {
     fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
         let partition_versions = self.records.store.partition_versions()?;
         let entry = self.latest.entries.get(&key)?;
-        let is_current = partition_versions.standing(entry.slot) == entry.generation
+        let is_current = partition_versions.published(entry.slot) == entry.version
             && entry.page == *page
             && entry.name == *name;
         is_current.then(|| Arc::clone(&entry.property))
@@ -167,11 +167,11 @@ impl Shared {
             Some((partition_versions, slot, partition_versions.current(slot)?))
         });
         let property = Arc::new(self.read_latest(page, name).await?);
-        if let Some((partition_versions, slot, generation)) = before
-            && partition_versions.current(slot) == Some(generation)
+        if let Some((partition_versions, slot, version)) = before
+            && partition_versions.current(slot) == Some(version)
         {
             let (page, name) = (page.clone(), name.clone());
-            let entry = Entry { page, name, slot, generation, property: Arc::clone(&property) };
+            let entry = Entry { page, name, slot, version, property: Arc::clone(&property) };
             self.latest.entries.insert(key, Arc::new(entry));
         }
         Ok(property)

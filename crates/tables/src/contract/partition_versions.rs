@@ -98,8 +98,8 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
 async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     let partition_versions = store.partition_versions().expect("it had them before");
     let slot = partition_versions.slot(&["page".into()]);
-    if let Some((generation, number)) = *kept
-        && generation == partition_versions.standing(slot)
+    if let Some((version, number)) = *kept
+        && version == partition_versions.published(slot)
     {
         return number;
     }

@@ -174,11 +174,11 @@ fn partition_version_is_absent_during_a_commit() {
     assert!(before.is_some());
     partition_versions.begin(&[page]);
     assert_eq!(partition_versions.current(page), None);
-    assert_eq!(Some(partition_versions.standing(page)), before, "cached values may be served");
+    assert_eq!(Some(partition_versions.published(page)), before, "cached values may be served");
     assert!(other == page || partition_versions.current(other).is_some());
     partition_versions.end(&[page]);
     assert!(partition_versions.current(page) > before);
-    assert_eq!(Some(partition_versions.standing(page)), partition_versions.current(page));
+    assert_eq!(Some(partition_versions.published(page)), partition_versions.current(page));
 }
 
 #[test]
