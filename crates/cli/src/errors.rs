@@ -71,7 +71,7 @@ fn reason(error: &rashomon_tables::Error) -> String {
 
 impl CommandError {
     /// Reports the error on standard error.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print(&self) {
         if !matches!(self, Self::OutputClosed) {
             output::note(format_args!("error: {self}"));
         }

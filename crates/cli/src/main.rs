@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     let exit = run(arguments.command).unwrap_or_else(|error| {
-        error.tell();
+        error.print();
         error.exit()
     });
     exit.into()

@@ -12,7 +12,7 @@ const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 const SWEEP_RATE: u32 = 500;
 
 /// The interval between rescans.
-const WALK_EVERY: Duration = Duration::from_secs(3600);
+const RESCAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// The pause of sealing after each page, so that readers and writers are not delayed.
 const SEALING_REST: Duration = Duration::from_millis(5);
@@ -41,15 +41,15 @@ pub(crate) async fn collect(buckets: RevisionStore, every: Duration, age: Durati
 
 /// Enqueues what is already stored, after retention was turned on or set to delete more. Repeats this at
 /// intervals, since other processes may have written without enqueueing.
-pub(crate) async fn walk(buckets: RevisionStore) {
+pub(crate) async fn rescan(buckets: RevisionStore) {
     if !buckets.settings().retention.is_on() {
         return;
     }
     loop {
-        if let Err(error) = walk_once(&buckets).await {
+        if let Err(error) = rescan_once(&buckets).await {
             tracing::warn!(%error, "cannot rescan stored revisions for retention; continuing later");
         }
-        tokio::time::sleep(WALK_EVERY).await;
+        tokio::time::sleep(RESCAN_EVERY).await;
     }
 }
 
@@ -103,7 +103,7 @@ async fn merge_domain(buckets: &RevisionStore, domain: &DomainName, rest: Durati
     Ok(())
 }
 
-async fn walk_once(buckets: &RevisionStore) -> Result<(), Error> {
+async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
     let configured = buckets.settings().retention.buckets.keys().map(|(_, bucket)| bucket.clone());
     let mut names: Vec<BucketName> = configured.chain([BucketName::page()]).collect();
     names.sort();
@@ -112,9 +112,9 @@ async fn walk_once(buckets: &RevisionStore) -> Result<(), Error> {
         for bucket in &names {
             let mut pages = 0;
             loop {
-                let walk = buckets.maintenance().rescan(&domain, bucket).await?;
-                pages += walk.pages;
-                if walk.finished {
+                let rescan = buckets.maintenance().rescan(&domain, bucket).await?;
+                pages += rescan.pages;
+                if rescan.finished {
                     break;
                 }
                 tokio::task::yield_now().await;

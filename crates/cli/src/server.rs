@@ -55,7 +55,7 @@ pub(crate) async fn serve(
     beside.spawn(supervise("collect", panics.clone(), collect));
     if !settings.read_only {
         let of = buckets.clone();
-        beside.spawn(supervise("walk", panics.clone(), move || maintenance::walk(of.clone())));
+        beside.spawn(supervise("walk", panics.clone(), move || maintenance::rescan(of.clone())));
         let of = buckets.clone();
         beside.spawn(supervise("sweep", panics.clone(), move || maintenance::sweep(of.clone())));
         let (every, within) = (settings.archive.every.0, settings.archive.within.0);

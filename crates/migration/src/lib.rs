@@ -134,7 +134,7 @@ impl Migration {
 
     /// How the migration started.
     #[must_use]
-    pub const fn standing(&self) -> MigrationState {
+    pub const fn state(&self) -> MigrationState {
         self.start
     }
 

@@ -418,8 +418,8 @@ async fn written_between(
 /// them.
 async fn enqueue_left_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
-    let (page, due_at) = (page.clone(), core.eligible_at(policy, at));
-    let entry = QueueEntry { due_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
+    let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));
+    let entry = QueueEntry { eligible_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
     enqueue_again(core, entry).await
 }
 

@@ -127,9 +127,9 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
 fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, highest): (Revision, Revision)) {
     let now = core.records.clock.now();
     let at = batch.at().saturating_add(core.records.early());
-    let due_at = core.eligible_at(policy, at.max(now));
+    let eligible_at = core.eligible_at(policy, at.max(now));
     let (page, thorough) = (batch.page.clone(), batch.is_history());
-    let entry = QueueEntry { due_at, page, lowest, highest, at, thorough, again: false };
+    let entry = QueueEntry { eligible_at, page, lowest, highest, at, thorough, again: false };
     batch.first.push(entry.batch(policy, now));
 }
 

@@ -48,7 +48,7 @@ const MAX_ENQUEUE_TIME_ALONE: Duration = Duration::from_secs(1);
 /// An entry of the retention queue: a page has to be checked at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
-    pub(crate) due_at: Timestamp,
+    pub(crate) eligible_at: Timestamp,
     pub(crate) page: Page,
     /// The lowest revision that was written.
     pub(crate) lowest: Revision,
@@ -74,10 +74,10 @@ pub(crate) struct Done {
 impl QueueEntry {
     /// The batch that adds the entry to the queue.
     pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
-        let mut batch = Batch::new(vec![Value::Int(hour(self.due_at)), Value::Int(shard(&self.page))]);
+        let mut batch = Batch::new(vec![Value::Int(hour(self.eligible_at)), Value::Int(shard(&self.page))]);
         let Page { domain, bucket, title } = self.page.clone();
         let row = DueRow {
-            due_at: self.due_at,
+            due_at: self.eligible_at,
             domain,
             bucket,
             title,
@@ -87,27 +87,35 @@ impl QueueEntry {
             thorough: self.thorough,
             again: self.again,
         };
-        row.put_until(&mut batch, written_at, self.due_at.saturating_add(policy.index_ttl));
+        row.put_until(&mut batch, written_at, self.eligible_at.saturating_add(policy.index_ttl));
         batch
     }
 
     fn from_row(row: &Row) -> Result<Self> {
-        let DueRow { due_at, domain, bucket, title, rev, lowest, at, thorough, again } =
+        let DueRow { due_at: eligible_at, domain, bucket, title, rev, lowest, at, thorough, again } =
             TypedRow::from_row(row)?;
-        Ok(Self { due_at, page: Page { domain, bucket, title }, highest: rev, lowest, at, thorough, again })
+        Ok(Self {
+            eligible_at,
+            page: Page { domain, bucket, title },
+            highest: rev,
+            lowest,
+            at,
+            thorough,
+            again,
+        })
     }
 
     /// An entry from the key of a damaged row: the whole page has to be checked, as if its values had been
     /// superseded at the time in the key. The rows of the page decide what is culled, so nothing is culled
     /// too early.
     fn from_damaged(key: &Key) -> Option<Self> {
-        let DueKey { due_at, domain, bucket, title, .. } = RowKey::read(key)?;
+        let DueKey { due_at: eligible_at, domain, bucket, title, .. } = RowKey::read(key)?;
         Some(Self {
-            due_at,
+            eligible_at,
             page: Page { domain, bucket, title },
             highest: Revision::MAX,
             lowest: Revision::MIN,
-            at: due_at,
+            at: eligible_at,
             thorough: true,
             again: false,
         })
@@ -163,7 +171,7 @@ async fn eligible_entries_in(
             }
             if !rows.damaged.is_empty() {
                 entries.extend(rows.damaged.iter().filter_map(|row| QueueEntry::from_damaged(&row.key)));
-                entries.sort_by_key(|entry| entry.due_at);
+                entries.sort_by_key(|entry| entry.eligible_at);
             }
             cursor = rows.next;
             if cursor.is_none() {
@@ -171,9 +179,9 @@ async fn eligible_entries_in(
             }
             // There may be more entries with the last time, so those are left for the next call.
             let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
-            if first.due_at < last.due_at {
-                let last = last.due_at;
-                entries.retain(|entry| entry.due_at < last);
+            if first.eligible_at < last.eligible_at {
+                let last = last.eligible_at;
+                entries.retain(|entry| entry.eligible_at < last);
                 break;
             }
         }

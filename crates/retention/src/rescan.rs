@@ -36,7 +36,7 @@ pub struct Rescan {
     /// The rescan is complete: there is nothing left to enqueue.
     pub finished: bool,
     /// The time after which enqueued values that may be culled at once become eligible.
-    pub due_in: Duration,
+    pub eligible_in: Duration,
 }
 
 /// What retention would delete if it were run now.
@@ -107,9 +107,9 @@ pub(crate) async fn dry_run(
 
 /// Does one step of the rescan of a bucket.
 pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
-    let nothing = Rescan { pages: 0, finished: true, due_in: Duration::ZERO };
+    let nothing = Rescan { pages: 0, finished: true, eligible_in: Duration::ZERO };
     let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(nothing) };
-    let due_in = soonest(core, policy);
+    let eligible_in = soonest(core, policy);
     load_clock_state(core).await?;
     let _turn = core.rescans.lock().await;
     let state = rescan_state(core, domain, bucket).await?;
@@ -127,7 +127,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
             set_rescan_state(core, domain, bucket, next).await?;
         }
         // A rescan that was interrupted here may have enqueued values that are not eligible yet.
-        return Ok(Rescan { due_in, ..nothing });
+        return Ok(Rescan { eligible_in, ..nothing });
     }
     let after = state.after.filter(|_| known.is_some());
     let titles = core.records.catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
@@ -136,7 +136,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
         enqueue_existing(core, &page, policy).await?;
     }
-    let walk = Rescan { pages, finished: titles.next.is_none(), due_in };
+    let walk = Rescan { pages, finished: titles.next.is_none(), eligible_in };
     (next.after, next.finished) = (titles.next, walk.finished);
     if walk.finished {
         next.again_at = match next.again_at {
@@ -200,9 +200,9 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
     }
     entries.extend(last_to_go.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
     for (at, (lowest, highest)) in entries {
-        let due_at = core.eligible_at(policy, at).max(now.saturating_add(soonest(core, policy)));
+        let eligible_at = core.eligible_at(policy, at).max(now.saturating_add(soonest(core, policy)));
         let entry =
-            QueueEntry { due_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
+            QueueEntry { eligible_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
         core.records.store.write(Vec::new(), entry.batch(policy, now)).await?;
     }
     Ok(())

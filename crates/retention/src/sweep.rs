@@ -94,7 +94,7 @@ async fn sweep_shard(
     let mut left = limit.get();
     loop {
         let entries = eligible_entries(core, shard, done, now, limit).await?;
-        let Some(last) = entries.last().map(|entry| entry.due_at) else {
+        let Some(last) = entries.last().map(|entry| entry.eligible_at) else {
             // No entry is eligible. The cursor moves on, so that the next sweep does not read empty hours
             // again.
             if hour(now) > hour(done) + 1 {
@@ -103,13 +103,13 @@ async fn sweep_shard(
             break;
         };
         if left == 0 {
-            sweep.overdue = sweep.overdue.max(now.since(entries[0].due_at));
+            sweep.overdue = sweep.overdue.max(now.since(entries[0].eligible_at));
             break;
         }
         for entry in &entries {
             let is_processed = process_entry(core, entry, now, sweep).await;
             if !matches!(is_processed, Ok(true)) {
-                sweep.overdue = sweep.overdue.max(now.since(entry.due_at));
+                sweep.overdue = sweep.overdue.max(now.since(entry.eligible_at));
             }
             if !is_processed? {
                 return Ok(());
@@ -132,16 +132,17 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
     }
     sweep.notes += 1;
     // The grace may have become longer since the entry was added.
-    let due_at = core.eligible_at(policy, entry.at).max(entry.due_at);
-    if due_at > now {
-        let due_at = due_at.max(now.saturating_add(soonest(core, policy)));
-        enqueue_again(core, QueueEntry { due_at, ..entry.clone() }).await?;
+    let eligible_at = core.eligible_at(policy, entry.at).max(entry.eligible_at);
+    if eligible_at > now {
+        let eligible_at = eligible_at.max(now.saturating_add(soonest(core, policy)));
+        enqueue_again(core, QueueEntry { eligible_at, ..entry.clone() }).await?;
         return Ok(true);
     }
     // An unacknowledged write cannot appear after this time. The write is looked for before the page is
     // culled: if it appears during the cull, the page is enqueued again as well.
-    let due_at = entry.due_at.saturating_add(LATE_WRITE_WINDOW);
-    let may_come = !entry.again && due_at > now && !core.records.is_alone() && !has_come(core, entry).await?;
+    let eligible_at = entry.eligible_at.saturating_add(LATE_WRITE_WINDOW);
+    let may_come =
+        !entry.again && eligible_at > now && !core.records.is_alone() && !has_come(core, entry).await?;
     let culled = async {
         let written = entry.lowest..=entry.highest;
         repair_current(core, page, policy).await?;
@@ -164,7 +165,7 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         Err(error) => return Err(error),
     }
     if may_come {
-        enqueue_again(core, QueueEntry { due_at, again: true, ..entry.clone() }).await?;
+        enqueue_again(core, QueueEntry { eligible_at, again: true, ..entry.clone() }).await?;
     }
     Ok(true)
 }

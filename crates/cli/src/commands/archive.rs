@@ -98,7 +98,7 @@ async fn seal(
         damaged += sealed.damaged();
         output::line(format_args!("{domain}: {}", in_words(&sealed)))?;
     }
-    Ok(if tell_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
+    Ok(if print_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
 
 fn in_words(sealed: &SealReport) -> String {
@@ -323,12 +323,12 @@ async fn stats(
         }
     }
     let all = reports.values().flat_map(BTreeMap::values);
-    let blocks = tell_damaged(all.map(|report| &report.archive));
-    Ok(if tell_damaged_rows(store) { Exit::Failed } else { blocks })
+    let blocks = print_damaged(all.map(|report| &report.archive));
+    Ok(if print_damaged_rows(store) { Exit::Failed } else { blocks })
 }
 
 /// Reports on standard error which damaged rows were skipped. Returns whether there were any.
-pub(super) fn tell_damaged_rows(store: &Store) -> bool {
+pub(super) fn print_damaged_rows(store: &Store) -> bool {
     let found = store.buckets().found_damage();
     for row in found.iter().take(MAX_NAMED) {
         output::note(format_args!("damaged: table {}, {}: {}", row.table, row.row, row.reason));
@@ -343,7 +343,7 @@ pub(super) fn tell_damaged_rows(store: &Store) -> bool {
 }
 
 /// Reports on standard error how many blocks are damaged, or of a later version.
-pub(super) fn tell_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
+pub(super) fn print_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
     let counts = archives.map(|archive| (archive.damaged_blocks, archive.newer_blocks));
     let (damaged, newer) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
     if newer > 0 {

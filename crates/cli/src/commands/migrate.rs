@@ -93,7 +93,7 @@ impl Run {
         let (source, target) = (source.tables(), target.tables());
         let tables = schemas::all();
         let mut migration = Migration::begin(source, target, name, &tables, Arc::clone(&self.clock)).await?;
-        tell_standing(migration.standing());
+        print_state(migration.state());
         if let Some(exit) = self.copy(&mut migration).await? {
             return Ok(exit);
         }
@@ -105,7 +105,7 @@ impl Run {
             }
         }
         if migration.damaged_rows() > 0 {
-            tell_damaged(&migration);
+            print_damaged(&migration);
             return Ok(Exit::Failed);
         }
         migration.finish().await?;
@@ -136,7 +136,7 @@ impl Run {
             }
         };
         progress.finish();
-        let outcome = outcome.inspect_err(tell_how_to_go_on)?;
+        let outcome = outcome.inspect_err(print_next_step)?;
         if let Some(exit) = asked.filter(|_| outcome == Outcome::Stopped || self.verify) {
             output::note(format_args!(
                 "stopped after {}: what is copied stays, and the same command goes on from there",
@@ -161,7 +161,7 @@ impl Run {
         };
         progress.finish();
         let compared = match compared {
-            Ok(compared) => compared.inspect_err(tell_how_to_go_on)?,
+            Ok(compared) => compared.inspect_err(print_next_step)?,
             Err(exit) => {
                 output::note("stopped while comparing: all is copied, and the same command compares again");
                 return Ok(Err(exit));
@@ -189,8 +189,8 @@ impl Run {
     }
 }
 
-fn tell_standing(standing: MigrationState) {
-    match standing {
+fn print_state(state: MigrationState) {
+    match state {
         MigrationState::New => {}
         MigrationState::Resumed(before) => output::note(format_args!(
             "going on with a migration that was cut off after {}, {}",
@@ -204,7 +204,7 @@ fn tell_standing(standing: MigrationState) {
 }
 
 /// Reports the rows of the source that were not copied.
-fn tell_damaged(migration: &Migration) {
+fn print_damaged(migration: &Migration) {
     for row in migration.named_damage() {
         output::note(format_args!("damaged in the source, and not copied: {row}"));
     }
@@ -215,7 +215,7 @@ fn tell_damaged(migration: &Migration) {
     ));
 }
 
-fn tell_how_to_go_on(error: &MigrationError) {
+fn print_next_step(error: &MigrationError) {
     if matches!(error, MigrationError::Source(_) | MigrationError::Target(_)) {
         output::note("what is copied stays: the same command goes on from there");
     }
@@ -230,7 +230,7 @@ fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
         thousands((copied.rows as f64 / seconds) as u64),
         output::bytes((copied.bytes as f64 / seconds) as u64),
     );
-    if matches!(migration.standing(), MigrationState::Resumed(_)) {
+    if matches!(migration.state(), MigrationState::Resumed(_)) {
         let all = migration.copied().map(|(_, counts)| counts.rows).sum();
         text += &format!("; with what was copied before, {}", counted(all, "row"));
     }

@@ -132,17 +132,17 @@ async fn cull<'a>(
 
 /// Enqueues everything that is stored, and waits until it may be processed.
 async fn note_what_stands(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
-    let mut due_in = Duration::ZERO;
+    let mut eligible_in = Duration::ZERO;
     for domain in domains {
         loop {
-            let walk = buckets.maintenance().rescan(domain, &BucketName::page()).await?;
-            due_in = due_in.max(walk.due_in);
-            if walk.finished {
+            let rescan = buckets.maintenance().rescan(domain, &BucketName::page()).await?;
+            eligible_in = eligible_in.max(rescan.eligible_in);
+            if rescan.finished {
                 break;
             }
         }
     }
-    tokio::time::sleep(due_in).await;
+    tokio::time::sleep(eligible_in).await;
     Ok(())
 }
 

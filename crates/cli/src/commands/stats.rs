@@ -7,7 +7,7 @@ use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
-use super::archive::{MAX_NAMED, tell_damaged, tell_damaged_rows};
+use super::archive::{MAX_NAMED, print_damaged, print_damaged_rows};
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -64,7 +64,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?;
     let counted = Box::pin(count(&store, &clock)).await;
-    let damage = tell_damaged_rows(&store);
+    let damage = print_damaged_rows(&store);
     store.close().await;
     let stats = counted?;
     let damaged = stats.sqlite.as_ref().map_or(&[][..], |files| &files.damaged);
@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
         output::line(stats.to_text().trim_end())?;
     }
     let archives = stats.domains.values().filter_map(|domain| domain.archive.as_ref());
-    let archives = tell_damaged(archives);
+    let archives = print_damaged(archives);
     Ok(if damage { Exit::Failed } else { archives })
 }
 

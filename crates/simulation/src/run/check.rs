@@ -132,7 +132,7 @@ impl Expectations {
     ) -> Result<()> {
         let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
         let fate = self.fate_of_render(page, rev, tid);
-        let is_stored = |name: &&Name| tables.standing(rev, tid, **name).is_some();
+        let is_stored = |name: &&Name| tables.stored_sha1(rev, tid, **name).is_some();
         let stored = render.unit.bodies.keys().filter(is_stored).count();
         // If superseded values are not kept for the grace, properties that the next render lacks may stay
         // longer than the rest. The same is true if rows are cleared one by one, and a process was cut off
@@ -150,7 +150,7 @@ impl Expectations {
             ));
         }
         for (name, sha1) in &render.unit.bodies {
-            let current = tables.standing(rev, tid, *name);
+            let current = tables.stored_sha1(rev, tid, *name);
             if current.is_some_and(|current| current != *sha1) {
                 let what = format!("{name} of {tid} is not what was written");
                 return Err(Violation::new(Promise::Answer, what));
@@ -189,7 +189,7 @@ impl Expectations {
             let what = format!("{name} of revision {rev} is still there");
             return Err(Violation::new(Promise::R4, what));
         }
-        let current = tables.standing(rev, tid, name);
+        let current = tables.stored_sha1(rev, tid, name);
         if current.is_some_and(|current| own.bodies.get(&name) != Some(&current)) {
             let what = format!("{name} of revision {rev} is not what was written");
             return Err(Violation::new(Promise::Answer, what));

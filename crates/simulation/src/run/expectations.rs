@@ -144,7 +144,7 @@ impl Expectations {
         let mut unit = Unit::new(when);
         unit.by_half = when.first != when.last;
         for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
-            let Some(sha1) = tables.standing(rev, tid, name) else { continue };
+            let Some(sha1) = tables.stored_sha1(rev, tid, name) else { continue };
             if !self.given.contains(&(rev, name, sha1)) && !self.has_made(sha1) {
                 return Err(strange(rev, name));
             }
@@ -184,7 +184,7 @@ impl Expectations {
         now: Timestamp,
         tables: &Tables,
     ) {
-        let stored = tables.standing(rev, tid, name);
+        let stored = tables.stored_sha1(rev, tid, name);
         let is_one_row = self.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
             // A value that was only partly moved out of its row is in both places, and stays in one of them

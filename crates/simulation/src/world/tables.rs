@@ -138,7 +138,7 @@ impl Tables {
 
     /// The stored value of a property. If superseded values are stored in tables whose rows expire, copies
     /// count as well as current rows.
-    pub(crate) fn standing(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
+    pub(crate) fn stored_sha1(&self, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         if self.expires { self.readable(rev, tid, name) } else { self.current(rev, tid, name) }
     }
 

@@ -42,5 +42,5 @@ async fn damaged_rows_are_skipped_and_reported() {
     assert_eq!(migration.damaged_rows(), 0);
     assert!(migration.compare(&mut |_| {}).await.unwrap().iter().all(|one| one.difference.is_none()));
     migration.finish().await.unwrap();
-    assert!(matches!(migration.standing(), MigrationState::New | MigrationState::Resumed(_)));
+    assert!(matches!(migration.state(), MigrationState::New | MigrationState::Resumed(_)));
 }

@@ -85,7 +85,7 @@ impl Ends {
         let mut migration = self.begin().await?;
         copy(&mut migration).await?;
         migration.finish().await?;
-        Ok(migration.standing())
+        Ok(migration.state())
     }
 
     /// All rows of the tables that are migrated.

@@ -66,7 +66,7 @@ async fn resumed_migration_does_not_copy_twice() {
     // 256 partitions and a record of the position, twice, and a few more partitions.
     assert!(killed_at(&ends, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
     let mut migration = ends.begin().await.unwrap();
-    let MigrationState::Resumed(before) = migration.standing() else { panic!("{:?}", migration.standing()) };
+    let MigrationState::Resumed(before) = migration.state() else { panic!("{:?}", migration.state()) };
     assert_eq!(before.rows, 512);
     let rest = copy(&mut migration).await.unwrap();
     assert_eq!(rest.rows, 600 - 512 + 1);
@@ -80,7 +80,7 @@ async fn complete_unfinished_migration_copies_nothing_more() {
     let (ends, _) = faulty(3).await;
     copy(&mut ends.begin().await.unwrap()).await.unwrap();
     let mut migration = ends.begin().await.unwrap();
-    assert!(matches!(migration.standing(), MigrationState::Resumed(Counts { rows: 4, .. })));
+    assert!(matches!(migration.state(), MigrationState::Resumed(Counts { rows: 4, .. })));
     assert_eq!(copy(&mut migration).await.unwrap(), Counts::default());
 }
 
@@ -129,5 +129,5 @@ async fn clock_set_back_does_not_undo_progress() {
     assert_eq!(rows.len(), 2);
     let is_finished = |row: &Row| PositionRow::from_row(row).unwrap().finished_at.is_some();
     assert!(rows.iter().all(is_finished), "{rows:?}");
-    assert_eq!(ends.begin().await.unwrap().standing(), MigrationState::Again);
+    assert_eq!(ends.begin().await.unwrap().state(), MigrationState::Again);
 }

@@ -76,9 +76,9 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             give_up_damaged: arguments.give_up_damaged,
         };
         let erased = buckets.erase(&page, *rev, how).await.map_err(not_there)?;
-        tell(*rev, &erased)?;
-        tell_who_stands(arguments, &erased)?;
-        tell_given_up(&erased)?;
+        print(*rev, &erased)?;
+        print_same_bytes(arguments, &erased)?;
+        print_given_up(&erased)?;
         if erased.left > 0 {
             exit = Exit::Failed;
         }
@@ -122,7 +122,7 @@ fn is_of(passed: &SkippedDamage, page: &Page, rev: Revision) -> bool {
     passed.page == *page && (passed.revisions.0..=passed.revisions.1).contains(&rev)
 }
 
-fn tell_given_up(erased: &EraseReport) -> Result<(), CommandError> {
+fn print_given_up(erased: &EraseReport) -> Result<(), CommandError> {
     for (title, rev) in &erased.given_up {
         output::line(format_args!("given up, since it could not be read: revision {rev} of {title}"))?;
     }
@@ -133,7 +133,7 @@ fn tell_given_up(erased: &EraseReport) -> Result<(), CommandError> {
     output::line(format_args!("{count} given up: import them from an export, where there is one"))
 }
 
-fn tell(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
+fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
     let again = if erased.again { ", which had been erased before" } else { "" };
     output::line(format_args!(
         "erased revision {rev}{again}: {} and {}, {} rewritten",
@@ -174,7 +174,7 @@ fn tell(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
 }
 
 /// Reports that the erasure keeps its first author and reason.
-fn tell_who_stands(arguments: &EraseArguments, erased: &EraseReport) -> Result<(), CommandError> {
+fn print_same_bytes(arguments: &EraseArguments, erased: &EraseReport) -> Result<(), CommandError> {
     let Erasure { at, by, reason } = &erased.erasure;
     let is_said = arguments.by.is_some() || arguments.reason.is_some();
     if !is_said || (by, reason) == (&arguments.by, &arguments.reason) {

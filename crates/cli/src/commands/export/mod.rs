@@ -128,8 +128,8 @@ async fn write(
         }
     };
     target.finish()?;
-    tell_unreadable(&report, &arguments.domain);
-    tell(&report, progress.elapsed());
+    print_unreadable(&report, &arguments.domain);
+    print(&report, progress.elapsed());
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
@@ -148,12 +148,12 @@ fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
 }
 
 /// Reports on standard error the losses of the format and the totals.
-fn tell(report: &ExportReport, elapsed: Duration) {
+fn print(report: &ExportReport, elapsed: Duration) {
     for title in &report.missing {
         output::note(format_args!("there is no page {title}"));
     }
-    tell_warnings(&report.left_out, "left out", "more were left out");
-    tell_warnings(
+    print_warnings(&report.left_out, "left out", "more were left out");
+    print_warnings(
         &report.invalid,
         "written, although the schema does not allow it",
         "more are not as the schema wants",
@@ -180,7 +180,7 @@ fn tell(report: &ExportReport, elapsed: Duration) {
 }
 
 /// Reports the data that the store has lost.
-fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
+fn print_unreadable(report: &ExportReport, domain: &DomainName) {
     for what in &report.damaged.first {
         output::note(format_args!("damaged: {what}"));
     }
@@ -206,7 +206,7 @@ fn tell_unreadable(report: &ExportReport, domain: &DomainName) {
     }
 }
 
-fn tell_warnings(warnings: &Named<Warning>, what: &str, more: &str) {
+fn print_warnings(warnings: &Named<Warning>, what: &str, more: &str) {
     for Warning { title, rev, loss } in &warnings.first {
         let rev = rev.map_or_else(String::new, |rev| format!("revision {rev} of "));
         output::note(format_args!("{what}: {rev}{title}: {loss}"));

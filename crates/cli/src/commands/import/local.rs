@@ -54,12 +54,12 @@ async fn files(
     for file in &arguments.files {
         match one_file(arguments, file, store, clock, signals).await? {
             Ended::Finished(outcome) => {
-                outcome.tell_exceptions(&shown(file));
+                outcome.print_exceptions(&shown(file));
                 total.add(&outcome);
             }
             Ended::Failed(error) => {
                 let outcome = Outcome::from(*error.report);
-                outcome.tell_exceptions(&shown(file));
+                outcome.print_exceptions(&shown(file));
                 total.add(&outcome);
                 output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
                 let message = format!("{}: {}", shown(file), error.failure);

@@ -63,7 +63,7 @@ pub(super) async fn run(
                 return Ok(exit);
             }
         };
-        outcome.tell_exceptions(&shown(file));
+        outcome.print_exceptions(&shown(file));
         total.add(&outcome);
         if let Some(error) = error {
             output::line(total.summary(clock.monotonic().saturating_sub(started)))?;

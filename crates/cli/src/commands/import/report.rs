@@ -97,15 +97,15 @@ impl Outcome {
     }
 
     /// Names on standard error what was not stored as it came: the first of each kind, and the numbers.
-    pub(super) fn tell_exceptions(&self, file: &str) {
-        tell(
+    pub(super) fn print_exceptions(&self, file: &str) {
+        print(
             file,
             self.conflicts,
             &self.first_conflicts,
             "is stored with different content; the stored one stays",
         );
-        tell(file, self.left_out, &self.first_left_out, "was left out");
-        tell(
+        print(file, self.left_out, &self.first_left_out, "was left out");
+        print(
             file,
             self.mismatches,
             &self.first_mismatches,
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-fn tell(file: &str, count: u64, first: &[Exception], what: &str) {
+fn print(file: &str, count: u64, first: &[Exception], what: &str) {
     for Exception { title, rev, line, detail } in first {
         let rev = rev.map_or_else(String::new, |rev| format!(" {rev}"));
         let title = title.as_ref().map_or_else(String::new, |title| format!(" of {title}"));
