@@ -11,7 +11,7 @@ use rashomon_records::{
 use rashomon_tables::{Mutation, Row};
 
 use crate::{
-    RetentionEngine,
+    BodyId, RetentionEngine,
     copy_batches::newest_by_rev,
     current_table::{current_row, find_row, is_current, move_to_content, permanent_row},
     read_copies::{
@@ -21,21 +21,6 @@ use crate::{
     rescan::has_expired,
     watermarks::is_culled,
 };
-
-/// A property of a render.
-#[derive(Debug, Clone, Copy)]
-pub struct BodyId<'a> {
-    /// The page.
-    pub page: &'a Page,
-    /// The revision.
-    pub rev: Revision,
-    /// The render.
-    pub tid: Tid,
-    /// The property.
-    pub name: &'a PropertyName,
-    /// Whether the property belongs to the render or to the revision.
-    pub versions: Versions,
-}
 
 /// The result of a search for a body.
 #[derive(Debug)]
@@ -73,7 +58,7 @@ impl RetentionEngine {
     }
 
     async fn locate_row(&self, body: BodyId<'_>) -> Result<Option<FoundRow>> {
-        let BodyId { page, rev, tid, name, versions } = body;
+        let BodyId { page, rev, tid, name, .. } = body;
         let core = &*self.0;
         if let Some(policy) = core.settings.of(page).filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = copy_row(core, page, rev, tid, name).await?
@@ -83,7 +68,7 @@ impl RetentionEngine {
         {
             return Ok(Some(FoundRow::Copy(copy)));
         }
-        Ok(permanent_row(core, page, rev, tid, name, versions).await?.map(FoundRow::Permanent))
+        Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
     /// Ensures that a body that is about to be returned stays readable for another `ttl`, as far as the
@@ -186,7 +171,7 @@ impl RetentionEngine {
     /// A render of a revision from which a stored property can be read: `body` names the newest render.
     /// `is_named` says whether the indexes have the property for it.
     pub async fn newest_stored(&self, body: BodyId<'_>, is_named: bool) -> Result<Option<Tid>> {
-        let (core, BodyId { page, rev, tid: newest, name, versions }) = (&*self.0, body);
+        let (core, BodyId { page, rev, tid: newest, name, .. }) = (&*self.0, body);
         let policy = core.settings.of(page);
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = newest_by_rev(core, page, rev, name).await?
@@ -197,7 +182,7 @@ impl RetentionEngine {
         {
             return Ok(Some(tid));
         }
-        if is_named && find_row(core, page, rev, newest, name, versions).await?.is_some() {
+        if is_named && find_row(core, body).await?.is_some() {
             return Ok(Some(newest));
         }
         let copied = match policy.is_some() {
@@ -212,16 +197,14 @@ impl RetentionEngine {
 
     /// The row with the body of a property: the permanent row, or, if superseded values expire, a copy.
     pub async fn find(&self, body: BodyId<'_>) -> Result<Option<Row>> {
-        let BodyId { page, rev, tid, name, versions } = body;
-        find_row(&self.0, page, rev, tid, name, versions).await
+        find_row(&self.0, body).await
     }
 
     /// The row with the body of a property of the latest render.
     pub async fn find_latest(&self, body: BodyId<'_>) -> Result<Option<Row>> {
-        let (core, BodyId { page, rev, tid, name, versions }) = (&*self.0, body);
-        match permanent_row(core, page, rev, tid, name, versions).await? {
+        match permanent_row(&self.0, body).await? {
             // The row of the latest value is being set, or its writer was interrupted.
-            None if core.uses_current(page) => copy_row_of(core, page, rev, tid, name, versions).await,
+            None if self.0.uses_current(body.page) => copy_row_of(&self.0, body).await,
             row => Ok(row),
         }
     }

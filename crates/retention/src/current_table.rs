@@ -18,7 +18,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
 
-use crate::{Policy, core::Core, read_copies::copy_row_of};
+use crate::{BodyId, Policy, core::Core, read_copies::copy_row_of};
 
 /// Maximum number of attempts to set a row that other writers set at the same time.
 const MAX_SWAP_ATTEMPTS: usize = 16;
@@ -78,55 +78,33 @@ pub(crate) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
     (versions == Versions::Render).then_some(tid)
 }
 
-/// The permanent row with the body of a property: from the content table of its render or revision, or
-/// from `current`. The table `current` is read only if some bucket has, or had, rows in it.
-pub(crate) async fn permanent_row(
-    core: &Core,
-    page: &Page,
-    rev: Revision,
-    tid: Tid,
-    name: &PropertyName,
-    versions: Versions,
-) -> Result<Option<Row>> {
-    let one_row = core.uses_current(page);
-    if one_row && let Some(row) = current_row_of(core, page, rev, tid, name, versions).await? {
+/// The permanent row of a body: from the content table of its render or revision, or from `current`. The table
+/// `current` is read only if some bucket has, or had, rows in it.
+pub(crate) async fn permanent_row(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
+    let one_row = core.uses_current(body.page);
+    if one_row && let Some(row) = current_row_of(core, body).await? {
         return Ok(Some(row));
     }
-    let (content, key) = content_of(versions, name, rev, tid);
-    match core.records.get(content, page, key).await? {
-        None if !one_row => current_row_of(core, page, rev, tid, name, versions).await,
+    let (content, key) = content_of(body.versions, body.name, body.rev, body.tid);
+    match core.records.get(content, body.page, key).await? {
+        None if !one_row => current_row_of(core, body).await,
         row => Ok(row),
     }
 }
 
-/// The row with the body of a property: the permanent row, or, if superseded values expire, a copy.
-pub(crate) async fn find_row(
-    core: &Core,
-    page: &Page,
-    rev: Revision,
-    tid: Tid,
-    name: &PropertyName,
-    versions: Versions,
-) -> Result<Option<Row>> {
-    let expires = core.expiring(page).is_some();
-    match permanent_row(core, page, rev, tid, name, versions).await? {
-        None if expires => copy_row_of(core, page, rev, tid, name, versions).await,
+/// The row of a body: the permanent row, or, if superseded values expire, a copy.
+pub(crate) async fn find_row(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
+    let expires = core.expiring(body.page).is_some();
+    match permanent_row(core, body).await? {
+        None if expires => copy_row_of(core, body).await,
         row => Ok(row),
     }
 }
 
 /// The `current` row of a property, if it has the value of this render or revision.
-pub(crate) async fn current_row_of(
-    core: &Core,
-    page: &Page,
-    rev: Revision,
-    tid: Tid,
-    name: &PropertyName,
-    versions: Versions,
-) -> Result<Option<Row>> {
-    Ok(current_row(core, page, name)
-        .await?
-        .filter(|row| value_of(row) == Some((rev, tid_for(versions, tid)))))
+async fn current_row_of(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
+    let row = current_row(core, body.page, body.name).await?;
+    Ok(row.filter(|row| value_of(row) == Some(body.value())))
 }
 
 /// The `current` row of a property, with the value of any render.
@@ -224,10 +202,11 @@ async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Resul
     let of_render = latest.properties.keys().map(|name| (name, Versions::Render));
     for (name, versions) in of_revision.chain(of_render) {
         let (rev, tid) = (latest.rev, latest.tid);
-        if permanent_row(core, page, rev, tid, name, versions).await?.is_some() {
+        let id = BodyId { page, rev, tid, name, versions };
+        if permanent_row(core, id).await?.is_some() {
             continue;
         }
-        let Some(copy) = copy_row_of(core, page, rev, tid, name, versions).await? else { continue };
+        let Some(copy) = copy_row_of(core, id).await? else { continue };
         let body =
             with_permanent_chunks(core, page, rev, tid_for(versions, tid), BodyRow::from_row(&copy)?).await?;
         let existing = current_row(core, page, name).await?;

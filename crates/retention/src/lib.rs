@@ -8,6 +8,7 @@
 //! A cull deletes bodies alone: the record of a revision and the index rows of its renders stay.
 
 mod bodies;
+mod body_id;
 mod clock_jumps;
 mod copy_batches;
 mod core;
@@ -31,7 +32,8 @@ mod timeline_cull;
 mod watermarks;
 
 pub use self::{
-    bodies::{BodyId, FoundBody},
+    bodies::FoundBody,
+    body_id::BodyId,
     engine::RetentionEngine,
     generator::{Generated, Generator},
     policy::{Cull, Policy, Retention},

@@ -19,7 +19,7 @@ use rashomon_records::{
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use crate::{
-    Cull, Current, Policy, Strategy,
+    BodyId, Cull, Current, Policy, Strategy,
     copy_batches::{copy_batches, forget_by_rev, kept_for_the_grace},
     core::Core,
     cull::defined_names,
@@ -203,7 +203,8 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
         Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
     for (name, versions) in names {
         // A value that is deleted by now needs no copy: it was superseded before.
-        let Some(row) = find_row(core, page, rev, tid, &name, versions).await? else { continue };
+        let id = BodyId { page, rev, tid, name: &name, versions };
+        let Some(row) = find_row(core, id).await? else { continue };
         let (content, key) = content_of(versions, &name, rev, tid);
         superseded.bodies.insert(name, BodyRow::from_row(&row)?);
         if row.key.clustering == key {

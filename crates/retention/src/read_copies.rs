@@ -22,7 +22,7 @@ use rashomon_records::{
 use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan};
 
 use crate::{
-    Policy,
+    BodyId, Policy,
     copy_batches::{copied_until, copy_batches, copy_key},
     core::Core,
     current_table::find_row,
@@ -133,7 +133,7 @@ async fn stored_bodies(
     let (rev, tid) = (render.rev, render.tid);
     let mut bodies = Bodies::new();
     for name in properties.keys() {
-        let row = match find_row(core, page, rev, tid, name, versions).await? {
+        let row = match find_row(core, BodyId { page, rev, tid, name, versions }).await? {
             None => copy_row(core, page, rev, tid, name).await?,
             row => row,
         };
@@ -297,7 +297,7 @@ pub(crate) async fn read_copy(
     let versions = core.records.definitions.get(name).versions;
     let expires = policy.is_some_and(|policy| policy.strategy.expires());
     let row = match expires {
-        true => copy_row_of(core, page, rev, tid, name, versions).await?,
+        true => copy_row_of(core, BodyId { page, rev, tid, name, versions }).await?,
         false => copy_row(core, page, rev, tid, name).await?,
     };
     let Some(row) = row else { return Ok(None) };
@@ -314,14 +314,8 @@ pub(crate) async fn read_copy(
 
 /// The copy of a property of a render or of a revision. A property of the revision was copied with the
 /// render that was superseded last.
-pub(crate) async fn copy_row_of(
-    core: &Core,
-    page: &Page,
-    rev: Revision,
-    tid: Tid,
-    name: &PropertyName,
-    versions: Versions,
-) -> Result<Option<Row>> {
+pub(crate) async fn copy_row_of(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
+    let BodyId { page, rev, tid, name, versions } = body;
     match copy_row(core, page, rev, tid, name).await? {
         None if versions == Versions::Revision => match newest_copied(core, page, rev, name).await? {
             Some(tid) => copy_row(core, page, rev, tid, name).await,
@@ -367,9 +361,10 @@ async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, ti
             if bodies.contains_key(&name) {
                 continue;
             }
+            let id = BodyId { page, rev, tid, name: &name, versions: Versions::Revision };
             let row = match expires {
-                true => copy_row_of(core, page, rev, tid, &name, Versions::Revision).await?,
-                false => find_row(core, page, rev, tid, &name, Versions::Revision).await?,
+                true => copy_row_of(core, id).await?,
+                false => find_row(core, id).await?,
             };
             if let Some(row) = row {
                 bodies.insert(name, BodyRow::from_row(&row)?);

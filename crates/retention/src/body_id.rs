@@ -1,0 +1,25 @@
+//! Names a body.
+
+use rashomon_records::{Page, PropertyName, Revision, Tid, Versions};
+
+/// A property of a render.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyId<'a> {
+    /// The page.
+    pub page: &'a Page,
+    /// The revision.
+    pub rev: Revision,
+    /// The render.
+    pub tid: Tid,
+    /// The property.
+    pub name: &'a PropertyName,
+    /// Whether the property belongs to the render or to the revision.
+    pub versions: Versions,
+}
+
+impl BodyId<'_> {
+    /// The revision, and the render if the property belongs to the render.
+    pub(crate) fn value(self) -> (Revision, Option<Tid>) {
+        (self.rev, (self.versions == Versions::Render).then_some(self.tid))
+    }
+}
