@@ -143,7 +143,7 @@ pub(crate) async fn sweep(buckets: RevisionStore) {
                         "retention queue entries expired before they were processed (no sweep for longer than `index_ttl`); rescanning all pages"
                     );
                 }
-                let worked = Duration::from_secs(sweep.notes) / SWEEP_RATE;
+                let worked = Duration::from_secs(sweep.entries) / SWEEP_RATE;
                 let is_behind = !sweep.overdue.is_zero() && !sweep.paused;
                 if is_behind { worked } else { pause.max(worked) }
             }

@@ -54,7 +54,7 @@ impl Collector for OfBuckets {
         for (name, help, value) in [
             ("cache_hits", "Reads of the latest answered from memory", cache.hits),
             ("cache_misses", "Reads of the latest answered from the store", cache.misses),
-            ("retention_notes", "Retention queue entries processed", retention.notes),
+            ("retention_notes", "Retention queue entries processed", retention.entries),
             (
                 "retention_culled_renders",
                 "Superseded renders whose bodies were deleted",

@@ -145,14 +145,15 @@ impl Replay<'_> {
         loop {
             let (before, begun) = (self.tables.counts(), self.watch.monotonic());
             let sweep = self.buckets.maintenance().sweep(NOTES).await?;
-            if sweep.notes == 0 {
+            if sweep.entries == 0 {
                 return Ok(());
             }
-            let took = self.watch.monotonic().saturating_sub(begun) / u32::try_from(sweep.notes).unwrap_or(1);
+            let took =
+                self.watch.monotonic().saturating_sub(begun) / u32::try_from(sweep.entries).unwrap_or(1);
             let counts = self.tables.counts() - &before;
             let tally = Tally::of(What::Sweep, self.contestant.strategy, &counts, self.properties);
             let measured = self.measured.entry(What::Sweep).or_default();
-            measured.times += sweep.notes;
+            measured.times += sweep.entries;
             measured.tally += tally;
             measured.took.push(took);
         }

@@ -87,7 +87,7 @@ impl Catalog {
         let mut items = Vec::new();
         loop {
             let rows = self.store.scan(&DOMAINS, scan.clone()).await?;
-            self.damage.note(&DOMAINS, &rows.damaged);
+            self.damage.record(&DOMAINS, &rows.damaged);
             for row in &rows.damaged {
                 if let Some(DomainKey { domain }) = RowKey::read(&row.key)
                     && self.has_titles(&domain).await?
@@ -242,7 +242,7 @@ impl Catalog {
     ) -> Result<ShardTitles> {
         loop {
             let rows = self.store.scan(&TITLES, scan.clone()).await?;
-            self.damage.note(&TITLES, &rows.damaged);
+            self.damage.record(&TITLES, &rows.damaged);
             let mut titles = Vec::with_capacity(rows.items.len());
             for row in &rows.items {
                 match row.key.clustering.first() {

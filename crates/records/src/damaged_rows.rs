@@ -38,7 +38,7 @@ pub struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>
 
 impl DamagedRows {
     /// Adds rows of a table, and logs those that are new.
-    pub fn note(&self, table: &'static Schema, damaged: &[DamagedRow]) {
+    pub fn record(&self, table: &'static Schema, damaged: &[DamagedRow]) {
         for DamagedRow { key, reason } in damaged {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MAX_REMEMBERED {

@@ -119,7 +119,7 @@ impl Records {
     /// Like [`Self::scan`], but passes damaged rows over. Damaged rows are logged, and listed in the result.
     pub async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         let rows = self.store.scan(table, scan.reporting_damage()).await?;
-        self.catalog.damage.note(table, &rows.damaged);
+        self.catalog.damage.record(table, &rows.damaged);
         Ok(rows)
     }
 

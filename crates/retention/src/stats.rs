@@ -11,7 +11,7 @@ use crate::Sweep;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionStats {
     /// Queue entries that were processed.
-    pub notes: u64,
+    pub entries: u64,
     /// Renders whose bodies were culled, by the sweep and by writes.
     pub culled_renders: u64,
     /// The bytes of those bodies before compression.
@@ -37,7 +37,7 @@ pub struct RetentionStats {
 /// The counters behind [`RetentionStats`].
 #[derive(Debug, Default)]
 pub struct Counters {
-    notes: AtomicU64,
+    entries: AtomicU64,
     culled_renders: AtomicU64,
     culled_bytes: AtomicU64,
     overdue_micros: AtomicU64,
@@ -60,7 +60,7 @@ impl Counters {
     /// Counts a sweep. An interrupted sweep may raise `overdue`, but does not lower it: it has not seen all
     /// entries.
     pub(crate) fn swept(&self, sweep: &Sweep, is_finished: bool) {
-        self.notes.fetch_add(sweep.notes, Relaxed);
+        self.entries.fetch_add(sweep.entries, Relaxed);
         self.culled(sweep.renders, sweep.bytes);
         let micros = u64::try_from(sweep.overdue.as_micros()).unwrap_or(u64::MAX);
         if is_finished {
@@ -89,7 +89,7 @@ impl Counters {
 
     pub(crate) fn read(&self) -> RetentionStats {
         RetentionStats {
-            notes: self.notes.load(Relaxed),
+            entries: self.entries.load(Relaxed),
             culled_renders: self.culled_renders.load(Relaxed),
             culled_bytes: self.culled_bytes.load(Relaxed),
             overdue: Duration::from_micros(self.overdue_micros.load(Relaxed)),

@@ -30,7 +30,7 @@ const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
     /// Queue entries that were processed.
-    pub notes: u64,
+    pub entries: u64,
     /// Renders whose bodies were deleted.
     pub renders: u64,
     /// The bytes of those bodies before compression.
@@ -130,7 +130,7 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         sweep.paused = true;
         return Ok(false);
     }
-    sweep.notes += 1;
+    sweep.entries += 1;
     // The grace may have become longer since the entry was added.
     let eligible_at = core.eligible_at(policy, entry.at).max(entry.eligible_at);
     if eligible_at > now {

@@ -33,7 +33,7 @@ use crate::{
 #[async_trait]
 pub trait Timeline: Debug + Send + Sync + 'static {
     /// Adds an entry: `what` was superseded at `at`. The entry expires at `until`.
-    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
+    async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
     /// than the entry says. If the write of the entry was rolled back, it was superseded later or not at all.
@@ -76,7 +76,7 @@ impl MemoryTimeline {
 
 #[async_trait]
 impl Timeline for MemoryTimeline {
-    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
+    async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
         let entries = self.pages.get_with_by_ref(page, Default::default);
         let mut entries = entries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match what {
@@ -195,7 +195,7 @@ pub(crate) fn put_timeline_entry(
 pub(crate) async fn add_timeline_entry(core: &Core, page: &Page, policy: &Policy, what: Superseded) {
     if let Some(timeline) = &core.settings.timeline {
         let now = core.records.clock.now();
-        if let Err(error) = timeline.note(page, now, what, now.saturating_add(policy.index_ttl)).await {
+        if let Err(error) = timeline.add(page, now, what, now.saturating_add(policy.index_ttl)).await {
             tracing::warn!(%error, "cannot add superseded renders to the timeline");
             return;
         }

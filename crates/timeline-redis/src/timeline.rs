@@ -106,7 +106,7 @@ impl RedisTimeline {
 
 #[async_trait]
 impl Timeline for RedisTimeline {
-    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
+    async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
         let left = until.since(self.clock.now());
         if left.is_zero() {
             return Ok(());

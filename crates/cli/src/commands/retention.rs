@@ -116,13 +116,13 @@ async fn cull<'a>(
     let mut lapsed = !domains.is_empty();
     // If queue entries had expired, they are enqueued once more.
     while std::mem::take(&mut lapsed) {
-        note_what_stands(buckets, &domains).await?;
+        enqueue_existing(buckets, &domains).await?;
         loop {
             let sweep = buckets.maintenance().sweep(limit).await?;
             culled.renders_culled += sweep.renders;
             culled.bytes_culled += sweep.bytes;
             lapsed |= sweep.lapsed;
-            if sweep.notes == 0 {
+            if sweep.entries == 0 {
                 break;
             }
         }
@@ -131,7 +131,7 @@ async fn cull<'a>(
 }
 
 /// Enqueues everything that is stored, and waits until it may be processed.
-async fn note_what_stands(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
+async fn enqueue_existing(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
     let mut eligible_in = Duration::ZERO;
     for domain in domains {
         loop {

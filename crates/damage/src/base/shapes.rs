@@ -124,7 +124,7 @@ async fn culled() -> Result<Base> {
         .maintenance()
         .sweep(NonZeroUsize::new(1_000).unwrap_or(NonZeroUsize::MIN))
         .await?
-        .notes
+        .entries
         > 0
     {}
     writer.step().await?;

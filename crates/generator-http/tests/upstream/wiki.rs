@@ -51,7 +51,7 @@ impl Wiki {
     pub(crate) async fn cull(&self) {
         self.clock.advance(2 * DAY);
         let limit = NonZeroUsize::new(1000).unwrap();
-        while self.buckets.maintenance().sweep(limit).await.unwrap().notes > 0 {}
+        while self.buckets.maintenance().sweep(limit).await.unwrap().entries > 0 {}
     }
 
     /// What a reader of a property of a revision gets: the render that it comes from, and the property.

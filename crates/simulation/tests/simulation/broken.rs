@@ -162,7 +162,7 @@ impl Lying {
 
 #[async_trait]
 impl Timeline for Lying {
-    async fn note(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
+    async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()> {
         let before = self.last.lock().unwrap().insert(page.clone(), what);
         let knows = match before {
             Some(Superseded::Revision(_)) => self.truthful.revision(page, Timestamp::MAX).await?.is_some(),
@@ -172,7 +172,7 @@ impl Timeline for Lying {
             None => true,
         };
         self.lost.fetch_or(!knows, Ordering::SeqCst);
-        self.truthful.note(page, at, what, until).await
+        self.truthful.add(page, at, what, until).await
     }
 
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>> {

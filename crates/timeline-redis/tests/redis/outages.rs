@@ -21,7 +21,7 @@ fn impatient(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {
 /// Adds an entry when Redis answers again. On a busy machine this may take longer than the default patience.
 async fn note_when_it_answers(timeline: &RedisTimeline, clock: &ManualClock) {
     for _ in 0..ATTEMPTS {
-        if timeline.note(&page("A"), START, ONE, at(3600)).await.is_ok() {
+        if timeline.add(&page("A"), START, ONE, at(3600)).await.is_ok() {
             return;
         }
         clock.advance(REST);
@@ -45,12 +45,12 @@ async fn hanging_redis_delays_one_write_briefly() {
         }
         redis.hang();
         let begin = time.monotonic();
-        assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(3600)).await));
+        assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
         let first = time.monotonic() - begin;
         assert!(first >= Settings::PATIENCE && first < PATIENCE, "{first:?}");
         let begin = time.monotonic();
         for _ in 0..1000 {
-            assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(3600)).await));
+            assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
         }
         let others = time.monotonic() - begin;
         assert!(others < PATIENCE, "a thousand writes waited {others:?}, although Redis is left alone");
@@ -67,10 +67,10 @@ async fn missing_redis_is_found_again() {
     let Some(mut redis) = Redis::start() else { return };
     let clock = clock();
     let timeline = timeline(&redis, clock.clone());
-    timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
     redis.kill();
     for _ in 0..3 {
-        assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+        assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
         clock.advance(REST);
     }
     let error = timeline.revision(&page("A"), START).await.unwrap_err().to_string();
@@ -78,7 +78,7 @@ async fn missing_redis_is_found_again() {
     assert!(redis.begin());
     clock.advance(REST);
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None, "it kept nothing");
-    timeline.note(&page("A"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), Some(rev(1)));
 }
 
@@ -87,9 +87,9 @@ async fn error_answer_keeps_the_connection() {
     let Some(redis) = Redis::start() else { return };
     let timeline = timeline(&redis, clock());
     redis.say("SET rashomon:revisions:enwiki:page:A text");
-    assert!(is_unavailable(timeline.note(&page("A"), START, ONE, at(60)).await));
+    assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
     // No rest has to be over first.
-    timeline.note(&page("B"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("B"), START, ONE, at(60)).await.unwrap();
     redis.say("DEL rashomon:revisions:enwiki:page:A");
     redis.say("ZADD rashomon:revisions:enwiki:page:A 0 0something");
     let error = timeline.revision(&page("A"), START).await.unwrap_err();
@@ -104,8 +104,8 @@ async fn entries_of_an_unchanged_page_expire_in_redis() {
     let timeline = timeline(&redis, clock.clone());
     // Long enough for both to exist at the same time, also on a busy machine.
     let soon = START.saturating_add(Duration::from_secs(5));
-    timeline.note(&page("A"), START, ONE, soon).await.unwrap();
-    timeline.note(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();
+    timeline.add(&page("A"), START, ONE, soon).await.unwrap();
+    timeline.add(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();
     assert_eq!(redis.say("DBSIZE"), ":2");
     for _ in 0..1000 {
         if redis.say("DBSIZE") == ":1" {

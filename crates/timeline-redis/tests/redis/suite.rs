@@ -55,11 +55,11 @@ fn later() -> Timestamp {
 }
 
 async fn note(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64) {
-    timeline.note(page, at, Superseded::Revision(rev(number)), later()).await.unwrap();
+    timeline.add(page, at, Superseded::Revision(rev(number)), later()).await.unwrap();
 }
 
 async fn note_render(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64, tid: Tid) {
-    timeline.note(page, at, Superseded::Render(rev(number), tid), later()).await.unwrap();
+    timeline.add(page, at, Superseded::Render(rev(number), tid), later()).await.unwrap();
 }
 
 async fn revision(timeline: &dyn Timeline, page: &Page, at: Timestamp) -> Option<i64> {
@@ -123,8 +123,8 @@ async fn revisions_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>
 async fn an_entry_expires_at_its_time(timeline: Arc<dyn Timeline>, clock: Arc<ManualClock>) {
     let page = page("Main_Page");
     let what = Superseded::Render(rev(1), tid(1));
-    timeline.note(&page, at(0), Superseded::Revision(rev(1)), at(60)).await.unwrap();
-    timeline.note(&page, at(0), what, at(60)).await.unwrap();
+    timeline.add(&page, at(0), Superseded::Revision(rev(1)), at(60)).await.unwrap();
+    timeline.add(&page, at(0), what, at(60)).await.unwrap();
     clock.set(Timestamp::from_micros(at(60).as_micros() - 1));
     assert_eq!(revision(&*timeline, &page, at(1)).await, Some(1));
     assert_eq!(timeline.render(&page, rev(1), at(1)).await.unwrap(), Some(tid(1)));
@@ -132,7 +132,7 @@ async fn an_entry_expires_at_its_time(timeline: Arc<dyn Timeline>, clock: Arc<Ma
     assert_eq!(revision(&*timeline, &page, at(1)).await, None);
     assert_eq!(timeline.render(&page, rev(1), at(1)).await.unwrap(), None);
     // An entry that has expired already is not added.
-    timeline.note(&page, at(50), Superseded::Revision(rev(2)), at(60)).await.unwrap();
+    timeline.add(&page, at(50), Superseded::Revision(rev(2)), at(60)).await.unwrap();
     assert_eq!(revision(&*timeline, &page, at(60)).await, None);
 }
 
@@ -163,7 +163,7 @@ async fn first_and_last_moment_can_be_added(timeline: Arc<dyn Timeline>, _: Arc<
     let page = page("Main_Page");
     for (at, number) in [(Timestamp::MIN, 1), (Timestamp::EPOCH, 2), (Timestamp::MAX, i64::MAX)] {
         let what = Superseded::Revision(rev(number));
-        timeline.note(&page, at, what, Timestamp::MAX).await.unwrap();
+        timeline.add(&page, at, what, Timestamp::MAX).await.unwrap();
     }
     let before_1970 = Timestamp::from_micros(-1);
     assert_eq!(revision(&*timeline, &page, before_1970).await, Some(1));

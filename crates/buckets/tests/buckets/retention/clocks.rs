@@ -161,7 +161,7 @@ async fn assert_culls_before_the_clock_was_set_back_hide_nothing(mut world: Worl
     if set_back == SetBack::WhileNoServerRuns {
         world = world.reopened().await;
     }
-    assert!(world.sweep().await.notes == 0);
+    assert!(world.sweep().await.entries == 0);
     let late = world.put_revision(&page, 3, HTML).await.unwrap();
     let render = world.put_render(&page, 2, &[("html", "<u>"), ("data-parsoid", "[]")]).await.unwrap();
     let new = world.new_revision(&page, 6, HTML).await;

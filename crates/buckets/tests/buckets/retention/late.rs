@@ -112,7 +112,7 @@ async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
     post.deliver().await;
     world.pass(HOUR + 4 * policy().skew);
     let sweep = world.sweep().await;
-    assert_eq!((sweep.notes, sweep.renders), (1, 1), "{sweep:?}");
+    assert_eq!((sweep.entries, sweep.renders), (1, 1), "{sweep:?}");
 }
 
 /// The write was sent before retention was turned on, so it has no queue entry. The rescan saw the value that

@@ -73,12 +73,12 @@ impl World {
         let mut all = Sweep::default();
         loop {
             let sweep = self.buckets.maintenance().sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap();
-            all.notes += sweep.notes;
+            all.entries += sweep.entries;
             all.renders += sweep.renders;
             all.bytes += sweep.bytes;
             all.paused |= sweep.paused;
             all.lapsed |= sweep.lapsed;
-            if sweep.notes == 0 || sweep.paused {
+            if sweep.entries == 0 || sweep.paused {
                 return all;
             }
         }
