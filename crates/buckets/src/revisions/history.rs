@@ -101,6 +101,15 @@ impl RevisionStore {
         }
         Ok(bodies)
     }
+
+    /// Whether a property of the revision that is not stored was deleted by retention. If not, it is lost.
+    #[boxed]
+    pub async fn was_deleted(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<bool> {
+        match self.0.records.revision(page, rev).await? {
+            Some(revision) => self.0.retention.was_revision_body_deleted(page, &revision, name).await,
+            None => Ok(false),
+        }
+    }
 }
 
 impl Shared {

@@ -213,8 +213,15 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut kept = revision.stored;
         let stored = revision.properties.iter().filter(|_| revision.stored);
         for (name, info) in stored {
-            let Some(body) = self.body(name, revision.record.rev, last).await? else { return Ok(None) };
-            of_revision.push((name, info, body));
+            match self.body(name, revision.record.rev, last).await? {
+                Found::Body(body) => of_revision.push((name, info, body)),
+                Found::Lost => return Ok(None),
+                Found::NotKept => {
+                    kept = false;
+                    of_revision.clear();
+                    break;
+                }
+            }
         }
         if let Sink::JsonLines(writer) = &mut self.export.sink {
             writer.revision(&revision.record, &written(&of_revision))?;
@@ -224,6 +231,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
                 let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await;
+                if matches!(body, Err(Error::NotFound(Missing::Culled { .. }))) {
+                    kept = false;
+                    of_render.clear();
+                    break;
+                }
                 // A render is exported with all of its properties, or not at all.
                 let Some(body) = self.unless_lost(revision.record.rev, body)? else { continue 'renders };
                 of_render.push((name, info, body));
@@ -254,8 +266,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut texts = BTreeMap::new();
         for (name, info) in &revision.properties {
             if *name == wikitext || role_of(name).is_some() {
-                let Some(body) = self.body(name, record.rev, last).await? else { return Ok(None) };
-                texts.insert(name, (info, body));
+                match self.body(name, record.rev, last).await? {
+                    Found::Body(body) => drop(texts.insert(name, (info, body))),
+                    Found::Lost => return Ok(None),
+                    Found::NotKept => return Ok(Some(Outcome::LeftOut(Loss::NotKept))),
+                }
             } else {
                 self.export.report.properties_left_out += 1;
             }
@@ -287,19 +302,22 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }))
     }
 
-    /// Returns a body of a revision. `None`: it cannot be read.
+    /// Reads a body of a property of the revision.
     async fn body(
         &mut self,
         name: &PropertyName,
         rev: Revision,
         last: Revision,
-    ) -> Result<Option<Bytes>, ExportError> {
+    ) -> Result<Found, ExportError> {
         let body = self.bodies.of_revision(self.export.buckets, &self.page, name, rev, last).await;
-        let body = self.unless_lost(rev, body)?.flatten();
-        if body.is_none() {
-            self.lost.entry(rev).or_insert_with(|| format!("its {name} is not there"));
+        if let Some(body) = self.unless_lost(rev, body)?.flatten() {
+            return Ok(Found::Body(body));
         }
-        Ok(body)
+        if !self.lost.contains_key(&rev) && self.export.buckets.was_deleted(&self.page, rev, name).await? {
+            return Ok(Found::NotKept);
+        }
+        self.lost.entry(rev).or_insert_with(|| format!("its {name} is not there"));
+        Ok(Found::Lost)
     }
 
     /// Turns damage of a revision's body into `None`. Other errors stay errors.
@@ -316,6 +334,15 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             read => Ok(Some(read?)),
         }
     }
+}
+
+/// The result of a read of a property of the revision.
+enum Found {
+    Body(Bytes),
+    /// Retention has deleted it.
+    NotKept,
+    /// It cannot be read.
+    Lost,
 }
 
 fn role_of(name: &PropertyName) -> Option<&str> {
