@@ -231,14 +231,16 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
                 let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await;
-                if matches!(body, Err(Error::NotFound(Missing::Culled { .. }))) {
-                    kept = false;
-                    of_render.clear();
-                    break;
+                match self.found(revision.record.rev, body)? {
+                    Found::Body(body) => of_render.push((name, info, body)),
+                    // A render is exported with all of its properties, or not at all.
+                    Found::Lost => continue 'renders,
+                    Found::NotKept => {
+                        kept = false;
+                        of_render.clear();
+                        break;
+                    }
                 }
-                // A render is exported with all of its properties, or not at all.
-                let Some(body) = self.unless_lost(revision.record.rev, body)? else { continue 'renders };
-                of_render.push((name, info, body));
             }
             if let Sink::JsonLines(writer) = &mut self.export.sink {
                 writer.render(render.tid, &written(&of_render))?;
@@ -310,33 +312,34 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         last: Revision,
     ) -> Result<Found, ExportError> {
         let body = self.bodies.of_revision(self.export.buckets, &self.page, name, rev, last).await;
-        if let Some(body) = self.unless_lost(rev, body)?.flatten() {
-            return Ok(Found::Body(body));
-        }
-        if !self.lost.contains_key(&rev) && self.export.buckets.was_deleted(&self.page, rev, name).await? {
-            return Ok(Found::NotKept);
-        }
-        self.lost.entry(rev).or_insert_with(|| format!("its {name} is not there"));
-        Ok(Found::Lost)
+        let found = match body {
+            Ok(None) if self.lost.contains_key(&rev) => Found::Lost,
+            Ok(None) if self.export.buckets.was_deleted(&self.page, rev, name).await? => Found::NotKept,
+            Ok(None) => {
+                self.lost.insert(rev, format!("its {name} is not there"));
+                Found::Lost
+            }
+            Ok(Some(body)) => Found::Body(body),
+            Err(error) => self.found(rev, Err(error))?,
+        };
+        Ok(found)
     }
 
-    /// Turns damage of a revision's body into `None`. Other errors stay errors.
-    fn unless_lost<T>(
-        &mut self,
-        rev: Revision,
-        read: rashomon_buckets::Result<T>,
-    ) -> Result<Option<T>, ExportError> {
+    /// Tells lost bodies, and bodies that were not kept, from other errors.
+    fn found(&mut self, rev: Revision, read: rashomon_buckets::Result<Bytes>) -> Result<Found, ExportError> {
         match read {
+            Ok(body) => Ok(Found::Body(body)),
             Err(Error::Store(StoreError::Corrupt(why))) => {
                 self.lost.entry(rev).or_insert(why);
-                Ok(None)
+                Ok(Found::Lost)
             }
-            read => Ok(Some(read?)),
+            Err(Error::NotFound(Missing::Culled { .. })) => Ok(Found::NotKept),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
-/// The result of a read of a property of the revision.
+/// The result of a read of a body.
 enum Found {
     Body(Bytes),
     /// Retention has deleted it.
