@@ -236,17 +236,14 @@ impl RetentionEngine {
         move_to_content(&self.0, page, rows.into_iter().filter(is_current).collect()).await
     }
 
-    /// The mutations that replace the read copies of a property of a render, or (without a tid) of a
-    /// revision, when the property is replaced at `at`.
+    /// The mutations that replace the read copies of a body, when it is replaced by `new` at `at`.
     pub async fn replaced_copies(
         &self,
-        page: &Page,
-        of: (Revision, Option<Tid>),
-        name: &PropertyName,
-        body: &BodyRow,
+        body: BodyId<'_>,
+        new: &BodyRow,
         at: Timestamp,
     ) -> Result<Vec<Mutation>> {
-        replaced_copies(&self.0, page, of, name, body, at).await
+        replaced_copies(&self.0, body.page, body.value(), body.name, new, at).await
     }
 
     /// The properties of a generated render that no index has. Such a render was generated for a reader of

@@ -19,7 +19,8 @@ pub struct BodyId<'a> {
 
 impl BodyId<'_> {
     /// The revision, and the render if the property belongs to the render.
-    pub(crate) fn value(self) -> (Revision, Option<Tid>) {
+    #[must_use]
+    pub fn value(self) -> (Revision, Option<Tid>) {
         (self.rev, (self.versions == Versions::Render).then_some(self.tid))
     }
 }

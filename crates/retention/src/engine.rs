@@ -27,12 +27,6 @@ impl RetentionEngine {
         Self(Arc::new(Core::new(records, settings)))
     }
 
-    /// The settings.
-    #[must_use]
-    pub fn settings(&self) -> &Retention {
-        &self.0.settings
-    }
-
     /// Whether superseded values of the page's bucket are deleted after some time.
     #[must_use]
     pub fn has_policy(&self, page: &Page) -> bool {

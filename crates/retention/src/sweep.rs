@@ -54,7 +54,7 @@ pub(crate) async fn process_eligible(core: &Core, limit: NonZeroUsize, sweep: &m
     load_clock_state(core).await?;
     // The clocks are compared even if no entry is eligible, so that no clock jump is missed.
     for policy in core.settings.policies() {
-        core.clock_jumps.pauses(&core.records.clock, policy.grace, policy.skew);
+        core.is_paused(policy);
     }
     store_clock_state(core).await?;
     let (now, skew) = (core.records.clock.now(), core.settings.greatest_skew());
@@ -126,7 +126,7 @@ async fn sweep_shard(
 async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
     let page = &entry.page;
     let Some(policy) = core.settings.of(page) else { return Ok(true) };
-    if core.clock_jumps.pauses(&core.records.clock, policy.grace, policy.skew) {
+    if core.is_paused(policy) {
         sweep.paused = true;
         return Ok(false);
     }

@@ -230,11 +230,11 @@ impl Shared {
                 absent = Some((rev, newest));
                 break;
             }
-            let value = (rev, (versions == Versions::Render).then_some(tid));
-            let is_it = |row: &Row| BodyKey::of_row(row).is_some_and(|key| key.value() == value);
+            let id = BodyId { page, rev, tid, name, versions };
+            let is_it = |row: &Row| BodyKey::of_row(row).is_some_and(|key| key.value() == id.value());
             let body = match body.filter(is_it) {
                 Some(row) => Some(row),
-                None => self.retention.find_latest(BodyId { page, rev, tid, name, versions }).await?,
+                None => self.retention.find_latest(id).await?,
             };
             // A later render may have been stored since.
             let Some(body) = body else { continue };

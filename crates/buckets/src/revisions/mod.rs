@@ -43,7 +43,7 @@ use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,
     PropertySink, RenderBase, Rescan, Result, Retention, RetentionStats, Revision, Staged, Sweep,
     archive::{self, Archive, ArchiveSettings, UnionStore},
-    schemas::{self},
+    schemas,
 };
 
 /// The settings of the buckets of revisions.

@@ -108,9 +108,9 @@ impl Shared {
         let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         self.retention.move_to_content(page, stored.rows).await?;
         // The copies get the new bytes, too, so that a reader of a copy sees the last write.
-        let of = (versions == Versions::Render).then_some(tid);
+        let id = BodyId { page, rev, tid, name: &changed, versions };
         let copies = match bodies.get(&changed) {
-            Some(body) => self.retention.replaced_copies(page, (rev, of), &changed, body, at).await?,
+            Some(body) => self.retention.replaced_copies(id, body, at).await?,
             None => Vec::new(),
         };
 
