@@ -9,7 +9,6 @@ use super::{RevisionStore, Shared, write_request::body_of};
 use crate::{
     Error, GenerateError, Generated, NewProperty, NewRender, Page, PropertyName, RenderBase, Result,
     Revision, Tid,
-    content::{Bodies, Staged},
 };
 
 /// For how long a failed render of a revision is remembered, so that a failing renderer is not called for
@@ -96,14 +95,10 @@ impl Shared {
     }
 
     async fn store_generated(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
-        let mut properties = Vec::with_capacity(made.len());
-        for Generated { name, content_type, body } in made {
-            let body = self.records.stage_bytes(page, &name, &body).await?;
-            properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
-        }
+        let properties = self.staged(page, made).await?;
         let base = RenderBase::Revision(rev);
         let render = NewRender { base, timestamp: None, if_latest: None, properties };
-        Ok(self.put_render(page, render).await?.tid)
+        Ok(self.put_render(&self.writes.writer(page), render).await?.tid)
     }
 
     async fn store_copies_of_generated(
@@ -113,17 +108,18 @@ impl Shared {
         made: Vec<Generated>,
     ) -> Result<Tid> {
         let tid = Tid::new(self.records.clock.now(), self.records.distinction());
-        let mut bodies = Bodies::new();
-        for Generated { name, content_type, body } in made {
-            let body = match Staged::inline(&body) {
-                Some(staged) => staged,
-                None => self.records.stage_bytes(page, &name, &body).await?,
-            };
-            let property = NewProperty { name, content_type, other_headers: Default::default(), body };
-            let (name, body) = body_of(property, None, &self.records.definitions);
-            bodies.insert(name, body);
-        }
+        let properties = self.staged(page, made).await?.into_iter();
+        let bodies = properties.map(|property| body_of(property, None, &self.records.definitions)).collect();
         self.retention.store_generated(page, rev, tid, bodies).await?;
         Ok(tid)
+    }
+
+    async fn staged(&self, page: &Page, made: Vec<Generated>) -> Result<Vec<NewProperty>> {
+        let mut properties = Vec::with_capacity(made.len());
+        for Generated { name, content_type, body } in made {
+            let body = self.records.stage_bytes(page, &name, &body).await?;
+            properties.push(NewProperty { name, content_type, other_headers: Default::default(), body });
+        }
+        Ok(properties)
     }
 }

@@ -10,7 +10,7 @@ use futures::future::Either;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
     ImportUnit, Records,
-    write::{PageBatch, WritePipeline, run_post_commit, run_whole},
+    write::{PageBatch, WritePipeline, run_whole},
 };
 use rashomon_tables::{ClusteringRange, Scan};
 
@@ -344,16 +344,13 @@ impl Importer<'_> {
             let more = unit_bytes(&unit);
             if batch.rows() > MAX_BATCH_MUTATIONS || (bytes + more > MAX_BODIES && batch.rows() > 0) {
                 let full = std::mem::replace(&mut batch, new());
-                run_post_commit(writer.commit(full).await?).await?;
+                writer.write(full).await?;
                 bytes = 0;
             }
             bytes += more;
             batch.unit(unit);
         }
-        if batch.rows() == 0 {
-            return Ok(());
-        }
-        run_post_commit(writer.commit(batch).await?).await
+        if batch.rows() == 0 { Ok(()) } else { writer.write(batch).await }
     }
 }
 

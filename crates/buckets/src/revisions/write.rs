@@ -45,8 +45,9 @@ impl RevisionStore {
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
         run_whole(async move {
-            let written = this.0.put_render(&page, new).await?;
-            this.0.writes.writer(&page).finish(Superseded::Render(written.rev, written.tid), written).await?;
+            let writer = this.0.writes.writer(&page);
+            let written = this.0.put_render(&writer, new).await?;
+            writer.finish(Superseded::Render(written.rev, written.tid), written).await?;
             Ok(written)
         })
         .await
@@ -76,7 +77,7 @@ impl Shared {
             comment: new.comment,
             minor: new.minor,
         };
-        let written = self.write_revision(&writer, page, claim, content).await?;
+        let written = self.write_revision(&writer, claim, content).await?;
         writer.finish(Superseded::Revision(written.rev), written).await?;
         Ok(written)
     }
@@ -85,20 +86,20 @@ impl Shared {
     async fn write_revision(
         &self,
         writer: &PageWriter<'_>,
-        page: &Page,
         claim: Claim,
         content: NewContent,
     ) -> Result<Written> {
+        let page = writer.page();
         let _page = match claim.if_latest.is_some() || writer.locks_page() {
             true => Either::Left(self.records.locks.page(page).await),
             false => Either::Right(self.records.locks.page_shared(page).await),
         };
         let _revision = self.records.locks.revision(page, claim.rev).await;
-        let latest = match self.examine(writer, page, claim).await? {
+        let latest = match self.examine(writer, claim).await? {
             Examined::Stored(written) => return Ok(written),
             Examined::Fits { latest } => latest,
         };
-        let (mut batch, written) = self.plan_revision(writer, page, claim, content, latest).await?;
+        let (mut batch, written) = self.plan_revision(writer, claim, content, latest).await?;
         // If the write has a condition and other processes write to the store too, no other conditional write
         // may come between the check and the write.
         let lease = match claim.if_latest {
@@ -106,7 +107,7 @@ impl Shared {
             None => None,
         };
         let examined = match lease.is_some() {
-            true => self.examine(writer, page, claim).await,
+            true => self.examine(writer, claim).await,
             false => Ok(Examined::Fits { latest }),
         };
         let planned = examined.map(|examined| match examined {
@@ -119,12 +120,12 @@ impl Shared {
     /// Plans the batch of a new revision and its first render. `latest` is the latest revision so far.
     async fn plan_revision<'p>(
         &self,
-        writer: &PageWriter<'_>,
-        page: &'p Page,
+        writer: &PageWriter<'p>,
         claim: Claim,
         content: NewContent,
         latest: Option<Revision>,
     ) -> Result<(PageBatch<'p>, Written)> {
+        let page = writer.page();
         let Claim { rev, digest, .. } = claim;
         let bodies = self.records.chunks.fit(Lifetime::Named(page), content.bodies, MAX_BODIES).await?;
         let now = self.records.clock.now();
@@ -174,7 +175,8 @@ impl Shared {
     }
 
     /// Checks whether a new revision is stored already, and whether its condition holds.
-    async fn examine(&self, writer: &PageWriter<'_>, page: &Page, claim: Claim) -> Result<Examined> {
+    async fn examine(&self, writer: &PageWriter<'_>, claim: Claim) -> Result<Examined> {
+        let page = writer.page();
         // Most new revisions are at the end of the history, where one read is enough.
         let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
@@ -194,7 +196,8 @@ impl Shared {
         Ok(Examined::Fits { latest: latest_rev })
     }
 
-    pub(super) async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
+    pub(super) async fn put_render(&self, writer: &PageWriter<'_>, new: NewRender) -> Result<Written> {
+        let page = writer.page();
         let request = WriteRequest::new(new.properties, &self.records.definitions)?;
         self.check_time(new.timestamp)?;
         let rev = match new.base {
@@ -202,7 +205,6 @@ impl Shared {
             RenderBase::Render(tid) => self.records.revision_of(page, tid).await?,
         };
         let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
-        let writer = self.writes.writer(page);
         let takes_lease = new.if_latest.is_some() || self.adds_beside_others(page, rev, &request).await?;
         let _page = match takes_lease || writer.locks_page() {
             true => Some(self.records.locks.page(page).await),
@@ -210,7 +212,7 @@ impl Shared {
         };
         let _revision = self.records.locks.revision(page, rev).await;
         let lease = if takes_lease { writer.take_lease(None).await? } else { None };
-        let planned = self.plan_new_render(&writer, page, &asked, request, lease.as_ref()).await;
+        let planned = self.plan_new_render(writer, &asked, request, lease.as_ref()).await;
         writer.execute(lease, planned).await
     }
 
@@ -227,13 +229,12 @@ impl Shared {
 
     async fn plan_new_render<'p>(
         &self,
-        writer: &PageWriter<'_>,
-        page: &'p Page,
+        writer: &PageWriter<'p>,
         asked: &AskedRender,
         request: WriteRequest,
         lease: Option<&HeldLease>,
     ) -> Result<PlannedWrite<'p, Written>> {
-        let rev = asked.rev;
+        let (page, rev) = (writer.page(), asked.rev);
         let Some(revision) = self.records.revision(page, rev).await? else {
             return Err(self.records.no_revision(page, rev).await?);
         };
@@ -250,7 +251,7 @@ impl Shared {
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
-            None => match self.plan_render(writer, page, asked, of_render, added.is_empty()).await? {
+            None => match self.plan_render(writer, asked, of_render, added.is_empty()).await? {
                 Plan::Stored(tid) => return Ok(PlannedWrite::nothing(Written { rev, tid, created: false })),
                 Plan::Render(render) => render,
             },
@@ -301,12 +302,11 @@ impl Shared {
     async fn plan_render(
         &self,
         writer: &PageWriter<'_>,
-        page: &Page,
         asked: &AskedRender,
         mut properties: Properties,
         nothing_added: bool,
     ) -> Result<Plan> {
-        let rev = asked.rev;
+        let (page, rev) = (writer.page(), asked.rev);
         let row = self.records.first(&RENDERS, page, of_revision(rev)).await?;
         let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
         let newest = RenderRow::from_row(&row)?;

@@ -54,6 +54,13 @@ pub struct PageBody {
     pub in_content: bool,
 }
 
+impl PageBody {
+    /// The content table of the body, and its key there.
+    fn content_key(&self) -> (&'static Schema, Vec<Value>) {
+        content_of(self.versions, &self.name, self.rev, self.tid)
+    }
+}
+
 /// Collects what one write of a page stores: the batch of the page, and the batches that are written before it.
 ///
 /// Bodies are put into the batch last, by [`Self::into_batches`]: until then, a strategy of retention may
@@ -186,7 +193,7 @@ impl<'a> PageBatch<'a> {
             Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
         });
         let bodies = self.bodies.iter().filter(|body| body.in_content);
-        put.chain(bodies.map(|body| content_of(body.versions, &body.name, body.rev, body.tid)))
+        put.chain(bodies.map(PageBody::content_key))
     }
 
     /// Adds the catalog entries of a new page: that of its title, and that of its domain.
@@ -268,7 +275,7 @@ impl<'a> PageBatch<'a> {
     #[must_use]
     pub fn into_batches(mut self) -> (Vec<Batch>, Batch) {
         for body in self.bodies.iter().filter(|body| body.in_content) {
-            let (content, key) = content_of(body.versions, &body.name, body.rev, body.tid);
+            let (content, key) = body.content_key();
             self.then.put(content, key, body.body.to_values(), self.at);
         }
         (self.first, self.then)

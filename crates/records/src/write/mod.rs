@@ -10,5 +10,5 @@ pub use self::{
     batch::{MAX_BODIES, PageBatch, PageBody, Superseded, WriteKind},
     hooks::{PostCommit, WriteHooks},
     lease::{HeldLease, page_changed},
-    pipeline::{PageWriter, PlannedWrite, WritePipeline, run_post_commit, run_whole},
+    pipeline::{PageWriter, PlannedWrite, WritePipeline, run_whole},
 };

@@ -67,7 +67,13 @@ pub struct PageWriter<'a> {
     pub(super) page: &'a Page,
 }
 
-impl PageWriter<'_> {
+impl<'a> PageWriter<'a> {
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> &'a Page {
+        self.page
+    }
+
     /// Whether the write has to lock the page exclusively, even if it has no condition.
     #[must_use]
     pub fn locks_page(&self) -> bool {
@@ -108,13 +114,18 @@ impl PageWriter<'_> {
         }
         let PlannedWrite { batch, answer, .. } = planned?;
         if let Some(batch) = batch {
-            run_post_commit(self.commit(batch).await?).await?;
+            self.write(batch).await?;
         }
         Ok(answer)
     }
 
+    /// Commits a batch, and runs the steps that follow the commit.
+    pub async fn write(&self, batch: PageBatch<'_>) -> Result<()> {
+        run_post_commit(self.commit(batch).await?).await
+    }
+
     /// Makes a batch durable. Returns the steps that remain to be run with [`run_post_commit`].
-    pub async fn commit(&self, mut batch: PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>> {
+    pub(super) async fn commit(&self, mut batch: PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>> {
         let mut post_commit = match self.hooks {
             Some(hooks) => hooks.plan(&mut batch).await?,
             None => None,
@@ -150,7 +161,7 @@ impl PageWriter<'_> {
 }
 
 /// Runs the steps that follow a commit.
-pub async fn run_post_commit(post_commit: Option<Box<dyn PostCommit>>) -> Result<()> {
+pub(super) async fn run_post_commit(post_commit: Option<Box<dyn PostCommit>>) -> Result<()> {
     match post_commit {
         Some(post_commit) => post_commit.finish().await,
         None => Ok(()),

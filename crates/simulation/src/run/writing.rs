@@ -1,4 +1,4 @@
-//! Writes: an acknowledged write is stored, and the model learns what was stored.
+//! Writes: an acknowledged write is stored, and the model records it.
 
 use std::{collections::BTreeMap, time::Duration};
 
