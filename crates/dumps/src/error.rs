@@ -20,13 +20,13 @@ pub struct ReadError {
 #[non_exhaustive]
 pub enum Problem {
     /// The disk or the network failed.
-    #[error("cannot read on: {0}")]
+    #[error("cannot read the rest of the input: {0}")]
     Source(Arc<io::Error>),
     /// The compressed data is damaged.
     #[error("the compressed data is damaged: {0}")]
     Damaged(Arc<io::Error>),
     /// The input ends before its end.
-    #[error("cut short: {0}")]
+    #[error("the input is truncated: {0}")]
     CutShort(String),
     /// The input is not well-formed, or is no export.
     #[error("{0}")]
@@ -68,7 +68,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => f.write_str("at its beginning")?,
+            0 => f.write_str("at the beginning of the input")?,
             line => write!(f, "line {line}, byte {}", self.offset)?,
         }
         if let Some(compressed) = self.compressed {
@@ -105,9 +105,7 @@ impl Problem {
             };
         }
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Self::CutShort("the compressed data ends before its end".to_owned())
-            }
+            io::ErrorKind::UnexpectedEof => Self::CutShort("the compressed data is incomplete".to_owned()),
             io::ErrorKind::Unsupported => Self::Unsupported(error.to_string()),
             io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
             _ => Self::Damaged(error),

@@ -95,7 +95,7 @@ impl LeftOut {
 #[non_exhaustive]
 pub enum LeftOutReason {
     /// The revision was erased here, and stays erased.
-    #[error("it was erased on {0}, and stays so")]
+    #[error("the revision was erased on {0}, and stays erased")]
     Erased(String),
     /// The revision has no number.
     #[error("the revision has no id")]
@@ -112,16 +112,16 @@ pub enum LeftOutReason {
     )]
     BadTimestamp(String),
     /// A time of the revision is in the future.
-    #[error("its time {0} is in the future: if it is not, set the clock")]
+    #[error("the time {0} is in the future: if the time is right, set the clock of this machine")]
     InFuture(String),
     /// The parent is not the number of a revision.
-    #[error("its parent is {0:?}, neither the number of a revision nor 0, which is none")]
+    #[error("the revision's parent is {0:?}, neither the number of a revision nor 0 (no parent)")]
     BadParent(String),
     /// The revision is its own parent.
-    #[error("it is its own parent")]
+    #[error("the revision is its own parent")]
     OwnParent,
     /// A property could not be returned unchanged.
-    #[error("its property {name}: {fault}")]
+    #[error("property {name}: {fault}")]
     BadProperty {
         /// The property.
         name: PropertyName,
@@ -129,7 +129,7 @@ pub enum LeftOutReason {
         fault: HeaderError,
     },
     /// A property is larger than its definition allows.
-    #[error("its property {name} has {size} bytes, and at most {limit} are kept: raise max_size of {name}")]
+    #[error("property {name} has {size} bytes, and at most {limit} are allowed: raise max_size of {name}")]
     TooLarge {
         /// The property.
         name: PropertyName,
@@ -139,7 +139,7 @@ pub enum LeftOutReason {
         limit: u64,
     },
     /// One of its renders cannot be stored, and the revision would be incomplete without the render.
-    #[error("its render {tid}: {reason}")]
+    #[error("render {tid}: {reason}")]
     BadRender {
         /// The render.
         tid: Tid,
@@ -147,15 +147,15 @@ pub enum LeftOutReason {
         reason: Box<LeftOutReason>,
     },
     /// The page has no title, or none before the revision.
-    #[error("no title comes before the page's first revision")]
+    #[error("the page has no title before its first revision")]
     NoTitle,
     /// The page's title is invalid.
-    #[error("the page's title cannot be kept: {0}")]
+    #[error("the page's title is not valid: {0}")]
     BadTitle(#[from] NameError),
     /// One of its slots cannot become a property.
-    #[error("its slot {0:?} cannot be kept under the name of a property")]
+    #[error("the name of slot {0:?} is not valid as the name of a property")]
     BadSlot(String),
     /// One of its slots comes twice.
-    #[error("its slot {0:?} comes twice")]
+    #[error("slot {0:?} occurs twice")]
     SlotTwice(String),
 }

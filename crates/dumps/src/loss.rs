@@ -29,7 +29,7 @@ pub enum Loss {
         slot: String,
     },
     /// There is no text, and no reason for that.
-    #[error("it has no text for slot {slot}")]
+    #[error("there is no text for slot {slot}")]
     NoText {
         /// The slot.
         slot: String,
@@ -37,7 +37,8 @@ pub enum Loss {
     /// The revision was superseded, and bodies of it or of some of its renders are gone: culled by retention,
     /// or left out by the archive's policy.
     #[error(
-        "what was superseded is not all kept here: its bodies, or those of some of its renders, have gone"
+        "retention or the archive's policy has removed the bodies of the revision, or those of some of \
+         its renders"
     )]
     NotKept,
     /// The schema does not allow a value.
@@ -49,7 +50,7 @@ pub enum Loss {
         value: String,
     },
     /// The schema requires numbers that are unique in the export.
-    #[error("its {field} {number} has come before in this export, where the schema wants it once only")]
+    #[error("the {field} {number} occurs earlier in this export, and the schema allows it only once")]
     NotUnique {
         /// The kind of number.
         field: &'static str,

@@ -37,16 +37,16 @@ impl<'a> HistoryReader<'a> {
             Some(b'<') => Box::new(XmlReader::new(input, limits)),
             Some(b'{') => Box::new(JsonLinesReader::new(input, limits)),
             None => {
-                let problem = Problem::CutShort("there is nothing in it".to_owned());
+                let problem = Problem::CutShort("it is empty".to_owned());
                 return Err(ReadError { problem, place: place(&input) });
             }
             Some(0xfe | 0xff | 0) => {
-                let what = "it is not UTF-8, which is the only encoding that is read (UTF-16 is not)";
+                let what = "the input is not UTF-8, the only supported encoding (UTF-16 is not supported)";
                 let problem = Problem::Unsupported(what.to_owned());
                 return Err(ReadError { problem, place: place(&input) });
             }
             Some(_) => {
-                let what = "it is neither XML nor JSON lines, nor compressed in a way that is known \
+                let what = "the input is neither XML nor JSON lines, nor in a supported compression \
                             (gzip, bzip2, xz, lzma, zstd, 7z)";
                 let problem = Problem::Unsupported(what.to_owned());
                 return Err(ReadError { problem, place: place(&input) });

@@ -174,7 +174,7 @@ async fn sizes_declared_by_an_archive_reserve_no_memory() {
     let world = World::new().await;
     let before = world.dump().await;
     let refused = import(&world, DECLARES_HEADER).await.expect(413);
-    assert!(refused.text().contains("send what is in it as .xz or .zst"), "{}", refused.text());
+    assert!(refused.text().contains("send its content as .xz or .zst"), "{}", refused.text());
     let refused = import(&world, DECLARES_FILES).await.expect(400);
     assert!(refused.text().contains("declares"), "{}", refused.text());
     let refused = import(&world, DECLARES_DICTIONARY).await.expect(413);

@@ -48,7 +48,7 @@ fn duplicate_numbers_are_reported_with_the_cure() {
     home.import(&dump("B", &[("1", "other")]));
     let ran = home.export(&[]).ends_with(3);
     ran.tells(&[
-        "revision 1 of B: its revision id 1 has come before",
+        "revision 1 of B: the revision id 1 occurs earlier",
         "apart with --title",
         "--format jsonl",
     ]);

@@ -76,7 +76,7 @@ fn sizes_declared_by_an_archive_do_not_end_the_process() {
         \x0d\x00\x00\x00\x00\x00\x00\x00\xcd\xd8\x5c\x4c\x01\x05\xff\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00";
     let dictionary = [&[0x5d, 0, 0, 0xff, 0xff][..], &[0xff; 8], &[0; 20]].concat();
     for (input, words) in [
-        (&header[..], "the compressed data ends before its end"),
+        (&header[..], "the compressed data is incomplete"),
         (&files[..], "declares"),
         (&dictionary, "smaller dictionary"),
     ] {

@@ -60,7 +60,9 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
                     // Every stream is at least as long as an empty one, so the first bytes are used up.
                     self.state = State::Between(decoder.into_inner().into_inner().1);
                 }
-                State::Failed => return Err(io::Error::other("the bzip2 data is damaged before this")),
+                State::Failed => {
+                    return Err(io::Error::other("an earlier part of the bzip2 data is damaged"));
+                }
             }
         }
     }

@@ -51,10 +51,7 @@ impl<R: Read> Read for MemoryErrors<R> {
             if !is_about_memory(&error) {
                 return error;
             }
-            too_large(
-                &format!("decompressing this {} data takes more memory than there may be", self.format),
-                self.limit,
-            )
+            too_large(&format!("decompressing this {} data takes too much memory", self.format), self.limit)
         })
     }
 }

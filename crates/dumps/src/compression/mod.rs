@@ -167,7 +167,7 @@ impl<R: BufRead> Read for ToTheEnd<R> {
         if count == 0 && !buffer.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "something follows the end of the lzma data",
+                "other data follows the end of the lzma data",
             ));
         }
         Ok(count)

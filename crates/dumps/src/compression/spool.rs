@@ -17,8 +17,8 @@ const PIECE: usize = 1 << 18;
 pub(crate) enum SpoolError {
     /// Other archives use the space that all of them share.
     #[error(
-        "the {0} bytes of disk for 7z archives that come as streams are in use: try again when other imports are done, \
-         or send what is in it as .xz or .zst, which need no space on the disk"
+        "the {0} bytes of disk for 7z archives that come as streams are in use: try again when other \
+         imports are done, or send the content as .xz or .zst, which need no disk space"
     )]
     InUse(u64),
     /// The disk failed.
@@ -90,8 +90,8 @@ impl SpoolSpace {
         Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!(
-                "a 7z archive that comes as a stream may have at most {most} bytes: give it as a file, or send what \
-                 is in it as .xz or .zst, which need no space on the disk"
+                "a 7z archive that comes as a stream may have at most {most} bytes: give it as a file, \
+                 or send its content as .xz or .zst, which need no disk space"
             ),
         ))
     }

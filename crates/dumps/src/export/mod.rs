@@ -61,7 +61,7 @@ pub async fn export<W: Write + Send + 'static>(
     let mut damaged = crate::Named::default();
     let site = match catalog.site_info(domain).await {
         Err(Error::Store(StoreError::Corrupt(why))) => {
-            damaged.add(format!("what an import said of the wiki {domain}: {why}"));
+            damaged.add(format!("the imported metadata of the wiki {domain}: {why}"));
             None
         }
         site => site?.map(|(site, _)| site),

@@ -49,7 +49,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     pub(super) async fn new(export: &'a mut Export<'b, W>, page: Page) -> Result<Self, ExportError> {
         let info = match export.catalog.page_info(&page).await {
             Err(Error::Store(StoreError::Corrupt(why))) => {
-                export.report.damaged.add(format!("what an import said of {}: {why}", page.title));
+                export.report.damaged.add(format!("the imported metadata of page {}: {why}", page.title));
                 None
             }
             info => info?,
@@ -316,7 +316,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             Ok(None) if self.lost.contains_key(&rev) => Found::Lost,
             Ok(None) if self.export.buckets.was_deleted(&self.page, rev, name).await? => Found::NotKept,
             Ok(None) => {
-                self.lost.insert(rev, format!("its {name} is not there"));
+                self.lost.insert(rev, format!("the body of {name} is missing"));
                 Found::Lost
             }
             Ok(Some(body)) => Found::Body(body),

@@ -77,7 +77,7 @@ pub enum ExportError {
     #[error("cannot read the store: {0}")]
     Store(#[from] rashomon_buckets::Error),
     /// The output could not be written.
-    #[error("cannot write: {0}")]
+    #[error("cannot write the export: {0}")]
     Write(Arc<io::Error>),
 }
 

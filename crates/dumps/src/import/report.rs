@@ -94,7 +94,7 @@ pub enum ImportFailure {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The store failed, or refused a write.
-    #[error("page {}, revisions {first} to {last} of the input's order: {error}", title.to_text())]
+    #[error("page {}, revisions {first} to {last} in the order of the input: {error}", title.to_text())]
     Store {
         /// The page.
         title: Title,
@@ -107,11 +107,12 @@ pub enum ImportFailure {
     },
     /// Blocks of the archive, or pages that share them, could not be stored.
     #[error(
-        "the last blocks of the archive could not be stored: {0}; import again, and what is missing goes in"
+        "the last blocks of the archive could not be stored: {0}; import again to store the missing \
+         revisions"
     )]
     Archive(rashomon_buckets::Error),
     /// The metadata of the wiki or of a page could not be stored.
-    #[error("what the input says of the wiki and its pages could not be stored: {0}")]
+    #[error("the input's metadata of the wiki and its pages could not be stored: {0}")]
     Catalog(rashomon_buckets::Error),
     /// A part of the program failed or was stopped.
     #[error("the import was interrupted: {0}")]

@@ -187,9 +187,11 @@ impl PropertyValue {
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => {
                 let bytes = BASE64_STANDARD.decode(base64);
-                bytes.map_err(|error| malformed(format!("the base64 of property {name}: {error}")))?.into()
+                bytes
+                    .map_err(|error| malformed(format!("property {name} has invalid base64: {error}")))?
+                    .into()
             }
-            _ => return Err(malformed(format!("property {name} has not just one of `text` and `base64`"))),
+            _ => return Err(malformed(format!("property {name} needs exactly one of `text` and `base64`"))),
         };
         Ok(SourceProperty {
             name,
@@ -224,8 +226,9 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let time = timestamps::parse(&text);
-        time.map(Self)
-            .ok_or_else(|| serde::de::Error::custom(format!("{:?} is no time of RFC 3339", excerpt(&text))))
+        time.map(Self).ok_or_else(|| {
+            serde::de::Error::custom(format!("{:?} is not a time of RFC 3339", excerpt(&text)))
+        })
     }
 }
 

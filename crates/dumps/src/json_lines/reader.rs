@@ -106,7 +106,7 @@ impl<R: Read> JsonLinesReader<R> {
         let Version { version } = parse(&self.buffer)?;
         if version != VERSION {
             return Err(Problem::Unsupported(format!(
-                "version {version} of JSON lines; only {VERSION} is read"
+                "version {version} of JSON lines is not supported; only {VERSION} is"
             )));
         }
         let line: SiteLine = parse(&self.buffer)?;
@@ -137,7 +137,9 @@ impl<R: Read> JsonLinesReader<R> {
         self.give_pending(found);
         self.counts.revisions += 1;
         let Some(page) = &mut self.page else {
-            return Err(Problem::Malformed("a line of kind `revision` before any of kind `page`".to_owned()));
+            return Err(Problem::Malformed(
+                "a line of kind `revision` comes before any line of kind `page`".to_owned(),
+            ));
         };
         if page.title.is_err() {
             page.left_out += 1;
@@ -162,7 +164,7 @@ impl<R: Read> JsonLinesReader<R> {
         match &mut self.pending {
             None => {
                 return Err(Problem::Malformed(
-                    "a line of kind `render` that no revision comes before".to_owned(),
+                    "a line of kind `render` comes before any line of kind `revision`".to_owned(),
                 ));
             }
             Some(Pending::LeftOut(_) | Pending::WithPage) => {}
@@ -190,13 +192,14 @@ impl<R: Read> JsonLinesReader<R> {
         if line != self.counts {
             let EndLine { pages, revisions, renders, .. } = &self.counts;
             return Err(Problem::Malformed(format!(
-                "the last line counts {} pages, {} revisions, {} renders, but {pages}, {revisions}, {renders} came",
+                "the last line counts {} pages, {} revisions, {} renders, but the input has {pages}, \
+                 {revisions}, {renders}",
                 line.pages, line.revisions, line.renders
             )));
         }
         while self.read_line()? {
             if !self.buffer.iter().all(u8::is_ascii_whitespace) {
-                return Err(Problem::Malformed("something follows the line of kind `end`".to_owned()));
+                return Err(Problem::Malformed("data follows the line of kind `end`".to_owned()));
             }
         }
         self.end_page(found);
@@ -242,7 +245,7 @@ impl<R: Read> Steps for JsonLinesReader<R> {
         }
         let kind = parse::<AnyLine>(&self.buffer)?.kind;
         if !self.site_seen && kind != Kind::Siteinfo {
-            let what = "the first line is not of kind `siteinfo`, which has the version";
+            let what = "the first line is not of kind `siteinfo`, which states the version of the format";
             return Err(Problem::Malformed(what.to_owned()));
         }
         match kind {

@@ -228,19 +228,19 @@ fn reason_of(lines_of_it: &[&str]) -> String {
 #[test]
 fn impossible_revisions_are_left_out() {
     let with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
-    assert_eq!(reason_of(&[&with("\"parent\":5")]), "it is its own parent");
-    assert!(reason_of(&[&with("\"parent\":-1")]).starts_with("its parent is \"-1\""));
+    assert_eq!(reason_of(&[&with("\"parent\":5")]), "the revision is its own parent");
+    assert!(reason_of(&[&with("\"parent\":-1")]).starts_with("the revision's parent is \"-1\""));
     let future = |time: &str| REVISION.replace("2011-01-01T00:00:00Z", time);
     assert!(
         reason_of(&[&future("2020-01-01T00:00:00.000001Z")])
-            .starts_with("its time 2020-01-01T00:00:00.000001Z")
+            .starts_with("the time 2020-01-01T00:00:00.000001Z")
     );
     assert!(left_out(&events(&lines(&[PAGE, &future(NOW), &end(1, 1, 0)])).0).is_empty());
     // A render of 2027, and a property whose replacement is dated 2036.
     let render = RENDER.replace("-11e3-", "-11f3-");
-    assert!(reason_of(&[REVISION, &render]).contains(": its time "), "{render}");
+    assert!(reason_of(&[REVISION, &render]).contains(": the time "), "{render}");
     let rewritten = with(r#""properties":{"html":{"text":"","rewritten_at":"2036-01-01T00:00:00Z"}}"#);
-    assert!(reason_of(&[&rewritten]).starts_with("its time 2036-01-01T00:00:00Z"));
+    assert!(reason_of(&[&rewritten]).starts_with("the time 2036-01-01T00:00:00Z"));
 }
 
 #[test]
@@ -256,9 +256,9 @@ fn properties_that_http_could_not_return_are_left_out() {
         let properties = format!(r#","properties":{{"html":{value}}}}}"#);
         let revision = REVISION.replace('}', &properties);
         let reason = reason_of(&[&revision]);
-        assert!(reason.starts_with("its property html: ") && reason.contains(says), "{reason}");
+        assert!(reason.starts_with("property html: ") && reason.contains(says), "{reason}");
         let reason = reason_of(&[REVISION, &RENDER.replace('}', &properties)]);
-        let render = "its render 8f545ba0-2601-11e3-885c-4160918f0fb9: its property html: ";
+        let render = "render 8f545ba0-2601-11e3-885c-4160918f0fb9: property html: ";
         assert!(reason.starts_with(render) && reason.contains(says), "{reason}");
     }
 }

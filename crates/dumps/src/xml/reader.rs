@@ -101,7 +101,7 @@ impl<R: Read> XmlReader<R> {
     fn start(&mut self, element: Element, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let of_root = self.within == Within::Root;
         if self.within == Within::Nothing && self.root_seen {
-            return Err(Problem::Malformed("something follows the end of the export".to_owned()));
+            return Err(Problem::Malformed("data follows the end of the export".to_owned()));
         }
         match element {
             Element::Root { language } => {
@@ -110,8 +110,7 @@ impl<R: Read> XmlReader<R> {
                 self.within = Within::Root;
             }
             Element::Other(name) if self.within == Within::Nothing => {
-                let what =
-                    format!("it is no export of MediaWiki: its first element is <{name}>, not <mediawiki>");
+                let what = format!("not a MediaWiki export: its first element is <{name}>, not <mediawiki>");
                 return Err(Problem::Unsupported(what));
             }
             Element::Site => {
@@ -195,7 +194,7 @@ impl<R: Read> Steps for XmlReader<R> {
                 Within::Root | Within::Nothing => self.within = Within::Nothing,
             },
             Step::Eof if !self.root_seen && !self.page_seen => {
-                return Err(Problem::CutShort("there is no element in it".to_owned()));
+                return Err(Problem::CutShort("the document has no element".to_owned()));
             }
             Step::Eof => return Ok(false),
         }

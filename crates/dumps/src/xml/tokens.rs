@@ -86,9 +86,7 @@ impl<R: Read> Tokens<R> {
             Event::Start(start) | Event::Empty(start) => {
                 self.depth += 1;
                 if self.depth > MAX_DEPTH {
-                    return Err(Problem::TooLarge(format!(
-                        "elements lie more than {MAX_DEPTH} deep in each other"
-                    )));
+                    return Err(Problem::TooLarge(format!("elements are nested more than {MAX_DEPTH} deep")));
                 }
                 if start.len() > MAX_TAG {
                     return Err(Problem::TooLarge(format!("a tag has more than {MAX_TAG} bytes")));
@@ -110,7 +108,7 @@ impl<R: Read> Tokens<R> {
                 Ok(Token::Nothing)
             }
             Event::DocType(_) => {
-                let what = "a DOCTYPE is not read: exports have none, and entities are not expanded";
+                let what = "DOCTYPE is not supported: exports have none, and entities are not expanded";
                 Err(Problem::Unsupported(what.to_owned()))
             }
             Event::Eof => {
@@ -150,7 +148,7 @@ impl<R: Read> Tokens<R> {
                     return Err(Problem::Malformed(format!("element <{name}> in the middle of a text")));
                 }
                 // `next` has already refused it.
-                Token::Eof => return Err(Problem::CutShort("in a text".to_owned())),
+                Token::Eof => return Err(Problem::CutShort("it ends within a text".to_owned())),
             }
             if text.len() > limit {
                 return Err(Problem::TooLarge(format!("a text has more than {limit} bytes")));
@@ -187,13 +185,14 @@ impl<R: Read> Tokens<R> {
 /// Calls `each` with the names and values of an element's attributes.
 pub(super) fn attributes(start: &BytesStart<'_>, mut each: impl FnMut(&str, String)) -> Result<(), Problem> {
     for (index, attribute) in start.attributes().enumerate() {
-        let attribute =
-            attribute.map_err(|error| Problem::Malformed(format!("an attribute: {}", excerpt(error))))?;
+        let attribute = attribute
+            .map_err(|error| Problem::Malformed(format!("invalid attribute: {}", excerpt(error))))?;
         if index == MAX_ATTRIBUTES {
             return Err(Problem::TooLarge(format!("a tag has more than {MAX_ATTRIBUTES} attributes")));
         }
         let value = attribute.normalized_value(XmlVersion::Implicit1_0);
-        let value = value.map_err(|error| Problem::Malformed(format!("an attribute: {}", excerpt(error))))?;
+        let value =
+            value.map_err(|error| Problem::Malformed(format!("invalid attribute: {}", excerpt(error))))?;
         if let Some(character) = chars::first_forbidden(&value) {
             return Err(forbidden(character));
         }
@@ -231,8 +230,8 @@ fn push_normalised(text: &mut String, raw: &str) {
 
 fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
     let resolved = reference.resolve_char_ref();
-    let resolved =
-        resolved.map_err(|error| Problem::Malformed(format!("a character reference: {}", excerpt(error))))?;
+    let resolved = resolved
+        .map_err(|error| Problem::Malformed(format!("invalid character reference: {}", excerpt(error))))?;
     let character = match (resolved, &**reference) {
         (Some(character), _) => character,
         (None, "lt") => '<',
@@ -242,7 +241,7 @@ fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
         (None, "apos") => '\'',
         (None, name) => {
             return Err(Problem::Malformed(format!(
-                "the entity &{}; is not one of XML's own five",
+                "the entity &{}; is not one of the five that XML predefines",
                 shown(name)
             )));
         }
@@ -251,7 +250,7 @@ fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
 }
 
 fn forbidden(character: char) -> Problem {
-    Problem::Malformed(format!("the character U+{:04X}, which XML cannot hold", u32::from(character)))
+    Problem::Malformed(format!("the character U+{:04X} is not allowed in XML", u32::from(character)))
 }
 
 fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
@@ -264,9 +263,9 @@ fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
         }
         Some(Ok(encoding)) => {
             let encoding = shown(&encoding);
-            Err(Problem::Unsupported(format!("the encoding is {encoding:?}: only UTF-8 is read")))
+            Err(Problem::Unsupported(format!("the encoding is {encoding:?}: only UTF-8 is supported")))
         }
-        Some(Err(error)) => Err(Problem::Malformed(format!("the XML declaration: {}", excerpt(error)))),
+        Some(Err(error)) => Err(Problem::Malformed(format!("invalid XML declaration: {}", excerpt(error)))),
     }
 }
 
@@ -280,7 +279,7 @@ fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
         Error::Io(error) => Problem::of_io(error),
         // The error is about what should follow the end.
         error if saw_end => Problem::CutShort(excerpt(error)),
-        Error::Encoding(_) => Problem::Malformed("a byte that is not UTF-8".to_owned()),
+        Error::Encoding(_) => Problem::Malformed("the input has a byte that is not UTF-8".to_owned()),
         error => Problem::Malformed(excerpt(error)),
     }
 }

@@ -314,7 +314,7 @@ async fn damaged_compression_is_an_error_with_both_places() {
 async fn an_archive_that_cannot_be_opened_is_an_error() {
     let wiki = Wiki::new().await;
     let error = wiki.import(b"7z\xbc\xaf\x27\x1c and nothing that belongs there").await.unwrap_err();
-    assert!(error.to_string().starts_with("at its beginning: "), "{error}");
+    assert!(error.to_string().starts_with("at the beginning of the input: "), "{error}");
     assert_eq!(error.report.revisions(), 0);
 }
 

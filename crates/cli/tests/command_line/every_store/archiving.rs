@@ -213,7 +213,7 @@ fn erased_content_is_returned_by_no_read() {
     assert!(!xml.contains("Zwyxhorn") && xml.contains("deleted=\"deleted\" />"), "{xml}");
     let lines = home.run(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]);
     home.write("lines.jsonl", &lines.ends_with(0).stdout);
-    home.run(&import).ends_with(3).tells(&["revision 3 of A was left out: it was erased on "]);
+    home.run(&import).ends_with(3).tells(&["revision 3 of A was left out: the revision was erased on "]);
     // A store that imports the export records the erasure, too.
     run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
     let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];

@@ -49,7 +49,7 @@ fn truncated_dump_stores_its_complete_revisions() {
     let whole = dump("Page", &[("1", "one"), ("2", "two"), ("3", "three")]);
     let cut = &whole[..whole.find("three").unwrap()];
     let ran = home.import_file(cut).ends_with(1);
-    ran.tells(&["error: dump.xml: line ", "byte ", "cut short", "revision 3 of page \"Page\""])
+    ran.tells(&["error: dump.xml: line ", "byte ", "the input is truncated", "revision 3 of page \"Page\""])
         .prints(&["2 stored"]);
     let all = home.everything();
     assert!(all.contains("two") && !all.contains("three"), "{all}");
@@ -95,7 +95,7 @@ fn dump_is_sent_to_a_running_server() {
 
     // A truncated dump is reported as by a local import.
     fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
-    import().ends_with(1).tells(&["dump.xml: line ", "cut short"]);
+    import().ends_with(1).tells(&["dump.xml: line ", "the input is truncated"]);
 
     // A file that is no dump.
     home.write("dump.xml", "just words\n");

@@ -43,7 +43,10 @@ impl StartHeader {
         if bytes[6] != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("the 7z archive has version {}.{} of the format; 0 is read", bytes[6], bytes[7]),
+                format!(
+                    "the 7z archive has version {}.{} of the format; only 0 is supported",
+                    bytes[6], bytes[7]
+                ),
             ));
         }
         if crc32(&bytes[12..]) != read_u32(&bytes[8..]) {
@@ -56,7 +59,7 @@ impl StartHeader {
             Some(begin) if begin.checked_add(size).is_some() => {
                 Ok(Self { begin, size, crc: read_u32(&bytes[28..]) })
             }
-            _ => Err(damaged("its start header declares a place that no file has")),
+            _ => Err(damaged("its start header declares an impossible position")),
         }
     }
 
@@ -91,11 +94,11 @@ impl Contents {
         if self.files != 1 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("a 7z archive with one file in it can be read; this one has {}", self.files),
+                format!("only a 7z archive with one file is supported; this one has {}", self.files),
             ));
         }
         if self.with_content != self.streams.contents {
-            return Err(damaged("its table of contents names other files than have content"));
+            return Err(damaged("its list of files does not match its contents"));
         }
         if self.with_content == 0 { Ok(None) } else { self.streams.only().map(Some) }
     }
@@ -152,7 +155,7 @@ impl Streams {
                 Some(begin?.checked_add(*size))
             })
             .flatten()
-            .ok_or_else(|| damaged("it declares a stream at a place that no file has"))?;
+            .ok_or_else(|| damaged("it declares a stream at an impossible position"))?;
         Ok(Packed { begin, size, coder: &folder.coder, unpack_size: folder.unpack_size, crc: folder.crc })
     }
 }
@@ -344,7 +347,7 @@ impl<'a> Fields<'a> {
         }
         if coders != 1 || is_complex || flags & 0xc0 != 0 {
             return Err(unsupported(
-                "it goes through more than one step (a filter such as BCJ or Delta, or encryption)",
+                "it needs more than one decoding step (a filter such as BCJ or Delta, or encryption)",
             ));
         }
         let properties = if has_properties { self.number()? } else { 0 };
@@ -406,7 +409,7 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
 }
 
 fn too_short(declared: u64, left: usize) -> io::Error {
-    damaged(&format!("its header declares {declared} items or bytes where {left} bytes are left"))
+    damaged(&format!("its header declares {declared} items or bytes, but only {left} bytes are left"))
 }
 
 fn unexpected(what: &str, kind: u8) -> io::Error {
@@ -416,6 +419,6 @@ fn unexpected(what: &str, kind: u8) -> io::Error {
 pub(super) fn unsupported(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        format!("the 7z archive cannot be read: {what}; extract it, and import the file that is in it"),
+        format!("the 7z archive cannot be read: {what}; extract it, and import the file inside"),
     )
 }

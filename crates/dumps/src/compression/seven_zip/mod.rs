@@ -68,7 +68,7 @@ fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Cont
     }
     if start.end() < len {
         let more = len - start.end();
-        return Err(damaged(&format!("{more} bytes follow its end, and do not belong to it")));
+        return Err(damaged(&format!("{more} bytes follow its end")));
     }
     check_header_size(start.size)?;
     let bytes = exactly(&mut *file, start.begin, start.size)?;
@@ -97,7 +97,8 @@ fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Cont
 fn check_header_size(size: u64) -> io::Result<()> {
     if size > MAX_HEADER_BYTES {
         return Err(unsupported(&format!(
-            "its header has {size} bytes, and one of an archive with one file has at most {MAX_HEADER_BYTES}"
+            "its header has {size} bytes; in an archive with one file, at most {MAX_HEADER_BYTES} are \
+             allowed"
         )));
     }
     Ok(())
@@ -130,7 +131,7 @@ fn open<'a>(
 /// Makes the decoder of a compression method, within the memory limit.
 fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
     let Packed { coder: Coder { method, properties }, size: packed, unpack_size: unpacked, .. } = *packed;
-    let lacking = || damaged("the properties of its method of compression are wrong");
+    let lacking = || damaged("the properties of its compression method are wrong");
     let raw = |filters: &liblzma::stream::Filters| liblzma::stream::Stream::new_raw_decoder(filters);
     Ok(match (&method[..], &properties[..]) {
         ([] | [0x00], []) => Box::new(input),
@@ -167,8 +168,8 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
         (method, _) => {
             let method: String = method.iter().map(|byte| format!("{byte:02x}")).collect();
             return Err(unsupported(&format!(
-                "its method of compression has the number {method}; those that are read are LZMA, LZMA2, PPMd, \
-                 bzip2 and none"
+                "its compression method {method} is not supported; LZMA, LZMA2, PPMd, bzip2 and \
+                 uncompressed data are"
             )));
         }
     })
