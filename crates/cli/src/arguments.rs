@@ -476,7 +476,7 @@ fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Resul
         known && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
     if given("data") && given("store") {
-        let message = "--data DIR is short for --store sqlite:DIR: give one of them";
+        let message = "--data DIR is short for --store sqlite:DIR: give only one of them";
         return Err(command.error(ErrorKind::ArgumentConflict, message));
     }
     Ok(())
@@ -506,7 +506,7 @@ fn name_variable(
         .find(|known| known.get_long().is_some_and(|long| flag.strip_prefix("--") == Some(long)))
         .and_then(|known| known.get_env()?.to_str());
     if let Some(variable) = variable.filter(|variable| std::env::var_os(variable).is_some()) {
-        let tip = format!("the value comes from the variable {variable} of the environment");
+        let tip = format!("the value comes from the environment variable {variable}");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error

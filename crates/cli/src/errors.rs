@@ -24,12 +24,15 @@ pub(crate) enum CommandError {
     #[error("{}", reason(.0))]
     Open(rashomon_tables::Error),
     /// The store cannot be opened for an import, most likely because a server has it open.
-    #[error("{}\nWhere a server has the store open, import through it: --to http://127.0.0.1:7231", reason(.0))]
+    #[error(
+        "{}\nIf a server has the store open, import through the server: --to http://127.0.0.1:7231",
+        reason(.0)
+    )]
     Busy(rashomon_tables::Error),
     /// The cluster does not answer.
     #[error(
-        "{}\nDoes Cassandra run there, and take CQL? Other nodes are named with --store \
-         cassandra://HOST[:PORT][,HOST...]/KEYSPACE, or as contact_points in the configuration",
+        "{}\nCheck that Cassandra runs there and accepts CQL. To name other nodes, use --store \
+         cassandra://HOST[:PORT][,HOST...]/KEYSPACE, or contact_points in the configuration",
         reason(.0)
     )]
     NoCluster(rashomon_tables::Error),
@@ -49,7 +52,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Migration(#[from] MigrationError),
     /// A part of the program failed.
-    #[error("a part of the program stopped: {0}")]
+    #[error("a background task failed: {0}")]
     Stopped(String),
     /// A comparison failed.
     #[error(transparent)]

@@ -23,11 +23,9 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
     TcpListener::bind(address).await.map_err(|source| {
         let cure = match source.kind() {
             ErrorKind::AddrInUse => {
-                "something listens there already; stop it, or choose another with --listen"
+                "another process already listens there; stop it, or choose another with --listen"
             }
-            ErrorKind::PermissionDenied => {
-                "this needs a right that you do not have; choose a port from 1024 on"
-            }
+            ErrorKind::PermissionDenied => "you have no permission for this port; choose a port from 1024 on",
             ErrorKind::AddrNotAvailable => "this machine has no such address",
             _ => "choose another with --listen",
         };

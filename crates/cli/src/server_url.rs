@@ -21,8 +21,8 @@ impl FromStr for ServerUrl {
             Some("http") => {}
             Some("https") => {
                 return Err(
-                    "https is not spoken here: send to the server's own http address, or through a tunnel, \
-                            as in ssh -L 7231:127.0.0.1:7231 HOST"
+                    "https is not supported: use the server's own http address, or a tunnel, as in ssh -L \
+                     7231:127.0.0.1:7231 HOST"
                         .to_owned(),
                 );
             }
@@ -86,6 +86,6 @@ mod tests {
         for text in ["127.0.0.1:7231", "ftp://x", "http://", "http://a/?b", "http://user@host/", "x y"] {
             assert!(parsed(text).unwrap_err().contains("http://127.0.0.1:7231"), "{text}");
         }
-        assert!(parsed("https://127.0.0.1").unwrap_err().contains("https is not spoken here"));
+        assert!(parsed("https://127.0.0.1").unwrap_err().contains("https is not supported"));
     }
 }

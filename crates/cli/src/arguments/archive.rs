@@ -117,7 +117,7 @@ fn one_line(text: &str) -> Result<String, String> {
         return Err("it is shown in one line: write it without line breaks and control characters".to_owned());
     }
     if text.chars().count() > MOST {
-        return Err(format!("it has more than {MOST} characters: say it in fewer"));
+        return Err(format!("it has more than {MOST} characters: shorten it"));
     }
     Ok(text.to_owned())
 }

@@ -70,7 +70,7 @@ pub(super) async fn domains(
     match only {
         None => Ok(domains),
         Some(only) if domains.contains(only) => Ok(vec![only.clone()]),
-        Some(only) => Err(CommandError::Usage(format!("the store has nothing of the domain {only}"))),
+        Some(only) => Err(CommandError::Usage(format!("the store has no domain {only}"))),
     }
 }
 
@@ -113,19 +113,19 @@ fn in_words(sealed: &SealReport) -> String {
     words.push_str(&format!(", {}", counted(sealed.blocks, "block")));
     if sealed.left > 0 {
         words.push_str(&format!(
-            "; {} are being changed, or have lost bodies, and stay for this time",
+            "; not sealed, since they are being changed or have lost bodies: {}",
             thousands(sealed.left)
         ));
     }
     if sealed.too_large > 0 {
         words.push_str(&format!(
-            "; {} larger than a block takes, and stay in the tables",
+            "; {} not sealed, since larger than a block allows",
             counted(sealed.too_large, "revision")
         ));
     }
     if sealed.damaged() > 0 {
         words.push_str(&format!(
-            "; {} damaged, and stay: see `rashomon verify`",
+            "; {} not sealed, since damaged: see `rashomon verify`",
             counted(sealed.damaged(), "revision")
         ));
     }
@@ -158,15 +158,20 @@ async fn merge(
             counted(merged.blocks, "block"),
         );
         if merged.kept > 0 {
-            words
-                .push_str(&format!("; {} are damaged, and stay: see `rashomon archive verify`", merged.kept));
+            words.push_str(&format!(
+                "; {} not merged, since damaged: see `rashomon archive verify`",
+                merged.kept
+            ));
             exit = Exit::Failed;
         }
         output::line(format_args!("{domain}: {words}"))?;
     }
     let collected = store.buckets().maintenance().collect_blocks().await?;
     if collected > 0 {
-        output::line(format_args!("deleted {} that nobody needs any more", counted(collected, "block")))?;
+        output::line(format_args!(
+            "deleted {} that no page references any more",
+            counted(collected, "block")
+        ))?;
     }
     Ok(exit)
 }
@@ -335,7 +340,8 @@ pub(super) fn print_damaged_rows(store: &Store) -> bool {
     }
     if !found.is_empty() {
         output::note(format_args!(
-            "{} damaged: `rashomon verify --repair` restores those that follow from others, a backup has the rest",
+            "{} damaged: `rashomon verify --repair` restores rows that can be derived from others; restore \
+             the rest from a backup",
             counted(found.len() as u64, "row")
         ));
     }
@@ -352,19 +358,20 @@ pub(super) fn print_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>
             blocks => format!("{} blocks were written by a later version", thousands(blocks)),
         };
         output::note(format_args!(
-            "{written}, and what is in it cannot be read, nor counted: use the version of Rashomon that wrote it, or a later one"
+            "{written}, and cannot be read or counted: use the version of Rashomon that wrote it, or a \
+             later one"
         ));
     }
     if damaged == 0 {
         return if newer == 0 { Exit::Done } else { Exit::Failed };
     }
     let damaged = match damaged {
-        1 => "1 block is damaged, and what of it".to_owned(),
-        blocks => format!("{} blocks are damaged, and what of them", thousands(blocks)),
+        1 => "1 block is damaged".to_owned(),
+        blocks => format!("{} blocks are damaged", thousands(blocks)),
     };
     output::note(format_args!(
-        "{damaged} cannot be read is not counted: `rashomon archive verify` names what is damaged; restore it from a \
-         replica or a backup"
+        "{damaged}, and unreadable content is not counted: `rashomon archive verify` names the damage; \
+         restore the damaged blocks from a replica or a backup"
     ));
     Exit::Failed
 }

@@ -30,7 +30,7 @@ fn cluster(arguments: SchemaArguments) -> Result<ClusterSettings, CommandError> 
             StoreSettings::Cassandra(cluster) => *cluster,
             other => {
                 let message =
-                    format!("{other} is no cluster: name one with --store cassandra://HOST/KEYSPACE");
+                    format!("{other} is not a cluster: name one with --store cassandra://HOST/KEYSPACE");
                 return Err(CommandError::Usage(message));
             }
         }

@@ -94,11 +94,11 @@ fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError>
     let StoreUrl::Sqlite(directory) = backend else { return Ok(backend.clone()) };
     let own: PathBuf = directory.join(number.to_string());
     if own.exists() {
-        let what = format!("{} is there already: give a directory that is not", directory.display());
+        let what = format!("{} already exists: name a directory that does not exist", directory.display());
         return Err(CommandError::Usage(what));
     }
     std::fs::create_dir_all(directory).map_err(|source| CommandError::Io {
-        doing: format!("cannot make {}", directory.display()),
+        doing: format!("cannot create {}", directory.display()),
         source,
     })?;
     Ok(StoreUrl::Sqlite(own))
@@ -111,7 +111,7 @@ fn can_be_written(path: &Path) -> Result<(), CommandError> {
     match opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) }) {
         Ok(()) => Ok(()),
         Err(error) => Err(CommandError::Usage(format!(
-            "cannot write {}: {error}: name a file in a directory that is there, and in which you may write",
+            "cannot write {}: {error}: name a file in an existing directory in which you may write",
             path.display()
         ))),
     }

@@ -96,7 +96,7 @@ and for programs. Paste these lines into another terminal:
 # The newest html of a page
 curl '{wiki}/Main_Page?rev/latest/html'
 
-# What is known of it: revision, time, author, properties
+# The metadata of a page: revision, time, author, properties
 curl '{wiki}/{dessert}?rev/latest/'
 
 # The history of a page, latest first

@@ -139,7 +139,7 @@ impl Run {
         let outcome = outcome.inspect_err(print_next_step)?;
         if let Some(exit) = asked.filter(|_| outcome == Outcome::Stopped || self.verify) {
             output::note(format_args!(
-                "stopped after {}: what is copied stays, and the same command goes on from there",
+                "stopped after {}: copied rows stay; to continue, run the same command again",
                 counted(copied.rows, "row")
             ));
             return Ok(Some(exit));
@@ -163,7 +163,9 @@ impl Run {
         let compared = match compared {
             Ok(compared) => compared.inspect_err(print_next_step)?,
             Err(exit) => {
-                output::note("stopped while comparing: all is copied, and the same command compares again");
+                output::note(
+                    "stopped while comparing: everything is copied; to compare, run the same command again",
+                );
                 return Ok(Err(exit));
             }
         };
@@ -181,8 +183,8 @@ impl Run {
         ))?;
         if !same && compared.iter().all(|one| one.source.damaged == 0 && one.target.damaged == 0) {
             output::note(
-                "one of the stores was written to, or rows were deleted in the source after they were copied: \
-                 stop what writes, and migrate into an empty target",
+                "one of the stores was written to, or rows were deleted in the source after they were \
+                 copied: stop all writers, and migrate into an empty target",
             );
         }
         Ok(Ok(same))
@@ -193,7 +195,7 @@ fn print_state(state: MigrationState) {
     match state {
         MigrationState::New => {}
         MigrationState::Resumed(before) => output::note(format_args!(
-            "going on with a migration that was cut off after {}, {}",
+            "resuming a migration that was interrupted after {}, {}",
             counted(before.rows, "row"),
             output::bytes(before.bytes)
         )),
@@ -209,15 +211,15 @@ fn print_damaged(migration: &Migration) {
         output::note(format_args!("damaged in the source, and not copied: {row}"));
     }
     output::note(format_args!(
-        "{} of the source damaged, and not copied: `rashomon verify --repair` restores what follows from other rows, \
-         a backup has the rest; the same command then copies the rest",
+        "{} of the source damaged, and not copied: `rashomon verify --repair` restores rows that can be \
+         derived from others; restore the rest from a backup, and run the same command again to copy them",
         counted(migration.damaged_rows(), "row"),
     ));
 }
 
 fn print_next_step(error: &MigrationError) {
     if matches!(error, MigrationError::Source(_) | MigrationError::Target(_)) {
-        output::note("what is copied stays: the same command goes on from there");
+        output::note("copied rows stay: to continue, run the same command again");
     }
 }
 
@@ -232,7 +234,7 @@ fn summary(migration: &Migration, copied: Counts, elapsed: Duration) -> String {
     );
     if matches!(migration.state(), MigrationState::Resumed(_)) {
         let all = migration.copied().map(|(_, counts)| counts.rows).sum();
-        text += &format!("; with what was copied before, {}", counted(all, "row"));
+        text += &format!("; with the rows of earlier runs, {}", counted(all, "row"));
     }
     text
 }

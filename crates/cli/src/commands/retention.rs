@@ -71,7 +71,7 @@ async fn report_or_cull(
 ) -> Result<Exit, CommandError> {
     let domains = buckets.catalog().domains().await?;
     if let Some(domain) = arguments.domain.as_ref().filter(|domain| !domains.contains(domain)) {
-        return Err(CommandError::Usage(format!("the store has nothing of the domain {domain}")));
+        return Err(CommandError::Usage(format!("the store has no domain {domain}")));
     }
     let domains =
         domains.into_iter().filter(|domain| arguments.domain.as_ref().is_none_or(|only| only == domain));
@@ -163,7 +163,7 @@ impl Report {
 
     fn print(&self, dry_run: bool) -> Result<(), CommandError> {
         if self.domains.is_empty() && self.kept.is_empty() {
-            return output::line("the store has no pages that a policy is for");
+            return output::line("the store has no pages to which a policy applies");
         }
         if let Some(policy) = &self.policy {
             output::line(policy)?;
@@ -190,8 +190,8 @@ impl Report {
         }
         if dry_run {
             output::line(
-                "nothing was changed; the sizes are those of the bodies as they came, and records of revisions \
-                 stay",
+                "nothing was changed; the sizes are those of uncompressed bodies, and the records of \
+                 revisions stay",
             )?;
         }
         Ok(())
@@ -204,7 +204,7 @@ fn in_words(policy: &Policy) -> String {
         rashomon_buckets::Cull::Renders => "superseded renders",
     };
     format!(
-        "{what} go {} after they were superseded; the newest {} of each page stay",
+        "{what} are deleted {} after they were superseded; the newest {} of each page stay",
         crate::config::Span(policy.grace),
         counted(u64::from(policy.min_keep.get()), "revision"),
     )

@@ -184,7 +184,7 @@ impl Stats {
         if let Some(Cluster { release, keyspace }) = &self.cassandra {
             let _ = writeln!(
                 text,
-                "cluster: Cassandra {release}, keyspace {keyspace}; its size on disk is known to its nodes: \
+                "cluster: Cassandra {release}, keyspace {keyspace}; for its size on disk, ask its nodes: \
                  `nodetool tablestats {keyspace}`"
             );
         }

@@ -88,7 +88,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     let held = check_buckets(store, &clock, &mut problems).await?;
     if let Some(cluster) = store.cluster() {
         output::line(format_args!(
-            "what nodes keep on their disks they check themselves: `nodetool verify {}` on each",
+            "to check the files of the nodes, run `nodetool verify {}` on each node",
             cluster.keyspace()
         ))?;
     }
@@ -147,7 +147,7 @@ async fn check_buckets(
     let (report, orphans) = match verified {
         Ok(verified) => verified,
         Err(rashomon_buckets::Error::Store(error @ rashomon_tables::Error::Corrupt(_))) => {
-            problems.named.push(format!("{error}; what comes after it was not compared"));
+            problems.named.push(format!("{error}; the rows after it were not compared"));
             return Ok("not everything could be read".to_owned());
         }
         Err(error) => return Err(error.into()),
@@ -156,7 +156,8 @@ async fn check_buckets(
     problems.more += report.more_problems;
     if orphans > 0 {
         output::line(format_args!(
-            "{} in chunks that no property names: `rashomon serve` collects such, as collect_every says",
+            "{} in chunks that no property references: `rashomon serve` deletes them at the interval \
+             collect_every",
             counted(orphans, "body")
         ))?;
     }

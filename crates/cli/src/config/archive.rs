@@ -52,7 +52,7 @@ pub(crate) enum ArchivePolicy {
 }
 
 /// The notation of the policy that has a time.
-const INTERVAL: &str = "an interval is given with its time: policy = { interval = \"1d\" }";
+const INTERVAL: &str = "an interval needs its time: policy = { interval = \"1d\" }";
 
 impl<'de> Deserialize<'de> for ArchivePolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -84,8 +84,8 @@ impl<'de> Deserialize<'de> for ArchivePolicy {
                 match interval {
                     None => Err(de::Error::custom(INTERVAL)),
                     Some(Span(time)) if time.is_zero() => Err(de::Error::custom(
-                        "interval is the time in which one render is kept: give some, such as 1d, or take policy \
-                         = \"every\"",
+                        "interval must be longer than 0s: one render is kept in each interval; write a time \
+                         such as 1d, or use policy = \"every\"",
                     )),
                     Some(interval) => Ok(ArchivePolicy::Interval(interval)),
                 }
@@ -119,7 +119,8 @@ impl BucketArchive {
         (after.0 < MIN_AFTER).then(|| {
             let least = Span(MIN_AFTER);
             format!(
-                "after is {after}, and what is being written may not be sealed: raise it to at least {least}"
+                "after is {after}, so revisions that are still being written could be sealed: raise after \
+                 to at least {least}"
             )
         })
     }
@@ -130,9 +131,9 @@ impl BucketArchive {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
         Some(format!(
-            "after is {after}, and the grace of [retention] is {grace}: policy leaves renders out when they are \
-             sealed, and they would be gone before their grace is over: raise after to at least {grace}, or lower \
-             grace, or take policy = \"every\""
+            "after is {after}, and the grace of [retention] is {grace}: sealing would remove the renders \
+             that policy leaves out before their grace is over: raise after to at least {grace}, lower \
+             grace, or use policy = \"every\""
         ))
     }
 
@@ -196,7 +197,8 @@ impl ArchiveSettings {
             problems.push(file.problem(span.clone(), message));
         }
         if settings.enabled && settings.every.0.is_zero() {
-            let message = "every is the time between two looks at all pages: give some, such as 24h";
+            let message = "every is 0s, but it is the time between two searches for revisions to seal: \
+                           write a time such as 24h";
             problems.push(file.problem(span, message.to_owned()));
         }
         settings
@@ -216,8 +218,8 @@ impl ArchiveSettings {
             let given = bucket.archive.as_ref();
             if !self.enabled {
                 if let Some(given) = given {
-                    let message =
-                        "it says how the bucket is archived, and nothing is: put [archive] beside it";
+                    let message = "this table configures the archive of a bucket, but the archive is off: \
+                                   add the table [archive]";
                     problems.push(file.problem(given.span(), message.to_owned()));
                 }
                 continue;
@@ -251,23 +253,22 @@ impl super::Settings {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
                 return Err(
-                    "a server that does not know of the archive would miss what is sealed: put [archive] \
-                            into the configuration of every server of the cluster, restart them, and name it \
-                            with --config"
+                    "a server without [archive] in its configuration cannot read sealed revisions: add \
+                     [archive] to the configuration of every server of the cluster, restart the servers, \
+                     and name the configuration with --config"
                         .to_owned(),
                 );
             }
             if after.is_some() {
-                return Err(
-                    "others write to a cluster: give the time as `after` in the [archive] of all of them"
-                        .to_owned(),
-                );
+                return Err("--after is refused on a cluster, since servers write to it: set `after` in \
+                            [archive] of the configuration of every server"
+                    .to_owned());
             }
         }
         if !self.archive.enabled && self.retention().is_on() {
             return Err(
-                "the configuration has what was superseded deleted: put [archive] into it, so that it is \
-                        sealed instead"
+                "the configuration deletes superseded revisions: add [archive] to it, so that they are \
+                 sealed instead"
                     .to_owned(),
             );
         }
@@ -319,8 +320,8 @@ impl super::Settings {
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
         let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);
         (self.archive.enabled && other).then(|| {
-            "the archive takes over what app-ttl would cull, and no other strategy's: take strategy = \"app-ttl\", \
-             or leave out [archive]"
+            "the archive seals what strategy app-ttl would cull, and works with no other strategy: use \
+             strategy = \"app-ttl\", or remove [archive]"
                 .to_owned()
         })
     }

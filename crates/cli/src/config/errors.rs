@@ -142,7 +142,7 @@ fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(near) => format!("; did you mean '{near}'?"),
         None if known.is_empty() => String::new(),
-        None => format!("; there are {}", known.join(", ")),
+        None => format!("; expected one of {}", known.join(", ")),
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         let explained = explain("unknown field `lisen`, expected one of `listen`, `log_level`");
         assert_eq!(explained, "there is no setting 'lisen'; did you mean 'listen'?");
         let explained = explain("unknown field `port`, expected `listen` or `store`");
-        assert_eq!(explained, "there is no setting 'port'; there are listen, store");
+        assert_eq!(explained, "there is no setting 'port'; expected one of listen, store");
         let explained = explain("unknown variant `jsn`, expected `text` or `json`");
         assert_eq!(explained, "'jsn' is not a value of this setting; did you mean 'json'?");
     }

@@ -80,8 +80,7 @@ pub(super) fn of_buckets(
         let span = given.span();
         let given = given.into_inner();
         if given.max_requests.is_some() || given.authorities.is_some() {
-            let message =
-                "max_requests and authorities are one for all buckets: they belong into [generator]";
+            let message = "max_requests and authorities apply to all buckets: move them to [generator]";
             problems.push(file.problem(span, message.to_owned()));
         }
         all.insert(name.clone(), given.into());

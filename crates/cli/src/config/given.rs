@@ -216,7 +216,7 @@ pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
     if *name == page {
         Ok(())
     } else {
-        Err(format!("there is no bucket '{name}': a domain's pages are in '{page}'"))
+        Err(format!("there is no bucket '{name}': the pages of a domain are in bucket '{page}'"))
     }
 }
 

@@ -224,9 +224,9 @@ impl Settings {
         if !self.access.open && !self.listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
-                    "others can reach {}, and nothing says what they may do: if everybody who can reach it may \
-                     read, write and erase everything, say so with --access open (in the file: access = \"open\"); \
-                     else listen on 127.0.0.1",
+                    "other machines can reach {}, but no access rights are configured: if every client may \
+                     read, write and erase everything, use --access open (in the file: access = \"open\"); \
+                     otherwise listen on 127.0.0.1",
                     self.listen
                 ),
                 place: None,
@@ -239,8 +239,8 @@ impl Settings {
         let least = ByteSize(rashomon_api::least_staging_bytes(self.max_imports.get()));
         (self.staging_memory < least).then(|| Problem {
             message: format!(
-                "staging_memory is {}, and {} imports with two writes beside them need {least}: raise staging_memory, or \
-                 lower max_imports",
+                "staging_memory is {}, but {} imports and two writes at the same time need {least}: raise \
+                 staging_memory, or lower max_imports",
                 self.staging_memory, self.max_imports
             ),
             place: None,
@@ -282,14 +282,15 @@ fn properties(
         let before = property(known.get(&name));
         if let Some(size) = entry.max_size.filter(|size| *size > body_limit) {
             let message = format!(
-                "property '{name}' may have {size}, but no request brings more than body_limit, {body_limit}: \
-                 lower max_size, or raise body_limit"
+                "max_size of property '{name}' is {size}, but a request may have at most body_limit, \
+                 {body_limit}: lower max_size, or raise body_limit"
             );
             problems.push(file.problem(span.clone(), message));
         }
         if before.versions == Versions::Revision && entry.versions == Some(Versions::Render) {
             let message = format!(
-                "property '{name}' holds a revision's text, which its renders share: it is one a revision"
+                "property '{name}' holds the text of a revision, which all its renders share: use versions \
+                 = \"revision\""
             );
             problems.push(file.problem(span, message));
         }
@@ -331,8 +332,10 @@ fn domains(
             let host = host.into_inner();
             match owners.insert(host.clone(), name.clone()) {
                 Some(owner) => {
-                    let message =
-                        format!("host '{host}' belongs to domain '{owner}' already; a host belongs to one");
+                    let message = format!(
+                        "host '{host}' already belongs to domain '{owner}'; a host can belong to only one \
+                         domain"
+                    );
                     problems.push(file.problem(span, message));
                 }
                 None => hosts.push(host),

@@ -75,7 +75,7 @@ impl FromStr for TimelineStore {
             "memory" => Ok(Self::Memory),
             url if url.starts_with("redis://") => Ok(Self::Redis(url.to_owned())),
             _ => Err(format!(
-                "'{}' is no place for the timeline; there are table, memory, and Redis, as in \
+                "'{}' is not a place for the timeline; write table, memory, or a URL of Redis, as in \
                  redis://127.0.0.1:6379/0",
                 excerpt(text)
             )),
@@ -221,17 +221,17 @@ impl BucketRetention {
         let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
         if grace.0.is_zero() || ttl.0.is_zero() {
             return Some(
-                "grace and ttl are longer than nothing: an editor has to be able to save; leave the table \
-                 out to keep everything"
+                "grace and ttl must be longer than 0s, so that an editor can save; to keep everything, \
+                 remove the table"
                     .to_owned(),
             );
         }
         if !(0.0..=1.0).contains(delete_probability) {
-            return Some(format!("delete_probability is {delete_probability}, and lies between 0 and 1"));
+            return Some(format!("delete_probability is {delete_probability}, but must be between 0 and 1"));
         }
         if slack.0 < MIN_SLACK {
             return Some(format!(
-                "slack is {slack}: the sweep needs at least {}, so that it need not run all the time",
+                "slack is {slack}, but must be at least {}, or the sweep would run all the time",
                 Span(MIN_SLACK)
             ));
         }
@@ -244,8 +244,8 @@ impl BucketRetention {
         let least = grace.0.saturating_add(slack.0).saturating_add(skew.0);
         (index_ttl.0 < least).then(|| {
             format!(
-                "index_ttl is {index_ttl}, and what is noted as due would be forgotten before it is: raise it \
-                 to at least {}, grace, slack and skew together",
+                "index_ttl is {index_ttl}, and queue entries would expire before they are processed: raise \
+                 index_ttl to at least {}, the sum of grace, slack and skew",
                 Span(least)
             )
         })
@@ -262,9 +262,9 @@ impl BucketRetention {
         let least = Span(waits.saturating_add(rests));
         (self.slack < least).then(|| {
             format!(
-                "slack is {}, and on a cluster what was superseded goes up to {least} after its grace: twice the \
-                 skew of the server, {early}, the skew of retention, {}, and {} between two looks of the sweep: \
-                 raise slack to that, or lower the skew of the server",
+                "slack is {}, but on a cluster superseded values may be culled as late as {least} after \
+                 their grace: twice the skew of the server, {early}, plus the skew of retention, {}, plus \
+                 {} between two sweeps; raise slack to the sum, or lower the skew of the server",
                 self.slack,
                 self.skew,
                 Span(rests)
@@ -276,20 +276,20 @@ impl BucketRetention {
     fn wrong_for_its_strategy(&self) -> Option<String> {
         if self.strategy != Strategy::TablePerQuery {
             return (self.option.is_some() || self.fill.is_some()).then(|| {
-                "option and fill are those of another strategy: leave them out, or take strategy = \
+                "option and fill belong to another strategy: remove them, or use strategy = \
                  \"table-per-query\""
                     .to_owned()
             });
         }
         if self.min_keep.get() > 1 {
             return Some(format!(
-                "min_keep is {}, and table-per-query keeps the latest revision alone: leave it out, or take \
-                 app-ttl or two-table",
+                "min_keep is {}, but table-per-query keeps only the latest revision: remove min_keep, or \
+                 use app-ttl or two-table",
                 self.min_keep
             ));
         }
         (self.cull == Cull::Renders).then(|| {
-            "cull is renders, and table-per-query keeps the latest render alone: leave it out, or take app-ttl \
+            "cull is renders, but table-per-query keeps only the latest render: remove cull, or use app-ttl \
              or two-table"
                 .to_owned()
         })
@@ -361,7 +361,7 @@ impl RetentionSettings {
             let given = given.into_inner();
             if given.timeline.is_some() || given.sample.is_some() || given.domain_rate.is_some() {
                 let message =
-                    "timeline, sample and domain_rate are one for all buckets: they belong into [retention]";
+                    "timeline, sample and domain_rate apply to all buckets: move them to [retention]";
                 problems.push(file.problem(span.clone(), message.to_owned()));
             }
             let retention = self.all.with(given);
@@ -396,9 +396,9 @@ impl Above<'_> {
     fn over(&self, below: &BucketRetention, said: bool) -> Result<BucketRetention, String> {
         let keeps = below.strategy == Strategy::KeepEverything;
         if keeps && said && self.deletes && self.says_something() {
-            return Err("the configuration keeps everything (strategy = \"keep-everything\"), and no flag \
-                        deletes above that: take that out of the configuration, or see with --dry-run what \
-                        would be freed"
+            return Err("the configuration keeps everything (strategy = \"keep-everything\"), and flags \
+                        cannot override that: remove the strategy from the configuration, or use --dry-run \
+                        to see what would be freed"
                 .to_owned());
         }
         // A number of revisions alone is no policy for deleting anything.
@@ -426,9 +426,9 @@ impl super::Settings {
         // otherwise.
         let said = self.retention.said || self.own_retentions().next().is_some();
         if above.deletes && !said && above.grace.is_none() {
-            return Err("no policy is configured, so nobody has said what may go: name the configuration of the \
-                        store's server with --config FILE, or give --grace TIME; --dry-run says what would be \
-                        freed"
+            return Err("no retention policy is configured, so nothing may be deleted: name the \
+                        configuration of the store's server with --config FILE, or give --grace TIME; \
+                        --dry-run shows what would be freed"
                 .to_owned());
         }
         match above.domain {
@@ -440,7 +440,7 @@ impl super::Settings {
             .chain(self.own_retentions())
             .find_map(|all| all.wrong(early));
         wrong.map_or(Ok(()), |wrong| {
-            let grace = above.grace.map(|grace| format!("--grace {grace}, of which slack is a quarter"));
+            let grace = above.grace.map(|grace| format!("--grace {grace} (slack is a quarter of it)"));
             let min_keep = above.min_keep.map(|number| format!("--min-keep {number}"));
             let flags: Vec<_> = grace.into_iter().chain(min_keep).collect();
             Err(if flags.is_empty() { wrong } else { format!("{}: {wrong}", flags.join(", and ")) })

@@ -78,9 +78,9 @@ fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("listen = 'here'", "1:10: an address to listen on is");
     refused("\n\nskew = '5'", "3:8: '5' is not a length of time");
     refused("skew = 5", "1:8: integer '5' is not allowed here: write a length of time, such as \"30s\"");
-    refused("body_limit = -1", "1:14: a size is not negative");
+    refused("body_limit = -1", "1:14: a size cannot be negative");
     refused("body_limit = 'much'", "'much' is not a size");
-    refused("store = 'redis:x'", "1:9: there is no store of the kind 'redis:'; there are sqlite:DIRECTORY");
+    refused("store = 'redis:x'", "1:9: 'redis:' is not a kind of store; a store is one of sqlite:DIRECTORY");
     refused("[access]\nopn = true", "2:1: there is no setting 'opn'; did you mean 'open'?");
     refused("[access]\norigins = ['en.example.org']", "2:12: 'en.example.org' is not an origin");
     refused("hosts = ['https://x']", "1:10: 'https://x' is not a host");
@@ -99,10 +99,10 @@ fn contradictions_are_all_reported_at_once() {
                 [domains.a]\nhosts = ['x.org']\n[domains.b]\nhosts = ['X.org']\n";
     let error = load(file).unwrap_err();
     for expected in [
-        "say so with --access open",
-        "rashomon.toml:3:1: property 'big' may have 2 MiB",
-        "rashomon.toml:5:1: property 'wikitext' holds a revision's text",
-        "rashomon.toml:10:10: host 'x.org' belongs to domain 'a' already",
+        "use --access open",
+        "rashomon.toml:3:1: max_size of property 'big' is 2 MiB",
+        "rashomon.toml:5:1: property 'wikitext' holds the text of a revision",
+        "rashomon.toml:10:10: host 'x.org' already belongs to domain 'a'",
     ] {
         assert!(error.contains(expected), "{expected}\n{error}");
     }
@@ -112,8 +112,8 @@ fn contradictions_are_all_reported_at_once() {
 fn staging_memory_has_room_for_writes_beside_all_imports() {
     refused(
         "staging_memory = '100 MiB'",
-        "staging_memory is 100 MiB, and 4 imports with two writes beside them need 104 MiB: raise staging_memory, or \
-         lower max_imports",
+        "staging_memory is 100 MiB, but 4 imports and two writes at the same time need 104 MiB: raise \
+         staging_memory, or lower max_imports",
     );
     load("staging_memory = '104 MiB'").unwrap();
     load("staging_memory = '32 MiB'\nmax_imports = 1").unwrap();
@@ -210,21 +210,21 @@ fn strategy_is_chosen_for_all_buckets_or_for_one() {
 #[test]
 fn impossible_retention_is_refused() {
     for (file, expected) in [
-        ("[retention]\ngrace = '0s'", "longer than nothing"),
+        ("[retention]\ngrace = '0s'", "longer than 0s"),
         ("[retention]\ndelete_probability = 1.5", "between 0 and 1"),
         ("[retention]\nslack = '1ms'", "at least 100ms"),
         ("[retention]\nslack = '1s'\nskew = '2s'", "raise slack"),
-        ("[retention]\nindex_ttl = '1h'", "raise it to at least"),
-        ("[retention]\nstrategy = 'none'", "there are keep-everything, app-ttl, two-table, table-per-query"),
-        ("[retention]\noption = 'B'", "leave them out"),
+        ("[retention]\nindex_ttl = '1h'", "raise index_ttl to at least"),
         (
-            "[retention]\nstrategy = 'two-table'\nfill = 'write-through'",
-            "take strategy = \"table-per-query\"",
+            "[retention]\nstrategy = 'none'",
+            "expected one of keep-everything, app-ttl, two-table, table-per-query",
         ),
+        ("[retention]\noption = 'B'", "remove them"),
+        ("[retention]\nstrategy = 'two-table'\nfill = 'write-through'", "use strategy = \"table-per-query\""),
         ("[retention]\nstrategy = 'table-per-query'\noption = 'C'", "A"),
         ("[retention]\nstrategy = 'table-per-query'\nmin_keep = 2", "app-ttl or two-table"),
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
-        ("[domains.a.buckets.page.retention]\nsample = '1s'", "belong into [retention]"),
+        ("[domains.a.buckets.page.retention]\nsample = '1s'", "move them to [retention]"),
         ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:20: there is no bucket 'pages'"),
         (
             "[retention]\nmin_keep = 0",
@@ -235,9 +235,9 @@ fn impossible_retention_is_refused() {
             "2:9: integer '2' is not allowed here: write a length of time, such as \"30s\"",
         ),
         ("[retention]\ngrase = '1h'", "grase"),
-        ("[archive]\n[retention]\nstrategy = 'two-table'", "take strategy = \"app-ttl\""),
-        ("[archive]\n[retention]\nstrategy = 'table-per-query'", "or leave out [archive]"),
-        ("[archive]\n[domains.a.buckets.page.retention]\nstrategy = 'two-table'", "or leave out [archive]"),
+        ("[archive]\n[retention]\nstrategy = 'two-table'", "use strategy = \"app-ttl\""),
+        ("[archive]\n[retention]\nstrategy = 'table-per-query'", "or remove [archive]"),
+        ("[archive]\n[domains.a.buckets.page.retention]\nstrategy = 'two-table'", "or remove [archive]"),
     ] {
         refused(file, expected);
     }
@@ -254,11 +254,11 @@ fn too_short_slack_on_a_cluster_is_refused() {
         // long enough.
         (
             "[retention]\ngrace = '44m'",
-            "2:1: slack is 11m, and on a cluster what was superseded goes up to 11m 5s",
+            "2:1: slack is 11m, but on a cluster superseded values may be culled as late as 11m 5s",
         ),
-        ("[retention]\nslack = '11m'", "raise slack to that, or lower the skew of the server"),
-        ("skew = '1s'\n[retention]\nskew = '1s'\nslack = '3s'", "up to 4s after its grace"),
-        ("skew = '0s'\n[retention]\nskew = '1s'\nslack = '1s'", "up to 1s 333ms"),
+        ("[retention]\nslack = '11m'", "raise slack to the sum, or lower the skew of the server"),
+        ("skew = '1s'\n[retention]\nskew = '1s'\nslack = '3s'", "as late as 4s after their grace"),
+        ("skew = '0s'\n[retention]\nskew = '1s'\nslack = '1s'", "as late as 1s 333ms"),
         ("[domains.a.buckets.page.retention]\ngrace = '30m'", "2:1: slack is 7m 30s"),
     ] {
         refused(&cluster(rest), expected);
@@ -310,21 +310,21 @@ fn archive_of_a_bucket_overrides_that_of_all() {
 #[test]
 fn impossible_archive_of_a_bucket_is_refused() {
     let page = "[domains.a.buckets.page.archive]";
-    refused(&format!("{page}\nafter = '3h'"), "put [archive] beside it");
-    refused(&format!("[archive]\nenabled = false\n{page}\npolicy = 'every'"), "put [archive] beside it");
-    refused(&format!("[archive]\n{page}\nafter = '3s'"), "raise it to at least 1h");
+    refused(&format!("{page}\nafter = '3h'"), "add the table [archive]");
+    refused(&format!("[archive]\nenabled = false\n{page}\npolicy = 'every'"), "add the table [archive]");
+    refused(&format!("[archive]\n{page}\nafter = '3s'"), "raise after to at least 1h");
     refused(&format!("[archive]\n{page}\ncache_size = '1MiB'"), "cache_size");
     let mut settings = load("[domains.a.buckets.page.retention]\ngrace = '5h'").unwrap();
-    assert!(settings.seal(None).unwrap_err().contains("put [archive] into it"));
+    assert!(settings.seal(None).unwrap_err().contains("add [archive] to it"));
 }
 
 #[test]
 fn invalid_archive_is_reported_with_the_right_notation() {
     for page in ["[archive]", "[archive]\n[domains.a.buckets.page.archive]"] {
         for (policy, expected) in [
-            ("'interval'", "an interval is given with its time: policy = { interval = \"1d\" }"),
-            ("{}", "an interval is given with its time"),
-            ("{ interval = '0s' }", "give some, such as 1d, or take policy = \"every\""),
+            ("'interval'", "an interval needs its time: policy = { interval = \"1d\" }"),
+            ("{}", "an interval needs its time"),
+            ("{ interval = '0s' }", "write a time such as 1d, or use policy = \"every\""),
             ("{ intervall = '1d' }", "did you mean 'interval'?"),
             ("'first-rendering'", "did you mean 'first-render'?"),
             ("true", "write \"every\", \"first-render\", or { interval = \"1d\" }"),
@@ -345,7 +345,7 @@ fn invalid_archive_is_reported_with_the_right_notation() {
 fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
     let retention = "[retention]\ngrace = '24h'\n";
     let page = "[domains.a.buckets.page.archive]";
-    let cure = "raise after to at least 24h, or lower grace, or take policy = \"every\"";
+    let cure = "raise after to at least 24h, lower grace, or use policy = \"every\"";
     for policy in ["'first-render'", "{ interval = '1d' }"] {
         let file = format!("{retention}[archive]\nafter = '2h'\npolicy = {policy}");
         refused(&file, "3:1: after is 2h, and the grace of [retention] is 24h");
@@ -444,8 +444,8 @@ fn unusable_renderer_or_timeline_is_refused() {
     for (file, expected) in [
         ("[generator.properties.html]\nurl = 'ftp://x/{rev}'", "[generator]"),
         ("[generator]\nhosts = ['a']\n[generator.properties.html]\nurl = 'http://b/{rev}'", "[generator]"),
-        ("[domains.a.buckets.page.generator]\nmax_requests = 3", "belong into [generator]"),
-        ("[retention]\ntimeline = 'disk'", "table, memory, and Redis"),
+        ("[domains.a.buckets.page.generator]\nmax_requests = 3", "move them to [generator]"),
+        ("[retention]\ntimeline = 'disk'", "table, memory, or a URL of Redis"),
         ("[retention]\ntimeline = 'redis://'", "timeline"),
         ("[retention]\ntimeline = 'redis://127.0.0.1:6379/-1'", "a database has a number from 0 on"),
     ] {

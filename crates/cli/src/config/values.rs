@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for ByteSize {
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size is not negative"))
+                u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a size cannot be negative"))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -223,8 +223,8 @@ impl FromStr for Origin {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "'{}' is not an origin; write its scheme, its host and a port that is not the usual one, as in \
-                 https://en.example.org, without a slash at its end",
+                "'{}' is not an origin; write the scheme, the host, and the port unless it is the default \
+                 one, as in https://en.example.org, without a slash at the end",
                 excerpt(text)
             )
         };

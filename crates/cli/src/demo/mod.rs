@@ -80,9 +80,9 @@ pub(crate) fn history() -> Result<Vec<Event>, SampleError> {
 /// An error in the files of the sample wiki.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SampleError {
-    #[error("the sample wiki is not as it should be: {0}")]
+    #[error("the sample wiki is invalid: {0}")]
     File(#[from] toml::de::Error),
-    #[error("the sample wiki is not as it should be: {title}, revision {number}: {problem}")]
+    #[error("the sample wiki is invalid: {title}, revision {number}: {problem}")]
     Revision { title: String, number: usize, problem: String },
 }
 

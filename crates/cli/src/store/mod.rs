@@ -153,7 +153,7 @@ impl Store {
         let mut settings = Settings::load_offline(given, arguments.config.as_deref())?;
         settings.accept_lost_log = arguments.accept_lost_log;
         if settings.store == StoreSettings::Memory {
-            let message = "memory: is empty, and gone at the end: name a store with --data DIR";
+            let message = "memory: is empty at the start and lost at exit: name a store with --data DIR";
             return Err(CommandError::Usage(message.to_owned()));
         }
         Ok(settings)
@@ -166,8 +166,8 @@ impl Store {
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
         if settings.archive.enabled {
-            let message =
-                "with [archive] in the configuration nothing is deleted: see `rashomon archive seal`";
+            let message = "retention deletes nothing, since the configuration has [archive]: use `rashomon \
+                           archive seal`";
             return Err(CommandError::Usage(message.to_owned()));
         }
         let RetentionArguments { grace, min_keep, now: deletes, .. } = *arguments;
@@ -279,8 +279,10 @@ fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
 /// Checks that the path is a directory, or may become one.
 fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
     if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
-        let message =
-            format!("{} is no directory, as a store is: name one with --data DIR", directory.display());
+        let message = format!(
+            "{} is not a directory: name the directory of a store with --data DIR",
+            directory.display()
+        );
         return Err(CommandError::Usage(message));
     }
     if absent == Absent::Make {
@@ -301,7 +303,7 @@ fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
 /// Draws a random seed from the operating system.
 pub(crate) fn seed() -> Result<u64, CommandError> {
     getrandom::u64().map_err(|error| CommandError::Io {
-        doing: "the system gives no random numbers".to_owned(),
+        doing: "cannot get random numbers from the operating system".to_owned(),
         source: std::io::Error::other(error),
     })
 }

@@ -167,7 +167,7 @@ fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next
     }
     assert!(writes >= 5, "{writes} writes");
     wiki.home.pass_late_writes();
-    wiki.archive(&["merge"]).ends_with(0).prints(&["that nobody needs any more"]);
+    wiki.archive(&["merge"]).ends_with(0).prints(&["that no page references any more"]);
     wiki.archive(&["stats"]).ends_with(0).prints(&[" in 1 block, "]);
     wiki.assert_sound(&[]);
 }
@@ -197,7 +197,7 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     assert!(begun.len() > 8, "{begun:?}");
     let status = wiki.archive(&["erase", "--status"]).ends_with(1);
     // One command was killed before it reported that it had begun, and the last was not killed.
-    assert!(status.stdout.matches("NOT DONE: give the command again").count() >= 5, "{status:?}");
+    assert!(status.stdout.matches("NOT DONE: run the command again").count() >= 5, "{status:?}");
     let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
     wiki.home.pass_late_writes();

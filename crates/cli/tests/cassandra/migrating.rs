@@ -54,7 +54,7 @@ fn migration_to_a_cluster_and_back_survives_kills() {
     assert_eq!(running.wait().code, None);
     let there = there.each_ref().map(String::as_str);
     let ran = run(directory.path(), &there).ends_with(0);
-    let ran = ran.tells(&["going on with a migration that was cut off after"]).prints(&["the same: "]);
+    let ran = ran.tells(&["resuming a migration that was interrupted after"]).prints(&["the same: "]);
 
     let back = migrate(&cluster, "sqlite:back");
     let came = run(directory.path(), &back.each_ref().map(String::as_str)).ends_with(0);

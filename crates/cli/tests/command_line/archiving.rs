@@ -21,8 +21,8 @@ fn settings_that_contradict_the_archive_are_reported() {
     check("[archive]\npolicy = \"last\"\n").ends_with(2).tells(&["first-render"]);
     check("").ends_with(0).prints(&["[archive]\nenabled = false"]);
     check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).prints(&["after = \"48h\""]);
-    check("[archive]\nafter = \"1m\"\n").ends_with(2).tells(&["raise it to at least 1h"]);
-    check("[archive]\nevery = \"0s\"\n").ends_with(2).tells(&["between two looks"]);
+    check("[archive]\nafter = \"1m\"\n").ends_with(2).tells(&["raise after to at least 1h"]);
+    check("[archive]\nevery = \"0s\"\n").ends_with(2).tells(&["between two searches"]);
     check("[retention]\nstrategy = \"two-table\"\n[archive]\n")
         .ends_with(2)
         .tells(&["strategy = \"app-ttl\""]);
@@ -30,12 +30,12 @@ fn settings_that_contradict_the_archive_are_reported() {
     let cluster = ["--store", "cassandra://127.0.0.1:1/wiki"];
     run(directory.path(), &[&["archive", "seal"], &cluster[..]].concat())
         .ends_with(2)
-        .tells(&["into the configuration of every server"]);
+        .tells(&["to the configuration of every server"]);
     run(directory.path(), &["archive", "seal", "--config", "r.toml"])
         .ends_with(2)
-        .tells(&["so that it is sealed instead"]);
+        .tells(&["so that they are sealed instead"]);
     std::fs::write(directory.path().join("a.toml"), "[archive]\n").unwrap();
     run(directory.path(), &["retention", "--now", "--config", "a.toml"])
         .ends_with(2)
-        .tells(&["nothing is deleted"]);
+        .tells(&["retention deletes nothing"]);
 }

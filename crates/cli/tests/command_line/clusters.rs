@@ -59,7 +59,7 @@ fn unreachable_cluster_is_reported_soon_by_every_command() {
         ];
         for ran in run_soon(&address, commands) {
             let expected = format!("error: no cluster at {address}: ");
-            ran.ends_with(1).tells(&[&expected, "Does Cassandra run there", "contact_points"]);
+            ran.ends_with(1).tells(&[&expected, "Check that Cassandra runs there", "contact_points"]);
         }
     }
 }
@@ -141,5 +141,5 @@ fn the_schema_is_printed_without_a_cluster() {
     let above = [&store[..], &["--replication", "east:3,west:2"]].concat();
     schema(&above).ends_with(0).prints(&["'NetworkTopologyStrategy', 'east': 3, 'west': 2"]);
     schema(&["--replication", "many"]).ends_with(2).tells(&["--replication", "as in east:3,west:2"]);
-    schema(&["--store", "sqlite:d"]).ends_with(2).tells(&["sqlite:d is no cluster", "cassandra://HOST"]);
+    schema(&["--store", "sqlite:d"]).ends_with(2).tells(&["sqlite:d is not a cluster", "cassandra://HOST"]);
 }

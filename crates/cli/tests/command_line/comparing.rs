@@ -24,7 +24,7 @@ fn every_strategy_is_measured_and_drawn() {
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
     // Counts of two histories in one store would be of neither.
-    run(directory.path(), &compare).ends_with(2).tells(&["is there already"]);
+    run(directory.path(), &compare).ends_with(2).tells(&["already exists"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
     // An unwritable target is reported before hours of measuring.
@@ -32,7 +32,7 @@ fn every_strategy_is_measured_and_drawn() {
     for flag in ["--json", "--svg"] {
         run(directory.path(), &[&missing[..], &[flag, "nowhere/x"]].concat())
             .ends_with(2)
-            .tells(&["cannot write nowhere/x", "in a directory that is there"]);
+            .tells(&["cannot write nowhere/x", "in an existing directory"]);
     }
     // The check leaves no new file, and keeps existing ones.
     run(directory.path(), &[&missing[..], &["--json", "kept.json", "--svg", "new.svg"]].concat())

@@ -81,7 +81,7 @@ fn two_names_of_the_store_are_refused() {
     ran.tells(&["--data DIR is short for --store sqlite:DIR"]);
     let ran = run(directory.path(), &["stats", "--store", "redis:x"]).ends_with(2);
     ran.tells(&[
-        "there is no store of the kind 'redis:'; there are sqlite:DIRECTORY, memory: and cassandra://",
+        "'redis:' is not a kind of store; a store is one of sqlite:DIRECTORY, memory: and cassandra://",
     ]);
 }
 
@@ -89,5 +89,5 @@ fn two_names_of_the_store_are_refused() {
 fn other_addresses_require_access_rights() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]).ends_with(2);
-    ran.tells(&["others can reach 0.0.0.0:0", "--access open"]);
+    ran.tells(&["other machines can reach 0.0.0.0:0", "--access open"]);
 }

@@ -49,7 +49,7 @@ fn duplicate_numbers_are_reported_with_the_cure() {
     let ran = home.export(&[]).ends_with(3);
     ran.tells(&[
         "revision 1 of B: the revision id 1 occurs earlier",
-        "apart with --title",
+        "separately with --title",
         "--format jsonl",
     ]);
     home.export(&["--format", "jsonl"]).ends_with(0);

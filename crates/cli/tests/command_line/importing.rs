@@ -62,7 +62,7 @@ fn unreadable_files_are_reported_before_the_import() {
     run(directory.path(), &["import", "--domain", "wiki"]).ends_with(2).tells(&["<FILE>"]);
     run(directory.path(), &["import", "--store", "memory:", "--domain", "wiki", "text.txt"])
         .ends_with(2)
-        .tells(&["gone at the end"]);
+        .tells(&["lost at exit"]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn missing_server_is_reported() {
     import(&format!("http://{free}"))
         .ends_with(1)
         .tells(&["cannot reach a server at", "is `rashomon serve` running"]);
-    import("https://127.0.0.1").ends_with(2).tells(&["https is not spoken here"]);
+    import("https://127.0.0.1").ends_with(2).tells(&["https is not supported"]);
     let mut command = rashomon(directory.path());
     command.args(["import", "--to", "http://127.0.0.1", "--data", "x", "--domain", "wiki", "dump.xml"]);
     finish(&mut command).ends_with(2).tells(&["--to", "--data"]);

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 pub(crate) const ALONE: bool = true;
 
 /// The text of `archive erase --status` for an erased revision.
-pub(crate) const ERASED: &str = "gone";
+pub(crate) const ERASED: &str = "erased from all files";
 
 #[derive(Debug)]
 pub(crate) struct Kept;

@@ -142,7 +142,8 @@ fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
     in_its_midst(directory, |running| {
         running.signal(signal);
         let (ran, next) = (running.wait(), migrate(directory));
-        let was_in_time = next.stderr.contains("going on with") && !ran.stderr.contains("while comparing");
+        let was_in_time =
+            next.stderr.contains("resuming a migration") && !ran.stderr.contains("while comparing");
         ((ran, next), was_in_time)
     })
 }
@@ -150,8 +151,8 @@ fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
 #[track_caller]
 fn assert_goes_on(next: Ran, directory: &Path) {
     next.ends_with(0)
-        .tells(&["going on with a migration that was cut off after"])
-        .prints(&["; with what was copied before, "]);
+        .tells(&["resuming a migration that was interrupted after"])
+        .prints(&["; with the rows of earlier runs, "]);
     assert_eq!(exported(directory, "data"), exported(directory, "copy"));
 }
 
@@ -167,7 +168,7 @@ fn killed_migration_is_continued() {
 fn interrupted_migration_says_how_to_continue() {
     let directory = tempdir().unwrap();
     let (ran, next) = cut_off(directory.path(), Signal::INT);
-    ran.ends_with(130).tells(&["the same command goes on from there"]);
+    ran.ends_with(130).tells(&["to continue, run the same command again"]);
     assert_goes_on(next, directory.path());
 }
 

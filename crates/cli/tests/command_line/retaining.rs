@@ -130,7 +130,7 @@ fn command_reports_and_culls() {
     // Without --config nothing is deleted by a policy that nobody configured.
     for flags in [&[][..], &["--min-keep", "2"], &["--domain", "wiki"]] {
         home.run(&[&["retention", "--now"], flags].concat()).ends_with(2).tells(&[
-            "no policy is configured",
+            "no retention policy is configured",
             "--config FILE",
             "--grace TIME",
         ]);
@@ -160,7 +160,7 @@ fn command_reports_and_culls() {
     home.run(&["retention"]).ends_with(2).tells(&["--dry-run", "--now"]);
     home.run(&["retention", "--dry-run", "--domain", "nowhere"])
         .ends_with(2)
-        .tells(&["nothing of the domain nowhere"]);
+        .tells(&["the store has no domain nowhere"]);
 }
 
 /// What an editor and a proxy rely on: HEAD and 304 count as reads. A value that was read stays readable with
@@ -226,22 +226,16 @@ fn flags_that_no_configuration_may_have_delete_nothing() {
     home.write("all.toml", "[retention]\nstrategy = 'table-per-query'\n");
     home.write("own.toml", "[domains.wiki.buckets.page.retention]\nstrategy = 'table-per-query'\n");
     let wrong: &[(&[&str], &[&str])] = &[
-        (&["--grace", "0s"], &["--grace 0s", "longer than nothing"]),
+        (&["--grace", "0s"], &["--grace 0s", "longer than 0s"]),
         (&["--grace", "1ms"], &["--grace 1ms", "at least 100ms"]),
         (
             &["--grace", "19s", "--min-keep", "1"],
             &[
-                "--grace 19s, of which slack is a quarter, and --min-keep 1: skew is 5s, more than slack, 4s 750ms",
+                "--grace 19s (slack is a quarter of it), and --min-keep 1: skew is 5s, more than slack, 4s 750ms",
             ],
         ),
-        (
-            &["--min-keep", "10", "--config", "all.toml"],
-            &["--min-keep 10", "keeps the latest revision alone"],
-        ),
-        (
-            &["--min-keep", "10", "--config", "own.toml"],
-            &["--min-keep 10", "keeps the latest revision alone"],
-        ),
+        (&["--min-keep", "10", "--config", "all.toml"], &["--min-keep 10", "keeps only the latest revision"]),
+        (&["--min-keep", "10", "--config", "own.toml"], &["--min-keep 10", "keeps only the latest revision"]),
     ];
     for (flags, told) in wrong {
         for what in ["--now", "--dry-run"] {
@@ -274,7 +268,7 @@ fn configuration_that_keeps_everything_is_respected() {
     for flags in [&["--grace", "20s"][..], &["--min-keep", "2"], &["--grace", "20s", "--domain", "wiki"]] {
         home.run(&[&["retention", "--now", "--config", "kept.toml"], flags].concat()).ends_with(2).tells(&[
             "keeps everything",
-            "take that out of the configuration",
+            "remove the strategy from the configuration",
             "--dry-run",
         ]);
     }
@@ -302,8 +296,8 @@ fn policy_of_each_domain_is_printed() {
     let each =
         |words: &[&str]| home.run(&[&["retention", "--config", "each.toml"], words].concat()).ends_with(0);
     each(&["--dry-run"]).prints(&[
-        "v: superseded revisions and renders go 2s after",
-        "w: superseded revisions and renders go 1h after",
+        "v: superseded revisions and renders are deleted 2s after",
+        "w: superseded revisions and renders are deleted 1h after",
         "x: the configuration keeps everything",
     ]);
     let ran = each(&["--dry-run", "--json"]);
@@ -313,10 +307,10 @@ fn policy_of_each_domain_is_printed() {
     assert!(report["policy"].is_null(), "{report}");
     // If there is only one policy, it is printed once.
     let ran = each(&["--dry-run", "--domain", "w"]);
-    assert!(ran.stdout.starts_with("superseded revisions and renders go 1h after"), "{ran:?}");
+    assert!(ran.stdout.starts_with("superseded revisions and renders are deleted 1h after"), "{ran:?}");
     let ran = each(&["--dry-run", "--domain", "w", "--json"]);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["policy"], report["domains"]["w"]["policy"], "{report}");
     let ran = each(&["--dry-run", "--grace", "3h"]);
-    assert!(ran.stdout.starts_with("superseded revisions and renders go 3h after"), "{ran:?}");
+    assert!(ran.stdout.starts_with("superseded revisions and renders are deleted 3h after"), "{ran:?}");
 }

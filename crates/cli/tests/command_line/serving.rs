@@ -17,7 +17,7 @@ fn address_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = run(directory.path(), &["serve", "--data", "data", "--listen", &address]).ends_with(1);
-    ran.tells(&[&address, "something listens there already", "--listen"]);
+    ran.tells(&[&address, "another process already listens there", "--listen"]);
     let ran = run(
         directory.path(),
         &["serve", "--store", "memory:", "--access", "open", "--listen", "192.0.2.1:7231"],

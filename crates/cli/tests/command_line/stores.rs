@@ -96,5 +96,5 @@ fn other_sqlite_file_is_refused() {
     run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is no store"]);
     fs::write(directory.path().join("file"), "").unwrap();
     let ran = run(directory.path(), &["serve", "--data", "file"]).ends_with(2);
-    ran.tells(&["file is no directory", "--data DIR"]);
+    ran.tells(&["file is not a directory", "--data DIR"]);
 }

@@ -35,7 +35,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         match buckets.maintenance().check_versions(&page, *rev).await {
             Err(Error::Store(StoreError::Unsupported(why))) => {
                 return Err(CommandError::Erase(format!(
-                    "revision {rev} may be in a block that a later version wrote, and is erased with that version: {why}"
+                    "revision {rev} may be in a block that a later version of Rashomon wrote: erase it with \
+                     that version: {why}"
                 )));
             }
             checked => checked?,
@@ -63,8 +64,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             && matches!(buckets.newest_render(&page, *rev).await, Err(Error::NotFound(_)))
         {
             output::line(format_args!(
-                "revision {rev} is gone with its block, or was never there: nothing is left that could be marked as erased, \
-                 and an import that has it brings it again"
+                "revision {rev} was lost with its block, or never existed: no record is left to mark as \
+                 erased, so an import that has the revision stores it again"
             ))?;
             continue;
         }
@@ -89,8 +90,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
 /// The error if a damaged block hides whether the revision exists.
 fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
     CommandError::Erase(format!(
-        "revision {rev} may be in a block of which nothing can be read, and cannot be erased there: {}; where neither a \
-         replica nor a backup has the block, --give-up-damaged gives up all that is in it",
+        "revision {rev} may be in a block that cannot be read, and cannot be erased there: {}; if neither a \
+         replica nor a backup has the block, --give-up-damaged gives up all its revisions",
         damage.why
     ))
 }
@@ -124,13 +125,13 @@ fn is_of(passed: &SkippedDamage, page: &Page, rev: Revision) -> bool {
 
 fn print_given_up(erased: &EraseReport) -> Result<(), CommandError> {
     for (title, rev) in &erased.given_up {
-        output::line(format_args!("given up, since it could not be read: revision {rev} of {title}"))?;
+        output::line(format_args!("given up, since unreadable: revision {rev} of {title}"))?;
     }
     if erased.given_up.is_empty() {
         return Ok(());
     }
     let count = counted(erased.given_up.len() as u64, "revision");
-    output::line(format_args!("{count} given up: import them from an export, where there is one"))
+    output::line(format_args!("{count} given up: if an export has them, import it"))
 }
 
 fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
@@ -146,27 +147,30 @@ fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
         let more = count - revisions.len() as u64;
         let more = if more > 0 { format!(" and {}", counted(more, "other")) } else { String::new() };
         output::line(format_args!(
-            "the very same bytes are in {property} of revision {}{more}, and stay there: erase these, too, if they are to be gone",
+            "the same bytes stay in {property} of revision {}{more}: to remove the content completely, \
+             erase these revisions too",
             some.join(", ")
         ))?;
     }
     if erased.left > 0 {
         output::line(format_args!(
-            "NOT DONE: {} may be in the making by another process, and may have it: give the command again in three \
+            "NOT DONE: another process may be writing {} with the content: run the command again in three \
              hours",
             counted(erased.left, "block")
         ))?;
         if let Some(time) = erased.kept_for {
             output::line(format_args!(
-                "if that is too early, a batch that failed may still name them: give it again after {} s",
+                "if that is too early, since a failed batch may still name them: run the command again \
+                 after {} s",
                 time.as_secs()
             ))?;
         }
     }
     match erased.kept_for {
         Some(time) => output::line(format_args!(
-            "the nodes' files have it until they are compacted: for sure by a compaction after {} s (see --status), \
-             at once by `nodetool flush` and `nodetool compact` on each; docs/erasing.md says what else has it",
+            "the nodes' files hold the content until they are compacted: at the latest a compaction after \
+             {} s removes it (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
+             at once; docs/erasing.md names other places that may have it",
             time.as_secs()
         )),
         None => Ok(()),
@@ -181,9 +185,7 @@ fn print_same_bytes(arguments: &EraseArguments, erased: &EraseReport) -> Result<
         return Ok(());
     }
     let what = format!("{}{}", time(*at), by_whom_and_why(&erased.erasure));
-    output::line(format_args!(
-        "it stays noted as erased {what}: --by and --reason count the first time alone"
-    ))
+    output::line(format_args!("--by and --reason were not changed: the revision was first erased {what}"))
 }
 
 fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
@@ -202,12 +204,13 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
             let what = match (finished_at, kept_until) {
                 (None, _) => {
                     exit = Exit::Failed;
-                    "NOT DONE: give the command again".to_owned()
+                    "NOT DONE: run the command again".to_owned()
                 }
-                (Some(_), None) => "gone".to_owned(),
+                (Some(_), None) => "erased from all files".to_owned(),
                 (Some(_), Some(until)) => {
                     format!(
-                        "deleted; gone from the nodes' files with a compaction, and for sure with one after {}",
+                        "deleted; the nodes' files hold the content until a compaction, at the latest one \
+                         after {}",
                         time(*until)
                     )
                 }

@@ -19,8 +19,9 @@ pub(super) fn print(report: &Report) -> Result<(), CommandError> {
         report.backend,
     ))?;
     output::line(
-        "core: what the notes count; keeping: what lets a reader come again; overhead: indexes, titles, what is due\n\
-         each as reads / writes / deletes, in the mean, of one property",
+        "core: operations that the notes count; keeping: operations that keep a read value for its ttl; \
+         overhead: indexes, titles, retention queue\n\
+         each as the mean of reads / writes / deletes, of one property",
     )?;
     let mut whats: Vec<&str> = Vec::new();
     for done in report.strategies.iter().flat_map(|strategy| &strategy.done) {
@@ -66,14 +67,14 @@ fn block(strategies: &[StrategyReport], what: &str) -> String {
         }
     }
     if !because.is_empty() {
-        let _ = write!(text, "  not as in the notes, because\n{because}");
+        let _ = write!(text, "  different from the notes, because\n{because}");
     }
     text.truncate(text.trim_end().len());
     text
 }
 
 fn missed(done: &ActionReport) -> String {
-    if done.missed == 0 { String::new() } else { format!("  {} gone", thousands(done.missed)) }
+    if done.missed == 0 { String::new() } else { format!("  {} not found", thousands(done.missed)) }
 }
 
 fn exactly(Operations { reads, writes, deletes, .. }: Operations) -> String {

@@ -58,7 +58,7 @@ fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<E
         (Some("xml"), None) => Ok(Some(ExportFormat::Xml)),
         (Some("jsonl" | "ndjson"), None) => Ok(Some(ExportFormat::Jsonl)),
         _ => Err(CommandError::Usage(format!(
-            "{}: end the name with .xml or .jsonl (then .gz, .bz2, .zst or nothing), or say --format",
+            "{}: end the name with .xml or .jsonl (then .gz, .bz2, .zst or nothing), or give --format",
             path.display()
         ))),
     }
@@ -70,7 +70,7 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
     if !domains.contains(&arguments.domain) {
         let known: Vec<String> = domains.iter().map(ToString::to_string).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let message = format!("the store has nothing of the domain {}; it has {known}", arguments.domain);
+        let message = format!("the store has no domain {}; it has {known}", arguments.domain);
         return Err(CommandError::Export(message));
     }
     Ok(())
@@ -123,7 +123,7 @@ async fn write(
         }
         Err(exit) => {
             gone.wait().await;
-            output::note("stopped: the export is not whole, and no file was left under its name");
+            output::note("stopped: the export is incomplete, and no file has the final name");
             return Ok(exit);
         }
     };
@@ -156,17 +156,19 @@ fn print(report: &ExportReport, elapsed: Duration) {
     print_warnings(
         &report.invalid,
         "written, although the schema does not allow it",
-        "more are not as the schema wants",
+        "more are not allowed by the schema",
     );
     if report.invalid.first.iter().any(|warning| matches!(warning.loss, Loss::NotUnique { .. })) {
         output::note(
-            "numbers that come twice: MediaWiki would mix up the pages, and the schema refuses them; export these \
-             pages apart with --title, or all of them with --format jsonl, which minds no numbers",
+            "some numbers occur twice: MediaWiki would mix up the pages, and the schema refuses them; \
+             export these pages separately with --title, or all pages with --format jsonl, which allows \
+             such numbers",
         );
     }
     if report.properties_left_out > 0 {
         output::note(format_args!(
-            "{} of renders, such as html, have no place in XML; --format jsonl holds them",
+            "left out, since XML cannot hold properties of renders, such as html: {}; --format jsonl \
+             exports them",
             thousands(report.properties_left_out)
         ));
     }
@@ -186,7 +188,8 @@ fn print_unreadable(report: &ExportReport, domain: &DomainName) {
     }
     if report.damaged.count > 0 {
         output::note(format_args!(
-            "{} damaged beside those of revisions; `rashomon verify --repair` restores those that follow from others",
+            "{} damaged, besides those of revisions; `rashomon verify --repair` restores rows that can be \
+             derived from others",
             counted(report.damaged.count, "row"),
         ));
     }
@@ -199,8 +202,8 @@ fn print_unreadable(report: &ExportReport, domain: &DomainName) {
     }
     if report.unreadable.count > 0 {
         output::note(format_args!(
-            "{} could not be read, and are left out, or some of their renders are; `rashomon verify` says what is damaged: \
-             restore it from a replica or a backup, and export these pages again",
+            "{} could not be read: they, or some of their renders, are left out; `rashomon verify` names \
+             the damage: restore it from a replica or a backup, and export these pages again",
             counted(report.unreadable.count, "revision"),
         ));
     }

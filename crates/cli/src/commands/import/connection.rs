@@ -74,7 +74,7 @@ pub(super) async fn send(
     }
     let request = request
         .body(StreamBody::new(pieces))
-        .map_err(|error| CommandError::Import(format!("cannot ask {server}: {error}")))?;
+        .map_err(|error| CommandError::Import(format!("cannot make a request for {server}: {error}")))?;
     let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
     let status = response.status();
     let answer = Answer { server: server.to_string(), body: response.into_body(), buffer: BytesMut::new() };
@@ -89,7 +89,8 @@ fn broken(server: &str, error: &(dyn std::error::Error + 'static)) -> CommandErr
         source = error.source();
     }
     CommandError::Import(format!(
-        "the connection to {server} broke ({reason}): what went in stays, and importing again goes on from there"
+        "the connection to {server} broke ({reason}): stored revisions stay; to continue, import the files \
+         again"
     ))
 }
 
@@ -132,7 +133,10 @@ impl Answer {
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
         let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());
-        let detail = shorten(detail.unwrap_or("it says no more; is it a rashomon server?"), MAX_ERROR_BYTES);
+        let detail = shorten(
+            detail.unwrap_or("the answer gives no reason; is it a rashomon server?"),
+            MAX_ERROR_BYTES,
+        );
         CommandError::Import(format!("{} refused the import ({status}): {detail}", self.server))
     }
 }

@@ -67,7 +67,7 @@ async fn files(
             }
             Ended::Stopped(exit, progress) => {
                 output::note(format_args!(
-                    "stopped in {} after {}: what went in stays, and importing again goes on from there",
+                    "stopped in {} after {}: stored revisions stay; to continue, import the files again",
                     shown(file),
                     output::counted(progress.revisions, "revision"),
                 ));

@@ -59,7 +59,7 @@ pub(super) async fn run(
         let (outcome, error) = match sent {
             Ok(sent) => sent?,
             Err(exit) => {
-                output::note("stopped: what went in stays, and importing again goes on from there");
+                output::note("stopped: stored revisions stay; to continue, import the files again");
                 return Ok(exit);
             }
         };
@@ -96,9 +96,10 @@ async fn one_file(
 }
 
 async fn next_line(answer: &mut Answer, server: &ServerUrl) -> Result<Line, CommandError> {
-    let wrong =
-        |what: String| CommandError::Import(format!("{server} answered as no server of ours does: {what}"));
-    let line = answer.line().await?.ok_or_else(|| wrong("its answer has no last line".to_owned()))?;
+    let wrong = |what: String| {
+        CommandError::Import(format!("{server} did not answer like a rashomon server: {what}"))
+    };
+    let line = answer.line().await?.ok_or_else(|| wrong("the answer has no last line".to_owned()))?;
     serde_json::from_slice(&line).map_err(|error| wrong(excerpt(error)))
 }
 

@@ -112,7 +112,7 @@ impl Outcome {
             "is stored as it is in the file, but its sha1 differs from that in the file",
         );
         for (name, count) in &self.skipped {
-            output::note(format_args!("{file}: {} <{name}> not read", counted(*count, "element")));
+            output::note(format_args!("{file}: {} <{name}> not imported", counted(*count, "element")));
         }
     }
 

@@ -60,12 +60,10 @@ impl GivenCluster {
     /// `wrong`.
     pub(super) fn settle(self, wrong: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
-            wrong.push(
-                "a cluster is found by its contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned(),
-            );
+            wrong.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
         }
         if self.user.is_some() != self.password_file.is_some() {
-            wrong.push("user and password_file go together: say both or neither".to_owned());
+            wrong.push("user and password_file belong together: set both or neither".to_owned());
         }
         for (name, timeout) in [
             ("attempt_timeout", self.attempt_timeout),
@@ -73,7 +71,9 @@ impl GivenCluster {
             ("connect_timeout", self.connect_timeout),
         ] {
             if timeout == Some(Span(Duration::ZERO)) {
-                wrong.push(format!("{name} is 0s, in which nothing is done: write 2s"));
+                wrong.push(format!(
+                    "{name} is 0s, which leaves no time for anything: write a time such as 2s"
+                ));
             }
         }
         let below = ClusterSettings::default();

@@ -111,7 +111,7 @@ impl StoreSettings {
 fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
     let StoreUrl::Cassandra(cluster) = url else {
         return (*table != GivenCluster::default())
-            .then(|| format!("its url is {url}, and the other keys of [store] are those of a cluster"));
+            .then(|| format!("url is {url}, but the other keys of [store] are for a cluster: remove them"));
     };
     let twice = [
         ("contact_points", table.contact_points.is_some()),
@@ -119,7 +119,7 @@ fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
         ("replication", table.replication.is_some() && cluster.replication.is_some()),
     ];
     let (name, _) = twice.into_iter().find(|(_, twice)| *twice)?;
-    Some(format!("its url says the {name} already: leave one of them out"))
+    Some(format!("url already contains the {name}: remove one of them"))
 }
 
 impl fmt::Display for StoreSettings {

@@ -29,9 +29,9 @@ impl Password {
             Err(ConfigError::File(message))
         };
         if bytes.len() as u64 > MAX_BYTES {
-            return wrong(&format!("holds more than {MAX_BYTES} bytes, which is no password"));
+            return wrong(&format!("has more than {MAX_BYTES} bytes, too many for a password"));
         }
-        let Ok(text) = String::from_utf8(bytes) else { return wrong("holds what is not UTF-8") };
+        let Ok(text) = String::from_utf8(bytes) else { return wrong("is not UTF-8") };
         let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
         if text.is_empty() {
             return wrong("is empty");

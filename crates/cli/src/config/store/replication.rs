@@ -26,7 +26,7 @@ impl Replication {
             Self::Simple(copies) => fits(copies),
             Self::ByDatacenter(copies) => !copies.is_empty() && copies.values().all(fits),
         };
-        if all_fit { Ok(self) } else { Err(format!("there are 1 to {MAX_COPIES} copies of everything")) }
+        if all_fit { Ok(self) } else { Err(format!("there must be 1 to {MAX_COPIES} copies of everything")) }
     }
 }
 
@@ -64,8 +64,8 @@ impl FromStr for Replication {
         let parts: Option<Vec<_>> = text.split(',').map(datacenter).collect();
         let Some(parts) = parts else {
             return Err(format!(
-                "'{}' is not a replication; write how many copies there are, as in 3, or how many in \
-                 each data centre, as in east:3,west:2",
+                "'{}' is not a replication; write the number of copies, as in 3, or the number in each data \
+                 centre, as in east:3,west:2",
                 excerpt(text)
             ));
         };

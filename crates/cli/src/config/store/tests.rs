@@ -53,7 +53,7 @@ fn urls_are_printed_as_they_are_read() {
 #[test]
 fn invalid_url_is_refused_with_the_supported_kinds() {
     for (url, because) in [
-        ("redis:x", "there are sqlite:DIRECTORY, memory: and cassandra://HOST"),
+        ("redis:x", "a store is one of sqlite:DIRECTORY, memory: and cassandra://HOST"),
         ("./data", "sqlite:./data"),
         ("sqlite:", "needs a directory"),
         ("memory:x", "nothing after"),
@@ -65,8 +65,8 @@ fn invalid_url_is_refused_with_the_supported_kinds() {
         ("cassandra://::1/wiki", "an IPv6 address as in [::1]:9042"),
         ("cassandra://db1/", "'' is not a keyspace"),
         ("cassandra://db1/Wiki", "'Wiki' is not a keyspace"),
-        ("cassandra://me:secret@db1/wiki", "a password is not for command lines"),
-        ("cassandra://db1/wiki?replicas=3", "?replicas is not known, only ?replication=N"),
+        ("cassandra://me:secret@db1/wiki", "a URL must not contain a password"),
+        ("cassandra://db1/wiki?replicas=3", "?replicas is not supported, only ?replication=N"),
         ("cassandra://db1/wiki?replication", "'' is not a replication"),
         ("cassandra://db1/wiki?replication=0", "1 to 100 copies"),
         ("cassandra://db1/wiki?replication=east:0", "1 to 100 copies"),
@@ -153,19 +153,19 @@ fn errors_of_the_table_are_reported_with_their_line() {
     refused("[store]\ncontact_points = ['db1', 'db 2']", "2:26: 'db 2' is not a node");
     refused(
         "[store]\nconsistency = 'one'",
-        "2:15: 'one' is not a value of this setting; there are local_quorum",
+        "2:15: 'one' is not a value of this setting; expected one of local_quorum",
     );
-    refused("[store]\nreplication = 0", "2:15: there are 1 to 100 copies");
+    refused("[store]\nreplication = 0", "2:15: there must be 1 to 100 copies");
     refused("[store]\nreplication = { east = 'x' }", "2:");
     refused("[store]\nrequest_timeout = 2", "2:19: integer '2' is not allowed here: write a length of time");
-    refused("[store]\nkeyspace = 'wiki'", "1:1: a cluster is found by its contact_points");
-    refused("[store]\ncontact_points = []", "1:1: a cluster is found by its contact_points");
+    refused("[store]\nkeyspace = 'wiki'", "1:1: a cluster needs contact_points");
+    refused("[store]\ncontact_points = []", "1:1: a cluster needs contact_points");
     refused("store = 5", "1:9: integer '5' is not allowed here: write a store such as");
     let cluster = |rest: &str| format!("[store]\nurl = 'cassandra://db1/wiki'\n{rest}");
-    refused(&cluster("user = 'me'"), "1:1: user and password_file go together");
+    refused(&cluster("user = 'me'"), "1:1: user and password_file belong together");
     refused(&cluster("connect_timeout = '0s'"), "1:1: connect_timeout is 0s");
-    refused(&cluster("keyspace = 'x'"), "1:1: its url says the keyspace already");
-    refused("[store]\nurl = 'memory:'\nuser = 'me'", "1:1: its url is memory:, and the other keys");
+    refused(&cluster("keyspace = 'x'"), "1:1: url already contains the keyspace");
+    refused("[store]\nurl = 'memory:'\nuser = 'me'", "1:1: url is memory:, but the other keys");
     assert_eq!(load("[store]\nurl = 'memory:'"), Ok(StoreSettings::Memory));
 }
 
@@ -196,7 +196,7 @@ fn password_is_the_content_of_its_file_without_the_line_end() {
         assert_eq!(warning, None);
     }
     for (bytes, because) in
-        [(&b"\n"[..], "is empty"), (b"\xff", "not UTF-8"), (&[b'x'; 5000], "holds more than 4096 bytes")]
+        [(&b"\n"[..], "is empty"), (b"\xff", "not UTF-8"), (&[b'x'; 5000], "has more than 4096 bytes")]
     {
         let (_directory, read) = password(bytes, 0o600);
         let error = read.unwrap_err();

@@ -39,7 +39,7 @@ impl FromStr for StoreUrl {
             Some(("memory", _)) => Err("memory: takes nothing after the colon".to_owned()),
             Some(("cassandra", cluster)) => cluster.parse().map(Self::Cassandra),
             Some((scheme, _)) => {
-                Err(format!("there is no store of the kind '{}:'; there are {KINDS}", excerpt(scheme)))
+                Err(format!("'{}:' is not a kind of store; a store is one of {KINDS}", excerpt(scheme)))
             }
             None => {
                 let text = excerpt(text);
@@ -79,8 +79,8 @@ impl FromStr for ClusterUrl {
             "a cluster is cassandra://HOST[:PORT][,HOST...]/KEYSPACE, as in cassandra://127.0.0.1/rashomon";
         let rest = text.strip_prefix("//").ok_or(FORM)?;
         if rest.contains('@') {
-            return Err("a password is not for command lines, where others read it: name user and \
-                        password_file in the [store] of a configuration file"
+            return Err("a URL must not contain a password, since other users can read command lines: set \
+                        user and password_file in [store] of a configuration file"
                 .to_owned());
         }
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
@@ -91,8 +91,8 @@ impl FromStr for ClusterUrl {
             Some(("replication", copies)) => Some(copies.parse()?),
             Some((other, _)) => {
                 return Err(format!(
-                    "cassandra://...?{} is not known, only ?replication=N; the other settings of a \
-                     cluster are in the [store] of a configuration file",
+                    "cassandra://...?{} is not supported, only ?replication=N: set the other settings of a \
+                     cluster in [store] of a configuration file",
                     excerpt(other)
                 ));
             }
@@ -167,8 +167,8 @@ impl FromStr for Keyspace {
             Ok(Self(text.to_owned()))
         } else {
             Err(format!(
-                "'{}' is not a keyspace; write a letter and then letters, digits and _, all small, at \
-                 most 48",
+                "'{}' is not a keyspace; write a lower-case letter, then lower-case letters, digits and _, \
+                 at most 48 characters",
                 excerpt(text)
             ))
         }

@@ -30,5 +30,5 @@ fn only_requested_pages_are_exported() {
     let ran = home.export(&["--title", "A", "--title", "No such"]).ends_with(3);
     ran.tells(&["there is no page No_such"]);
     let ran = home.run(&["export", "--domain", "other"]).ends_with(1);
-    ran.tells(&["nothing of the domain other; it has wiki"]);
+    ran.tells(&["the store has no domain other; it has wiki"]);
 }

@@ -72,7 +72,7 @@ fn stopped_import_keeps_stored_revisions() {
     // A group of revisions is stored at once.
     wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
-    ran.tells(&["stopped in standard input after", "what went in stays"]);
+    ran.tells(&["stopped in standard input after", "stored revisions stay"]);
     drop(stdin);
 
     home.run(&["verify"]).ends_with(0);
