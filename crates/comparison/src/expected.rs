@@ -55,24 +55,25 @@ pub(crate) fn because(
     use Strategy::{AppTtl, TablePerQuery, TwoTable};
     Some(match (what, contestant.strategy) {
         (What::Update, AppTtl) if contestant.sweeps => {
-            "the index is read as often as estimated, but nothing is left to delete: the sweep has culled before"
+            "the index is read as often as estimated, but nothing is left to delete, since the sweep has \
+             already culled"
         }
         (What::Update, AppTtl) => {
-            "the index is read as often as estimated, but has something to delete only if the page was edited more \
-             than a grace ago, and within the time that the index remembers: without a sweep, all other superseded \
-             values are never deleted"
+            "the index is read as often as estimated, but finds something to delete only if the page was \
+             edited more than a grace ago, and within the time that the index covers; without a sweep, \
+             other superseded values are never deleted"
         }
         (What::Update, TwoTable) => {
-            "a new revision below the latest supersedes nothing: nothing is read or deleted for it"
+            "a new revision below the latest supersedes nothing, so nothing is read or deleted for it"
         }
         (What::Update, TablePerQuery(Current::OneRow, Fill::WriteThrough)) => {
             "the row of the latest is compared and set, so it is read first; the notes let Cassandra compare values"
         }
         (What::Update, TablePerQuery(Current::OneRow, Fill::CopyOnRead)) => {
-            "the row of the latest is compared and set after the batch of the page, so it is read first, and the new \
-             value is copied for readers in between, and in case the writer is cut off"
+            "the row of the latest is compared and set after the batch of the page, so it is read first, \
+             and the new value is copied for readers in between, and in case the writer is interrupted"
         }
-        (What::Update, TablePerQuery(..)) => "a new revision below the latest is written to the copies alone",
+        (What::Update, TablePerQuery(..)) => "a new revision below the latest is written only to the copies",
         (What::Current, TablePerQuery(Current::OneRow, Fill::CopyOnRead)) => {
             "the write has copied the value, for readers between its batch and its row; after a day a read copies, as in B"
         }
@@ -89,6 +90,6 @@ pub(crate) fn because(
         (What::Historical, AppTtl) => {
             "without a sweep, a value that no later write deleted is still in the first table"
         }
-        _ => "a revision that came below the latest is not in the table that is read first",
+        _ => "a revision that was written below the latest is not in the table that is read first",
     })
 }

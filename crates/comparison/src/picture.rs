@@ -69,8 +69,8 @@ pub fn draw(report: &Report) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text class=\"small\" x=\"16\" y=\"{}\">Mean of {} edits of {} pages on {}, of one property. What is beside \
-         these (indexes, titles, what is due) is the same for all.</text>\n</svg>",
+        "<text class=\"small\" x=\"16\" y=\"{}\">Mean of {} edits of {} pages on {}, of one property. The \
+         overhead (indexes, titles, retention queue) is the same for all, and not shown.</text>\n</svg>",
         height - 18.0,
         report.edits,
         report.pages,
@@ -82,7 +82,7 @@ pub fn draw(report: &Report) -> String {
 fn heads(svg: &mut String, report: &Report) {
     let _ = writeln!(
         svg,
-        "<text class=\"head\" x=\"16\" y=\"28\">What each strategy does, replaying {} edits</text>",
+        "<text class=\"head\" x=\"16\" y=\"28\">Operations of each strategy, replaying {} edits</text>",
         report.edits
     );
     let mut x = 16.0;
@@ -117,7 +117,7 @@ fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone
         x += width;
     }
     let said = match of.writes + of.deletes > 0.0 {
-        _ if is_gone => "gone".to_owned(),
+        _ if is_gone => "not found".to_owned(),
         true => format!("{} / {} / {}", short(of.reads), short(of.writes), short(of.deletes)),
         false => short(of.reads),
     };
