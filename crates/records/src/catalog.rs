@@ -225,7 +225,7 @@ impl Catalog {
         titles.truncate(limit);
         let items = (titles.into_iter())
             .map(|title| {
-                let error = || rashomon_tables::Error::Corrupt(format!("{title:?} is no title"));
+                let error = || rashomon_tables::Error::Corrupt(format!("{title:?} is not a valid title"));
                 Ok(Title::new(title).map_err(|_| error())?)
             })
             .collect::<Result<Vec<_>>>()?;

@@ -62,7 +62,7 @@ impl DamagedRows {
                 table = found.table,
                 row = found.row,
                 reason,
-                "damaged row passed over: run `rashomon verify --repair`, or restore it from a backup"
+                "damaged row skipped: run `rashomon verify --repair`, or restore the row from a backup"
             );
             known.insert((table.name(), key.clone()), Some(found));
         }

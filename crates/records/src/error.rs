@@ -38,7 +38,7 @@ pub enum Error {
         at: Timestamp,
     },
     /// A body is larger than its property allows. Nothing was changed.
-    #[error("property {property} has more than its {limit} bytes")]
+    #[error("property {property} has more than {limit} bytes, its limit")]
     TooLarge {
         /// The property.
         property: crate::PropertyName,
@@ -74,14 +74,15 @@ pub enum Conflict {
         tid: Tid,
     },
     /// A property of the revision is stored, and differs from the request for a new render.
-    #[error("property {property} belongs to the revision, which has other bytes")]
+    #[error("property {property} is shared by all renders of the revision, and is stored with other bytes")]
     Property {
         /// The property.
         property: crate::PropertyName,
     },
     /// The base of a new render has lost a property that the new render takes over.
     #[error(
-        "property {property} of render {base} is gone, and cannot be taken over: give it with the new render"
+        "property {property} of render {base} is not stored any more, and cannot be copied: send it with the \
+         new render"
     )]
     BaseIsGone {
         /// The property.
@@ -104,7 +105,7 @@ pub enum Conflict {
 #[non_exhaustive]
 pub enum GenerateError {
     /// The renderer does not know the revision.
-    #[error("the renderer does not have it: {0}")]
+    #[error("the renderer does not have the property: {0}")]
     Unknown(String),
     /// The renderer answered with an error, or with an unusable answer.
     #[error("the renderer failed: {0}")]
@@ -113,7 +114,7 @@ pub enum GenerateError {
     #[error("the renderer did not answer in time: {0}")]
     TimedOut(String),
     /// The limit of renders in flight is reached.
-    #[error("too much is being rendered already: {0}")]
+    #[error("too many renders are in progress: {0}")]
     Busy(String),
 }
 
@@ -150,7 +151,7 @@ pub enum Missing {
         tid: Tid,
     },
     /// The render was superseded, and its bodies were culled, or left out by the archive's policy.
-    #[error("render {tid} of revision {rev} was superseded, and has not been kept")]
+    #[error("render {tid} of revision {rev} was superseded, and its content is not kept any more")]
     Culled {
         /// Its revision.
         rev: Revision,
@@ -158,12 +159,13 @@ pub enum Missing {
         tid: Tid,
     },
     /// The page did not exist yet.
-    #[error("the page's first revision is later than that")]
+    #[error("the first revision of the page is later than the requested time")]
     BeforeFirst,
     /// None of the examined revisions has the property. The number of examined revisions is bounded, and
     /// there are more.
     #[error(
-        "none of the {examined} revisions nearest to that time has such a property, and more are not examined at once: the timemap lists all that have it, page by page"
+        "none of the {examined} revisions nearest to the requested time has the property, and one request \
+         examines no more: the timemap lists all revisions that have it, page by page"
     )]
     OutOfReach {
         /// The number of examined revisions.

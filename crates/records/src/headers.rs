@@ -127,8 +127,8 @@ pub enum HeaderError {
     TooLong,
     /// This header is not kept with properties.
     #[error(
-        "the header {0} cannot be kept: Content-Type, Content-Language and X-... are, except those that steer \
-         servers or are ours"
+        "the header {0} cannot be stored: only Content-Type, Content-Language and X-... can, except X-... \
+         headers that control servers or that Rashomon itself sends"
     )]
     NotKept(String),
 }

@@ -207,7 +207,7 @@ async fn page_at_a_time_is_found() {
         assert_eq!(answer.header("cache-control"), "no-store");
     }
     let text = text_of(&world.page(&format!("{SHOWN}?at=2023-12-31T23:59"), 404).await);
-    assert!(text.contains("The page's first revision is later than that"), "{text}");
+    assert!(text.contains("The first revision of the page is later than the requested time"), "{text}");
     for time in ["", "yesterday", "%FF", "2024-02-30T00:00"] {
         world.page(&format!("{SHOWN}?at={time}"), 400).await;
     }

@@ -170,5 +170,9 @@ async fn no_read_selects_a_render_that_the_archive_left_out() {
         assert_eq!(world.get(&format!("{PAGE}?rev/{tid}/{name}")).await.expect(200).text(), text);
     }
     let none = world.get(&format!("{PAGE}?rev/2/html")).await.expect(404);
-    assert!(none.text().contains("of revision 2 was superseded, and has not been kept"), "{}", none.text());
+    assert!(
+        none.text().contains("of revision 2 was superseded, and its content is not kept any more"),
+        "{}",
+        none.text()
+    );
 }

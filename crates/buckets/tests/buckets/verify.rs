@@ -227,8 +227,8 @@ async fn verify_describes_problems_in_words() {
         }
     }
     let problems = world.verify().await.problems;
-    let render = format!("a row of renders cannot be understood: {place}, revision 6, render ");
-    for expected in [&render, "a row of site_infos cannot be understood: domain enwiki"] {
+    let render = format!("a row of renders cannot be decoded: {place}, revision 6, render ");
+    for expected in [&render, "a row of site_infos cannot be decoded: domain enwiki"] {
         assert!(problems.iter().any(|problem| problem.contains(expected)), "{expected}: {problems:?}");
     }
     for raw in ["Key {", "Text(", "Int(", "TimeUuid(", "Blob("] {

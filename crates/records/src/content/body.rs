@@ -42,7 +42,10 @@ pub(crate) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
 /// Decompresses a frame. `Corrupt` unless the result has exactly `size` bytes, and no more than a chunk.
 pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
-        return Err(StoreError::Corrupt(format!("a body of {size} bytes is not in chunks")).into());
+        return Err(StoreError::Corrupt(format!(
+            "a body of {size} bytes is too large for one row, and is not in chunks"
+        ))
+        .into());
     }
     let plain = DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(frame, size));
     match plain {

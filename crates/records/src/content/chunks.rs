@@ -134,8 +134,8 @@ impl ChunkStore {
         if by_wall.max(by_monotonic) <= MAX_NAMING {
             return Ok(());
         }
-        let late = "a large body was received too long before its write, or the clock jumped ahead meanwhile; \
-                    nothing is stored: repeat the request";
+        let late = "too much time passed between receiving a large body and writing it, or the clock jumped \
+                    ahead; nothing is stored: repeat the request";
         Err(StoreError::unavailable(late.to_owned()).into())
     }
 

@@ -42,8 +42,7 @@ pub fn columns<const N: usize>(row: &Row) -> [Option<&Value>; N] {
 /// The error for a row that this version of the program did not write.
 #[must_use]
 pub fn unreadable(what: &str, row: &Row) -> Error {
-    StoreError::Corrupt(format!("a row of {what} cannot be understood: {}", key_in_words(what, &row.key)))
-        .into()
+    StoreError::Corrupt(format!("a row of {what} cannot be decoded: {}", key_in_words(what, &row.key))).into()
 }
 
 /// Describes a key of a table, for people.

@@ -422,7 +422,7 @@ impl LeaseHolder {
 }
 
 fn busy() -> Error {
-    unavailable("others are writing the page on conditions: repeat the request")
+    unavailable("other conditional writes are changing the page: repeat the request")
 }
 
 fn too_slow() -> Error {

@@ -177,7 +177,7 @@ pub async fn run_whole<T: Send + 'static>(
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(StoreError::unavailable("the process is ending").into()),
+            Err(_) => Err(StoreError::unavailable("the server is shutting down").into()),
         },
     }
 }

@@ -418,7 +418,7 @@ async fn repeat_of_a_culled_revision_is_recognized(world: World) {
     assert_eq!((again.tid, again.created), (first.tid, false));
     world.assert_stored(first.tid, "html", false).await;
     let taken_over = world.put_render_on(&page, RenderBase::Render(first.tid), &[("html", "x")]).await;
-    assert!(taken_over.unwrap_err().to_string().contains("is gone"));
+    assert!(taken_over.unwrap_err().to_string().contains("is not stored any more"));
 }
 
 /// A server that starts after some days does not scan each of the hours, since on a cluster each scan is a
