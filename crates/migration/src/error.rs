@@ -8,7 +8,10 @@ use rashomon_tables::Error as StoreError;
 #[non_exhaustive]
 pub enum MigrationError {
     /// The target holds data that did not come from this source. Nothing was copied.
-    #[error("the target holds data already, in the table {table}{}: name one that is empty", came_from(of))]
+    #[error(
+        "the target already has data, in the table {table}{}: migrate into an empty target",
+        came_from(of)
+    )]
     NotEmpty {
         /// A table that is not empty.
         table: &'static str,
@@ -17,8 +20,9 @@ pub enum MigrationError {
     },
     /// The source differs from the rows that were copied before. Nothing more was copied.
     #[error(
-        "the source has changed since this migration was cut off: in the table {table}, {partition} differs \
-         from its copy. What was copied before would stay as it was then: migrate into an empty target"
+        "the source has changed since this migration was interrupted: in the table {table}, {partition} \
+         differs from its copy. Rows that were copied earlier would stay outdated: migrate into an empty \
+         target"
     )]
     SourceChanged {
         /// A table that differs.
@@ -28,8 +32,8 @@ pub enum MigrationError {
     },
     /// A row that is written by compare-and-set has other values in the target.
     #[error(
-        "in the table {table} of the target, {row} has other values than in the source: somebody \
-         writes to one of the stores. Stop that, and migrate into an empty target"
+        "in the table {table} of the target, {row} has other values than in the source: another process \
+         writes to one of the stores. Stop that process, and migrate into an empty target"
     )]
     Conflict {
         /// The table.

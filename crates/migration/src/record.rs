@@ -118,7 +118,8 @@ impl Record {
                 continue;
             };
             let row = PositionRow::read(row).ok_or_else(|| {
-                let problem = format!("how far {} came from {source} cannot be understood", table.name());
+                let problem =
+                    format!("the progress of table {} from {source} cannot be decoded", table.name());
                 MigrationError::Target(StoreError::Corrupt(problem))
             })?;
             let copied = Counts { rows: row.row_count, bytes: row.byte_count };

@@ -77,7 +77,7 @@ fn a_target_with_other_data_is_refused() {
     fs::rename(directory.path().join("data"), directory.path().join("copy")).unwrap();
     import(directory.path(), &dump("B", &[("1", "one")]));
     let ran = migrate(directory.path()).ends_with(2);
-    ran.tells(&["the target holds data already", "name one that is empty"]);
+    ran.tells(&["the target already has data", "migrate into an empty target"]);
     assert!(!exported(directory.path(), "copy").contains("\"B\""));
 }
 

@@ -16,7 +16,7 @@ async fn target_with_other_data_is_refused_and_unchanged() {
     let before = ends.rows(&ends.target).await;
     let error = ends.begin().await.unwrap_err();
     assert!(matches!(error, MigrationError::NotEmpty { table: "heads", .. }), "{error}");
-    assert!(error.to_string().ends_with("name one that is empty"), "{error}");
+    assert!(error.to_string().ends_with("migrate into an empty target"), "{error}");
     assert_eq!(ends.rows(&ends.target).await, before);
     assert_eq!(rows_of(&ends.target, &MIGRATIONS).await, []);
 }
