@@ -125,7 +125,7 @@ impl BlockStore {
     /// Reads the bytes of a block.
     pub(super) async fn read(&self, of: &Page, id: BlockId) -> Result<Bytes> {
         let missing = || {
-            let what = format!("block {} of the archive of {} is not whole", in_hex(id), of.domain);
+            let what = format!("block {} of the archive of {} is incomplete", in_hex(id), of.domain);
             StoreError::Corrupt(format!("{what}: restore it from a replica or a backup"))
         };
         let mut bytes = BytesMut::new();
@@ -222,7 +222,7 @@ fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     if columns().starts_with(block.columns()) {
         return Ok(());
     }
-    let what = "it has other columns: read it with the version of Rashomon that wrote it, or a later one";
+    let what = "its columns are unknown: read it with the version of Rashomon that wrote it, or a later one";
     Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
 }
 
@@ -242,7 +242,7 @@ pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
 }
 
 fn not_understood(id: BlockId) -> StoreError {
-    StoreError::Corrupt(format!("block {} of the archive: its records cannot be understood", in_hex(id)))
+    StoreError::Corrupt(format!("block {} of the archive: its records cannot be decoded", in_hex(id)))
 }
 
 /// Reads the units of a block, by page, and the computed hashes of its contents.
@@ -300,7 +300,10 @@ impl OpenBlock {
     /// The part of a page whose index references the block.
     pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
         self.part(&page.title).ok_or_else(|| {
-            let what = format!("the archive's index of page {} names a block without it", page.title);
+            let what = format!(
+                "the archive index of page {} names a block that does not contain the page",
+                page.title
+            );
             StoreError::Corrupt(what)
         })
     }

@@ -60,7 +60,7 @@ impl BlockStore {
         if self.epoch(of).await? == *epoch {
             return Ok(());
         }
-        let what = "something was erased meanwhile, and everything else stays where it is: try again";
+        let what = "content was erased meanwhile, and nothing else was moved: try again";
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 }
@@ -104,7 +104,7 @@ impl Archive {
             // If a page still references the block, the next round rewrites it again.
             self.blocks.delete_unless_named(pages, id, at).await?;
         }
-        let what = "other processes keep making blocks of the page: repeat the erasure";
+        let what = "other processes keep writing blocks of the page: repeat the erasure";
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 
@@ -165,7 +165,11 @@ impl Archive {
     /// Replaces the rows of a unit by the current ones, which are blank, and removes its bodies.
     async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
         let rev = unit.revision.record.rev;
-        let not_marked = || StoreError::Corrupt(format!("revision {rev} is to be erased, and is not marked"));
+        let not_marked = || {
+            StoreError::Corrupt(format!(
+                "revision {rev} is to be erased, but its record is missing or not marked as erased"
+            ))
+        };
         unit.revision = self.records.revision(page, rev).await?.ok_or_else(not_marked)?;
         if unit.revision.record.erased.is_none() {
             return Err(not_marked().into());

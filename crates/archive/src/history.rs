@@ -181,7 +181,7 @@ impl HistoryArchiver {
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
-            return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
+            return Err(Error::Invalid("an imported revision needs at least one render".to_owned()));
         }
         let mut state = self.state.lock().await;
         self.begin_page(&mut state, page).await?;
@@ -251,7 +251,7 @@ impl HistoryArchiver {
         let is_own = |tid: Tid| tid == Tid::imported(page, rev, tid.time());
         let tids = || renders.iter().map(|unit| unit.render.tid).filter(|tid| !is_own(*tid));
         if let Some(tid) = tids().find(|tid| current.tids.contains(tid)) {
-            let what = format!("render {tid} is one of another revision already");
+            let what = format!("render {tid} already belongs to another revision");
             return Ok(ImportOutcome::Conflict(what));
         }
         current.tids.extend(tids());
@@ -516,7 +516,7 @@ fn as_sealed(renders: &[ImportUnit], at: Timestamp) -> Result<(Unit, Texts)> {
     let mut texts = Texts::new();
     let first = renders.first().and_then(|unit| Some((unit.revision.clone()?, &unit.of_revision)));
     let Some((mut revision, of_revision)) = first else {
-        return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
+        return Err(Error::Invalid("an imported revision needs at least one render".to_owned()));
     };
     (revision.stored_at, revision.written_at) = (at, at);
     let bodies = take_texts(&mut texts, of_revision, None, at)?;

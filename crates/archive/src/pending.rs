@@ -126,7 +126,7 @@ pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) ->
     let (came_out, hashes) = units_of(of, id, &block)?;
     if came_out != went_in {
         return Err(
-            wrong("its records are not those that went in; they stay where they are".to_owned()).into()
+            wrong("its records differ from those that were put in; nothing was moved".to_owned()).into()
         );
     }
     let units = went_in.iter().flat_map(|(_, units)| units);
@@ -147,12 +147,14 @@ pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) ->
         let Some((size, sha1)) = bodies.remove(&content.ordinal) else { continue };
         let is_it = content.bytes.is_some_and(|text| text.len() as u64 == size && Sha1::of(&text) == sha1);
         if !is_it {
-            return Err(wrong("a body is not the one that went in; it stays where it is".to_owned()).into());
+            return Err(
+                wrong("a body differs from the one that was put in; nothing was moved".to_owned()).into()
+            );
         }
     }
-    if bodies.is_empty() { Ok(()) } else { Err(wrong("it lacks bodies that went in".to_owned()).into()) }
+    if bodies.is_empty() { Ok(()) } else { Err(wrong("it lacks bodies that were put in".to_owned()).into()) }
 }
 
 fn refused(error: BlockError) -> StoreError {
-    StoreError::Corrupt(format!("a block of the archive cannot be made: {error}"))
+    StoreError::Corrupt(format!("cannot build a block of the archive: {error}"))
 }

@@ -105,6 +105,6 @@ fn text_of(body: &ArchivedBody, block: &OpenBlock, ordinal: u64) -> Result<Bytes
     if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 {
         return Ok(text);
     }
-    let what = format!("block {} of the archive: a body is not what its record says", in_hex(block.id()));
+    let what = format!("block {} of the archive: a body does not match its record", in_hex(block.id()));
     Err(StoreError::Corrupt(what).into())
 }

@@ -65,7 +65,8 @@ impl Found {
 
 /// Returns the values of the row that a field of a unit represents.
 fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Value>>> {
-    let lost = || StoreError::Corrupt("a block of the archive has not what its records say".to_owned());
+    let lost =
+        || StoreError::Corrupt("a block of the archive lacks content that its records name".to_owned());
     let (of, name) = match field {
         Field::Record => return Ok(unit.revision.to_values()),
         Field::Render(tid) => {

@@ -288,7 +288,7 @@ impl ScanPosition {
     }
 
     fn decode(table: &Schema, cursor: &Cursor) -> Result<Self> {
-        let never = || StoreError::Invalid("a cursor that this store never gave".to_owned());
+        let never = || StoreError::Invalid("the cursor does not come from this store".to_owned());
         let json: ScanPositionJson = serde_json::from_slice(&cursor.0).map_err(|_| never())?;
         let columns = || table.clustering().iter().map(|(column, _)| column.column_type);
         let key = |values: Vec<serde_json::Value>| {

@@ -31,14 +31,14 @@ impl Archive {
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
         let listed = verify_indexes(&self.blocks, report).await;
-        report_listing(&ARCHIVE_INDEX, "the indexes behind it were not looked at", report, listed)?;
+        report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
         let mut seen = BTreeSet::new();
         let listed = self.verify_listed(&mut seen, report, progress).await;
         // The list of blocks ends at an unreadable row. Blocks behind it are found by the pages that
         // reference them.
         if !report_listing(
             &ARCHIVE_BLOCKS,
-            "blocks behind it that no page names were not looked at",
+            "blocks after it that no page references were not verified",
             report,
             listed,
         )? {
@@ -94,7 +94,7 @@ impl Archive {
 
     /// Decodes a block, and checks that all its revisions can be found.
     async fn verify_block(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
-        let (of, id) = block_of(partition).ok_or_else(|| corrupt("it is no block"))?;
+        let (of, id) = block_of(partition).ok_or_else(|| corrupt("its key is not that of a block"))?;
         report.blocks += 1;
         let bytes = self.blocks.read(&of, id).await?;
         let decoded = blocking(move || {
@@ -116,7 +116,10 @@ impl Archive {
             for unit in units {
                 let rev = unit.revision.record.rev;
                 if self.records.get(&REVISIONS, &page, rev_key(rev)).await?.is_none() {
-                    let what = format!("revision {rev} is in block {}, which it does not name", in_hex(id));
+                    let what = format!(
+                        "revision {rev} is in block {}, but the index of the page does not name that block",
+                        in_hex(id)
+                    );
                     report.problem(&page, what);
                 }
             }
@@ -148,12 +151,13 @@ fn report_listing(table: &Schema, left: &str, report: &mut VerifyReport, listed:
 
 /// Compares the index of a page with the blocks that it references.
 async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
-    let page = page_of(partition).ok_or_else(|| corrupt("it is no page"))?;
+    let page = page_of(partition).ok_or_else(|| corrupt("its key is not that of a page"))?;
     for row in index_of(&*blocks.store, partition).await? {
         match matches_index(blocks, &page, &row).await {
             Ok(true) => {}
             Ok(false) => {
-                let what = format!("its index says of block {} what is not so", in_hex(row.block));
+                let what =
+                    format!("its index entry for block {} does not match the block", in_hex(row.block));
                 report.problem(&page, what);
             }
             Err(Error::Store(StoreError::Corrupt(what))) => report.problem(&page, what),

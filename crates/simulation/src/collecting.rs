@@ -399,7 +399,7 @@ impl Run {
         let report = reader.maintenance().verify(&mut |_| {}).await?;
         // A process that died while writing a block leaves parts of the block until the collector deletes
         // them.
-        let is_problem = |problem: &&String| is_collected || !problem.contains("is not whole");
+        let is_problem = |problem: &&String| is_collected || !problem.contains("is incomplete");
         match report.problems.iter().find(is_problem) {
             Some(problem) => bail!("the store is not whole: {problem}"),
             None => Ok(()),

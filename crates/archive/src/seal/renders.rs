@@ -24,7 +24,7 @@ pub(super) enum RendersOf {
 
 /// The reason for [`RendersOf::TooMany`].
 pub(super) const TOO_MANY_RENDERS: &str =
-    "its renders are more, or have more metadata, than a block takes of one revision";
+    "it has more renders, or more metadata of renders, than a block takes of one revision";
 
 /// Reads the renders of revisions, the lowest first. Each revision is requested once, in rising order.
 pub(super) struct RenderReader<'a> {

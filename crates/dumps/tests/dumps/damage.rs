@@ -194,7 +194,7 @@ async fn missing_block_is_reported_for_each_page() {
         .map(|lost| (lost.title.as_str(), lost.revisions.0.get(), lost.revisions.1.get(), lost.count))
         .collect();
     assert_eq!(lost, [("A", 1, 39, 39), ("B", 101, 102, 2), ("C", 201, 205, 5)]);
-    assert!(report.unreadable.first.iter().all(|lost| lost.why.contains("is not whole: restore it from")));
+    assert!(report.unreadable.first.iter().all(|lost| lost.why.contains("is incomplete: restore it from")));
     assert_eq!((report.revisions, report.unreadable.count), (3, 46));
     assert_eq!(bodies(&export).keys().map(|(_, rev, ..)| *rev).collect::<Vec<_>>(), [40, 40, 103, 206]);
     // A reader that does not pass over damage gets an error.

@@ -59,7 +59,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
         let problems = world.verify().await.problems;
         assert!(!problems.is_empty(), "at {place}");
         assert!(
-            !problems.iter().any(|problem| problem.contains("its index says")),
+            !problems.iter().any(|problem| problem.contains("its index entry")),
             "at {place}: {problems:#?}"
         );
     }
@@ -110,7 +110,10 @@ async fn verify_examines_each_index_row(world: World) {
     let problems =
         world.reopened().await.buckets.maintenance().verify_archive(&mut |_| {}).await.unwrap().problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    assert!(problems[0].contains("is not whole") && problems[1].contains("what is not so"), "{problems:#?}");
+    assert!(
+        problems[0].contains("is incomplete") && problems[1].contains("does not match the block"),
+        "{problems:#?}"
+    );
 }
 
 /// So much of a block is skipped that the rest has less than a result page of rows. Revisions behind it are
