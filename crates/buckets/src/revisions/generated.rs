@@ -63,7 +63,7 @@ impl Shared {
     /// revision than the latest gets it as read copies instead.
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
         let Some(generator) = &self.settings.retention.generator else {
-            return Err(GenerateError::Failed("there is none".to_owned()).into());
+            return Err(GenerateError::Failed("no renderer is configured".to_owned()).into());
         };
         let counters = self.retention.counters();
         counters.begin_generation();
@@ -87,7 +87,7 @@ impl Shared {
         for Generated { name, body, .. } in &made {
             let limit = self.records.definitions.get(name).max_size;
             if body.len() as u64 > limit {
-                let what = format!("property {name} has more than its {limit} bytes");
+                let what = format!("property {name} has more than {limit} bytes, its limit");
                 return Err(GenerateError::Failed(what));
             }
         }

@@ -107,7 +107,7 @@ impl Importer<'_> {
         revisions: Vec<ImportRevision>,
     ) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
-            return Err(Error::Invalid("a revision of history has at least one render".to_owned()));
+            return Err(Error::Invalid("an imported revision needs at least one render".to_owned()));
         }
         let writer = self.writes.writer(page);
         let _page = match writer.locks_page() {
@@ -153,7 +153,9 @@ impl Importer<'_> {
     fn sound(&self, revision: ImportRevision) -> std::result::Result<Sound, String> {
         let rev = revision.record.rev;
         if record_size(&revision.record) > MAX_RECORD_BYTES {
-            return Err(format!("its user, comment and the like have more than {MAX_RECORD_BYTES} bytes"));
+            return Err(format!(
+                "its user, comment and other metadata have more than {MAX_RECORD_BYTES} bytes"
+            ));
         }
         let of_revision = self.bodies_of(revision.properties, Versions::Revision)?;
         let of_revision_infos = infos(&of_revision);
@@ -181,7 +183,7 @@ impl Importer<'_> {
         let rev = revision.record.rev;
         for unit in &revision.renders {
             if let Some(other) = self.other_with(page, rev, unit.render.tid, state).await? {
-                let what = format!("render {} is one of revision {other} already", unit.render.tid);
+                let what = format!("render {} already belongs to revision {other}", unit.render.tid);
                 return Ok(ImportOutcome::Conflict(what));
             }
         }
@@ -310,7 +312,7 @@ impl Importer<'_> {
                     Versions::Render => ("render", "revision"),
                 };
                 return Err(format!(
-                    "property {name} is one a {defined} here, and is given as one a {actual}"
+                    "property {name} has one value per {defined} here, but the input has one per {actual}"
                 ));
             }
             if bodies.contains_key(&name) {

@@ -105,7 +105,7 @@ impl Shared {
                     if self.records.catalog.is_stored(&page).await? {
                         continue;
                     }
-                    report.add(&page, "removed the damaged row of a title that no page has");
+                    report.add(&page, "removed the damaged catalog row of a title without a page");
                     if !dry_run {
                         let mut batch = Batch::new(partition.clone());
                         batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
@@ -157,7 +157,7 @@ impl Repair<'_> {
 
     /// Restores the catalog entries of the page: the entry of its title, and the entry of its domain.
     async fn entries(&mut self) -> Result<()> {
-        let names = ["the row that has it among the titles", "the row that has its domain among the domains"];
+        let names = ["the catalog row of its title", "the catalog row of its domain"];
         for (batch, name) in entries(self.page, self.shared.records.clock.now()).into_iter().zip(names) {
             for mutation in &batch.mutations {
                 let Mutation::Put { table, clustering, .. } = mutation else { continue };
@@ -191,7 +191,7 @@ impl Repair<'_> {
                     key,
                     Vec::new(),
                     |_| true,
-                    || format!("the row by which revision {rev} is found by its time"),
+                    || format!("the index row of revision {rev} by time"),
                 )
                 .await?;
             }
@@ -211,7 +211,7 @@ impl Repair<'_> {
                     row.clustering(),
                     row.values(),
                     |row| TidRow::read(row).is_some(),
-                    || format!("the row by which render {tid} of revision {rev} is found by its tid"),
+                    || format!("the index row of render {tid} of revision {rev} by tid"),
                 )
                 .await?;
             }

@@ -64,7 +64,7 @@ impl Maintenance {
                         Some(page) => pages.push(page),
                         None => {
                             let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
-                            report.problem_of(table.name(), format_args!("{key} is no page"));
+                            report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
                         }
                     }
                 }
@@ -125,8 +125,9 @@ impl Verifier<'_> {
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = unfinished_erasures(self.records, &page).await;
             for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
-                let again = "the same `rashomon archive erase` again finishes it, and may mend the above";
-                report.problem(&page, format_args!("the erasure of revision {rev} was cut off: {again}"));
+                let again = "run the same `rashomon archive erase` again to finish it, which may also repair \
+                             the problems above";
+                report.problem(&page, format_args!("the erasure of revision {rev} was interrupted: {again}"));
             }
         }
         Ok(report)
@@ -142,7 +143,10 @@ impl Verifier<'_> {
         let is_listed =
             report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_listed(page).await)?;
         if is_listed == Some(false) {
-            report.problem(page, "it is not among the titles of its domain, or that not among the domains");
+            report.problem(
+                page,
+                "its title is missing from the catalog of its domain, or its domain from the catalog",
+            );
         }
         report.corrupt_is_problem(page_in_words(page), self.records.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
@@ -215,7 +219,7 @@ impl Verifier<'_> {
     ) -> Result<()> {
         let first = self.records.first(&REVISIONS, page, ClusteringRange::all()).await;
         if matches!(first, Ok(None)) {
-            report.problem(page, format_args!("it has rows of {} and no revision", table.name()));
+            report.problem(page, format_args!("it has rows in the table {}, but no revision", table.name()));
         }
         report.corrupt_is_problem(page_in_words(page), first)?;
         Ok(())
@@ -240,7 +244,7 @@ impl Verifier<'_> {
                     report.problem(page, format_args!("revision {rev} cannot be found by its time"));
                 }
                 if self.is_missing(&RENDERS, page, render_key(rev, row.first_tid)).await? {
-                    report.problem(page, format_args!("the first render of revision {rev} is not there"));
+                    report.problem(page, format_args!("the first render of revision {rev} is missing"));
                 }
             }
         }
@@ -254,8 +258,10 @@ impl Verifier<'_> {
                     revision => revision?,
                 };
                 if revision.as_ref().and_then(RevisionRow::timestamp_of) != Some(timestamp) {
-                    report
-                        .problem(page, format_args!("revision {rev} is found by a time that is not its own"));
+                    report.problem(
+                        page,
+                        format_args!("the index by time lists revision {rev} at a time that is not its own"),
+                    );
                 }
             }
         }
@@ -285,8 +291,10 @@ impl Verifier<'_> {
                 }
                 if self.is_missing(&REVISIONS, page, rev_key(row.rev)).await? {
                     let (tid, rev) = (row.tid, row.rev);
-                    report
-                        .problem(page, format_args!("render {tid} is of revision {rev}, which is not there"));
+                    report.problem(
+                        page,
+                        format_args!("render {tid} belongs to revision {rev}, which is missing"),
+                    );
                 }
             }
         }
@@ -298,7 +306,10 @@ impl Verifier<'_> {
                 // not have such a render, and its read copies expire too.
                 let lasts = row.expires_at.is_none();
                 if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
-                    report.problem(page, format_args!("render {tid}, which its tid leads to, is not there"));
+                    report.problem(
+                        page,
+                        format_args!("render {tid} is missing, but the index by tid names it"),
+                    );
                 }
             }
         }
@@ -333,9 +344,9 @@ impl Verifier<'_> {
                     Some(info) if *info == body.info => found += 1,
                     Some(_) => {
                         found += 1;
-                        report.problem(page, format_args!("{place} is not what its index says"));
+                        report.problem(page, format_args!("{place} does not match its index entry"));
                     }
-                    None => report.problem(page, format_args!("{place} is named by no index")),
+                    None => report.problem(page, format_args!("{place} has no index entry")),
                 }
                 report.bodies += 1;
                 report.bytes += body.info.size;
@@ -361,12 +372,16 @@ impl Verifier<'_> {
             let reference = self.records.get(&CHUNK_REFERENCES, page, vec![set.name()]).await?;
             let reference = reference.as_ref().map(ChunkReference::from_row).transpose()?;
             let Some(reference) = reference.filter(|reference| reference.released_at.is_none()) else {
-                return Err(corrupt("its chunks are not named, and will be collected"));
+                return Err(corrupt(
+                    "no reference names its chunks, and garbage collection will delete them",
+                ));
             };
             // The chunks are deleted together with the body that the reference names. References that an
             // early version stored do not name a body.
             if reference.rev.is_some() && (reference.rev, reference.tid) != (Some(rev), tid) {
-                return Err(corrupt("its chunks are named as those of another body, and will go with that"));
+                return Err(corrupt(
+                    "its chunks are referenced as those of another body, and will be deleted with that body",
+                ));
             }
         }
         let (info, body) = body.into_body(&self.records.chunks)?;
@@ -384,7 +399,7 @@ impl Verifier<'_> {
         };
         let PropertyInfo { size: expected_size, sha1: expected, .. } = info;
         if size != expected_size || sha1 != expected {
-            return Err(corrupt("its bytes are not those that were written"));
+            return Err(corrupt("its bytes do not match the stored size and SHA-1"));
         }
         Ok(())
     }

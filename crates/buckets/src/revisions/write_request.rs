@@ -64,8 +64,8 @@ pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> R
         return Ok(size);
     }
     Err(Error::Invalid(format!(
-        "the names and headers of a render's properties, those that it takes over included, take {size} bytes \
-         in the index, and may take {MAX_INDEX}: give fewer properties, or shorter headers"
+        "the names and headers of a render's properties, including copied properties, take {size} bytes in \
+         the index, and the limit is {MAX_INDEX}: send fewer properties, or shorter headers"
     )))
 }
 
