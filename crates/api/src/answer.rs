@@ -95,7 +95,7 @@ pub(crate) fn document(
         Verdict::Failed => {
             return Err(Problem::new(
                 Kind::PreconditionFailed,
-                "the document is no longer the one that If-Match names",
+                "the document has changed: If-Match names another version",
             ));
         }
         Verdict::NotModified { .. } => no_body(StatusCode::NOT_MODIFIED),

@@ -152,9 +152,9 @@ fn misdirected(authority: &str) -> Problem {
     Problem::new(
         Kind::Misdirected,
         format!(
-            "the host '{authority}' is not one of this server, which listens on loopback and guards against DNS \
-             rebinding: ask for localhost, or, if a proxy passes this host, add it to the setting 'hosts' \
-             (\"*\" is any host)"
+            "the host '{authority}' is not a name of this server, which listens on loopback and refuses \
+             other hosts as a guard against DNS rebinding: use localhost, or, if a proxy passes this host \
+             on, add it to the setting 'hosts' (\"*\" allows any host)"
         ),
     )
 }
@@ -165,8 +165,9 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     Problem::new(
         Kind::CrossSite,
         format!(
-            "a page of {origin} may not change anything here: if it should, add its origin to the setting 'origins' \
-             of [access]; if it is a page of this server, have the proxy pass the Host header on"
+            "a web page of {origin} may not write here: to allow its writes, add this origin to the setting \
+             'origins' of [access]; if the web page comes from this server, let the proxy pass the Host \
+             header on"
         ),
     )
 }
@@ -189,13 +190,14 @@ impl RefusalLog {
             Kind::Misdirected if Self::is_due(&self.misdirected, now) => {
                 tracing::warn!(
                     detail,
-                    "request refused: its host is not one of this server; see the setting 'hosts'"
+                    "request refused: its Host header does not name this server; see the setting 'hosts'"
                 );
             }
             Kind::CrossSite if Self::is_due(&self.cross_site, now) => {
                 tracing::warn!(
                     detail,
-                    "write refused: it comes from a page of another origin; see the setting 'origins' of [access]"
+                    "write refused: a web page of another origin sent it; see the setting 'origins' of \
+                     [access]"
                 );
             }
             _ => {}

@@ -90,8 +90,7 @@ async fn not_found(request: Request) -> Response {
     if request.method() == Method::OPTIONS && request.uri() == "*" {
         return options("GET, HEAD, POST, PUT, OPTIONS");
     }
-    Problem::not_found("there is nothing under this path; pages are under /v1/{domain}/page/{title}")
-        .into_response()
+    Problem::not_found("no resource has this path; pages are under /v1/{domain}/page/{title}").into_response()
 }
 
 /// The answer for routes that support GET only.

@@ -90,7 +90,8 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
         (None, _) if request.version() < Version::HTTP_11 => {}
         _ => {
             return Err(Problem::malformed(
-                "a request has one Host header, with the name of the server, and a port where it is not the usual",
+                "a request needs exactly one Host header: the name of the server, and the port unless it is \
+                 the default",
             ));
         }
     }
@@ -129,7 +130,10 @@ where
                     Ok(Poll::Pending) => return Poll::Pending,
                     Ok(Poll::Ready(result)) => result,
                     // The panic hook has already written the panic.
-                    Err(_) => Ok(Problem::new(Kind::Internal, "the server made a mistake").into_response()),
+                    Err(_) => {
+                        Ok(Problem::new(Kind::Internal, "internal error: the server's log has the cause")
+                            .into_response())
+                    }
                 };
                 (result, record.take().expect("a future is not polled after it is ready"))
             }

@@ -208,7 +208,7 @@ impl Problem {
 
     /// The resource has other methods: 405.
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
-        Self::new(Kind::MethodNotAllowed, format!("this resource takes {allow}"))
+        Self::new(Kind::MethodNotAllowed, format!("this resource allows the methods {allow}"))
             .with_header(header::ALLOW, HeaderValue::from_static(allow))
     }
 
@@ -262,7 +262,7 @@ impl Problem {
 
     /// The server refuses writes: 403.
     pub(crate) fn read_only() -> Self {
-        Self::new(Kind::Forbidden, "this server is read-only; write to the one that it is a copy of")
+        Self::new(Kind::Forbidden, "this server is read-only: write to the server that it is a copy of")
     }
 
     /// The problem for an error of the buckets about a page.
@@ -270,8 +270,14 @@ impl Problem {
         match error {
             Error::NotLatest { ref latest } => {
                 let latest = json::written_out(page, latest.as_deref());
-                Self::new(Kind::NotLatest, format!("{error}; look at what it has, and post again"))
-                    .with_latest(latest)
+                Self::new(
+                    Kind::NotLatest,
+                    format!(
+                        "{error}; check the edit against that revision, and post \
+                                                    again"
+                    ),
+                )
+                .with_latest(latest)
             }
             other => Self::of_bucket(other),
         }
@@ -282,7 +288,9 @@ impl Problem {
         match error {
             Error::NotFound(missing) => Self::not_found(missing_detail(&missing)),
             Error::Conflict(conflict) => Self::new(Kind::Conflict, conflict_detail(&conflict)),
-            Error::Erased { .. } => Self::new(Kind::Erased, format!("{error}, and takes no other content")),
+            Error::Erased { .. } => {
+                Self::new(Kind::Erased, format!("{error}: an erased revision cannot get other content"))
+            }
             Error::NotExpected => Self::new(
                 Kind::PreconditionFailed,
                 "the property has been changed since the version named by If-Match",
@@ -317,18 +325,19 @@ impl Problem {
     fn of_generator(error: GenerateError) -> Self {
         let problem = match error {
             GenerateError::Unknown(_) => {
-                Self::not_found("this is not stored, and the renderer does not have it either")
+                Self::not_found("the property is not stored, and the renderer does not have it either")
             }
             GenerateError::TimedOut(_) => Self::new(
                 Kind::GatewayTimeout,
-                "this is not stored, and the renderer did not answer in time; nothing was stored, try again",
+                "the property is not stored, and the renderer did not answer in time; nothing was stored: \
+                 try again",
             ),
             GenerateError::Busy(_) => {
-                Self::busy("this is not stored, and too much is being rendered already; try again")
+                Self::busy("the property is not stored, and too many renders are in progress: try again")
             }
             _ => Self::new(
                 Kind::BadGateway,
-                "this is not stored, and the renderer failed; nothing was stored, try again later",
+                "the property is not stored, and the renderer failed; nothing was stored: try again later",
             ),
         };
         problem.with_cause(error)
@@ -339,12 +348,10 @@ impl Problem {
             StoreError::Unavailable(outage) => Self::of_outage(outage),
             StoreError::Corrupt(_) => Self::new(
                 Kind::Corrupt,
-                "what is stored here is damaged; `rashomon verify` finds what else is, and a backup brings it back",
+                "the stored data is damaged: run `rashomon verify` to find all damage, and restore the data \
+                 from a backup",
             ),
-            _ => Self::new(
-                Kind::Internal,
-                "the server made a mistake; it is in the log under the request's id",
-            ),
+            _ => Self::new(Kind::Internal, "internal error: the log has the cause under the request's id"),
         };
         problem.with_cause(error)
     }
@@ -355,11 +362,14 @@ impl Problem {
         let (kind, detail) = match outage {
             StoreOutage::StorageFull { .. } => (
                 Kind::InsufficientStorage,
-                format!("{outage}; reads go on; repeat the write when the server's operator has made room"),
+                format!(
+                    "{outage}; reads still work; repeat the write when the server's operator has freed space"
+                ),
             ),
-            StoreOutage::ReadOnly { .. } | StoreOutage::Io { .. } => {
-                (Kind::StorageFault, format!("{outage}; try again when the server's operator has mended it"))
-            }
+            StoreOutage::ReadOnly { .. } | StoreOutage::Io { .. } => (
+                Kind::StorageFault,
+                format!("{outage}; try again when the server's operator has repaired the disk"),
+            ),
             StoreOutage::Node { address, .. } => {
                 (Kind::Unavailable, format!("the store has no answer from {address}; try again"))
             }
@@ -452,7 +462,8 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
 fn missing_detail(missing: &Missing) -> String {
     match missing {
         Missing::Culled { .. } => format!(
-            "{missing}: the latest is at ?rev/latest/; the setting 'grace' of [retention] says for how long others are kept, and 'policy' of [archive] which of them permanently"
+            "{missing}: the latest render is at ?rev/latest/; the setting 'grace' of [retention] says how \
+             long superseded renders are kept, and 'policy' of [archive] which ones are kept permanently"
         ),
         _ => missing.to_string(),
     }
@@ -462,9 +473,9 @@ fn missing_detail(missing: &Missing) -> String {
 fn conflict_detail(conflict: &Conflict) -> String {
     match conflict {
         Conflict::Revision { rev, .. } => {
-            format!("{conflict}: post a new render to ?rev/{rev}/, or take another number")
+            format!("{conflict}: post a new render to ?rev/{rev}/, or use another number")
         }
-        Conflict::Render { .. } => format!("{conflict}: give another _timestamp"),
+        Conflict::Render { .. } => format!("{conflict}: send another _timestamp"),
         Conflict::Property { .. } => {
             format!("{conflict}: store it with a new revision, or replace it with PUT")
         }

@@ -31,10 +31,9 @@ pub(crate) fn problem_of<S>(
     max_head_bytes: usize,
 ) -> Option<Problem> {
     let problem = match ended.refused {
-        Some(StatusCode::URI_TOO_LONG) => Problem::new(
-            Kind::UriTooLong,
-            "the URL is longer than any that is read; a title has at most 1,024 bytes",
-        ),
+        Some(StatusCode::URI_TOO_LONG) => {
+            Problem::new(Kind::UriTooLong, "the URL is too long to be read; a title has at most 1,024 bytes")
+        }
         Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => Problem::new(
             Kind::HeadTooLarge,
             format!(
@@ -43,16 +42,17 @@ pub(crate) fn problem_of<S>(
             ),
         ),
         Some(_) => Problem::malformed(format!(
-            "the request is not HTTP/1.1 ({error}): in a URL all but ASCII's visible characters are \
-             percent-encoded, and so are <, > and `; headers are lines of 'name: value'; a body has one \
+            "the request is not HTTP/1.1 ({error}): in a URL, all characters except visible ASCII are \
+             percent-encoded, and so are <, > and `; each header is a line 'name: value'; a body has one \
              Content-Length, or is chunked"
         )),
-        None if ended.unanswered && error.is_parse_version_h2() => {
-            Problem::malformed("this server speaks HTTP/1.1: ask without HTTP/2, or let a proxy translate")
-        }
-        None if ended.unanswered && error.is_timeout() => {
-            Problem::new(Kind::RequestTimeout, "the request's head did not arrive in time: send it at once")
-        }
+        None if ended.unanswered && error.is_parse_version_h2() => Problem::malformed(
+            "this server speaks only HTTP/1.1: send the request without HTTP/2, or let a proxy translate",
+        ),
+        None if ended.unanswered && error.is_timeout() => Problem::new(
+            Kind::RequestTimeout,
+            "the request's head did not arrive in time: send it without pauses",
+        ),
         None => return None,
     };
     Some(problem.with_cause(error))

@@ -79,8 +79,8 @@ impl Representation {
                 return Err(Problem::new(
                     Kind::PreconditionFailed,
                     format!(
-                        "If-Match names other bytes than there are, or If-Unmodified-Since a time before they \
-                         were: they are {}",
+                        "the property has changed: If-Match names another version, or If-Unmodified-Since an \
+                         earlier time; the current version is {}",
                         self.etag.trim_matches('"')
                     ),
                 ));
@@ -92,7 +92,7 @@ impl Representation {
             Selection::Unsatisfiable => {
                 let problem = Problem::new(
                     Kind::RangeNotSatisfiable,
-                    format!("the body has {} bytes; ask for a range that begins before", self.size),
+                    format!("the body has {} bytes: request a range that begins before its end", self.size),
                 );
                 let content_range = header_value(&format!("bytes */{}", self.size));
                 return Err(problem.with_header(header::CONTENT_RANGE, content_range));
@@ -241,7 +241,9 @@ fn chunks(
         let body = body.clone();
         async move {
             let chunk = body.chunk(index).await;
-            chunk.inspect_err(|error| tracing::error!(%error, index, "body ended early while it was sent"))
+            chunk.inspect_err(|error| {
+                tracing::error!(%error, index, "cannot send the rest of a body: a chunk cannot be read")
+            })
         }
     })
 }

@@ -86,7 +86,7 @@ pub async fn serve(
     let limit = Duration::from_secs(options.shutdown_seconds);
     if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
         tracing::warn!(
-            "some requests had not finished after {} s; their connections are closed",
+            "closing the connections of requests that did not finish within {} s",
             options.shutdown_seconds
         );
     }

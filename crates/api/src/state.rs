@@ -151,7 +151,7 @@ impl Api {
             done
         });
         task.await.map_err(|error| {
-            Problem::new(Kind::Internal, "the server made a mistake; the write may have happened or not")
+            Problem::new(Kind::Internal, "internal error: the write may or may not have happened")
                 .with_cause(error)
         })
     }
@@ -175,7 +175,7 @@ impl Api {
     /// Runs an import to its end. Fails if there are too many imports already, or if no memory is free.
     pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
-            Problem::busy("as many imports as may be are under way; try again when one is done")
+            Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
         self.tasks.spawn(async move {

@@ -44,21 +44,24 @@ pub(crate) struct BodyLimits {
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum BodyError {
     /// It is too large.
-    #[error("the body has more than the {0} bytes that are taken")]
+    #[error("the body has more than {0} bytes, the limit")]
     TooLarge(u64),
     /// It ended too early, or its chunks are malformed.
     #[error("the body ended before it was complete: {0}")]
     Truncated(String),
     /// No byte came for too long.
-    #[error("no byte of the body came for {} s ({IDLE_TIMEOUT}): send it without such pauses", .0.as_secs())]
+    #[error(
+        "no byte of the body arrived for {} s ({IDLE_TIMEOUT}): send it without such pauses",
+        .0.as_secs()
+    )]
     Idle(Duration),
     /// All of it took too long.
     #[error("the body did not arrive within {} s ({BODY_TIMEOUT}): send it faster, or in smaller parts", .0.as_secs())]
     TimedOut(Duration),
     /// It came too slowly.
     #[error(
-        "the body came with fewer than {0} bytes a second over {RATE_WINDOW_SECONDS} s ({MIN_UPLOAD_RATE}): send it \
-         faster"
+        "the body arrived with fewer than {0} bytes a second over {RATE_WINDOW_SECONDS} s \
+         ({MIN_UPLOAD_RATE}): send it faster"
     )]
     TooSlow(u64),
 }

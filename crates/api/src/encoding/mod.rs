@@ -84,9 +84,9 @@ impl FormReader {
         let naming = match media_type.essence.as_str() {
             "application/x-www-form-urlencoded" => {
                 return match media_type.parameter("charset") {
-                    Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => {
-                        Err(FormError::Unsupported("a form is UTF-8, and has no other charset".to_owned()))
-                    }
+                    Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => Err(FormError::Unsupported(
+                        "a form is UTF-8: leave out the charset, or set it to UTF-8".to_owned(),
+                    )),
                     _ => Ok(Self::UrlEncoded(UrlEncoded::new(body))),
                 };
             }
@@ -94,12 +94,14 @@ impl FormReader {
             "multipart/mixed" | "multipart/related" => PartNaming::Any,
             other => {
                 let other = excerpt(other);
-                return Err(FormError::Unsupported(format!("'{other}' is not taken here; {KNOWN}")));
+                return Err(FormError::Unsupported(format!(
+                    "the media type '{other}' is not supported here; {KNOWN}"
+                )));
             }
         };
-        let boundary = media_type
-            .parameter("boundary")
-            .ok_or_else(|| FormError::malformed("the Content-Type of a multipart body names its boundary"))?;
+        let boundary = media_type.parameter("boundary").ok_or_else(|| {
+            FormError::malformed("the Content-Type of a multipart body must name its boundary")
+        })?;
         Multipart::new(body, boundary, naming).map(|form| Self::Multipart(Box::new(form)))
     }
 

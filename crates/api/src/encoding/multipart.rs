@@ -182,10 +182,10 @@ impl Multipart {
         let id = id.filter(|_| self.naming == PartNaming::Any);
         let name = name.or(id).ok_or_else(|| match self.naming {
             PartNaming::FormData => {
-                FormError::malformed("each part has a Content-Disposition such as form-data; name=\"html\"")
+                FormError::malformed("each part needs a Content-Disposition such as form-data; name=\"html\"")
             }
             PartNaming::Any => FormError::malformed(
-                "each part has a name in its Content-Disposition, or a Content-ID such as <html>",
+                "each part needs a name in its Content-Disposition, or a Content-ID such as <html>",
             ),
         })?;
         if name.len() > MAX_NAME {
@@ -199,7 +199,9 @@ impl Multipart {
         let (disposition, parameters) = parse_parameters(value)
             .ok_or_else(|| FormError::malformed("the Content-Disposition of a part is malformed"))?;
         if self.naming == PartNaming::FormData && disposition != "form-data" {
-            return Err(FormError::malformed("in multipart/form-data the Content-Disposition is form-data"));
+            return Err(FormError::malformed(
+                "in multipart/form-data, each Content-Disposition must be form-data",
+            ));
         }
         Ok(parameters.into_iter().find(|(name, _)| name == "name").map(|(_, value)| value))
     }
@@ -221,7 +223,7 @@ fn check_transfer_encoding(value: &str) -> Result<(), FormError> {
         Ok(())
     } else {
         Err(FormError::Unsupported(
-            "parts are sent as they are: Content-Transfer-Encoding is binary".to_owned(),
+            "parts must not be encoded: leave out Content-Transfer-Encoding, or set it to binary".to_owned(),
         ))
     }
 }

@@ -109,14 +109,14 @@ impl Resource {
             }
             _ if is_well_formed(path) => {
                 return Err(Problem::not_found(
-                    "a page has rev/, rev/latest/, rev/12345/, rev/{tid}/, timegate/ and timemap/, and in all but \
-                     the first its properties, such as rev/latest/html",
+                    "the sub-resources of a page are rev/, rev/latest/, rev/12345/, rev/{tid}/, timegate/ \
+                     and timemap/; all but rev/ have properties, such as rev/latest/html",
                 ));
             }
             _ => {
                 return Err(Problem::malformed(
-                    "what follows '?' is a path such as rev/latest/html, of letters, digits and -._~: between \
-                     slashes",
+                    "the text after '?' is a path such as rev/latest/html, of letters, digits and -._~: \
+                     between slashes",
                 ));
             }
         })
@@ -139,8 +139,8 @@ impl Resource {
                 (Self::Timemap(_, list), "page") => list.after = Some(parse_token(value)?),
                 _ => {
                     return Err(Problem::malformed(format!(
-                        "this resource takes no &{}=; only the lists rev/, rev/12345/ and timemap/ take &limit= \
-                         and &page=",
+                        "this resource does not take &{}=; only the lists rev/, rev/12345/ and timemap/ take \
+                         &limit= and &page=",
                         shown(name)
                     )));
                 }
@@ -165,7 +165,7 @@ impl Resource {
 pub(crate) const READ_METHODS: &str = "GET, HEAD, OPTIONS";
 
 fn nothing_of_a_time() -> Problem {
-    Problem::not_found("of a time there are only the properties, such as rev/2013-02-23T22:23:24Z/html")
+    Problem::not_found("a time is followed by a property, such as rev/2013-02-23T22:23:24Z/html")
 }
 
 /// Parses the text after `rev/`. The error names the probable intention, and why the text is wrong.
@@ -182,7 +182,7 @@ fn parse_selector(text: &str) -> Result<Selector> {
         Ok(Selector::Revision(text.parse()?))
     } else {
         Err(Problem::malformed(format!(
-            "'{}' is no revision, no tid, no time and not 'latest', such as 12345, \
+            "'{}' is not 'latest', a revision, a tid or a time, such as 12345, \
              8f545ba0-2601-11e3-885c-4160918f0fb9, 2013-02-23T22:23:24Z",
             shown(text)
         )))
@@ -198,7 +198,8 @@ fn parse_time(text: &str) -> Result<Timestamp> {
     };
     rfc3339::parse(&plain).ok_or_else(|| {
         Problem::malformed(
-            "a time is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
+            "a time has the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after \
+             the seconds",
         )
     })
 }

@@ -25,8 +25,8 @@ impl RevisionReference {
     pub(crate) fn of_page(self, page: &Title, field: &str) -> Result<Revision> {
         match self.title {
             Some(title) if title != *page => Err(Problem::invalid(format!(
-                "{field} names a revision of '{title}', and the URL the page '{page}': leave the title out, or \
-                 post to its own URL"
+                "{field} names a revision of '{title}', but the URL names the page '{page}': leave the title \
+                 out, or post to the URL of that page"
             ))),
             _ => Ok(self.rev),
         }

@@ -122,7 +122,7 @@ impl Receiving {
                 self.texts.insert(field.name, text);
             } else if field.name.starts_with('_') {
                 return Err(Problem::malformed(format!(
-                    "there is no field '{}' here; there are {} and {HTTP_EQUIV}NAME, and properties, whose names \
+                    "unknown field '{}': the fields are {}, {HTTP_EQUIV}NAME, and properties, whose names \
                      begin with a letter",
                     field.name,
                     known.join(", ")
@@ -180,8 +180,8 @@ impl Receiving {
         self.text_bytes += bytes;
         if self.text_bytes > MAX_TEXTS {
             return Err(Problem::invalid(format!(
-                "the names, the headers and the fields of a write that are no properties have more than {MAX_TEXTS} bytes \
-                 together: send fewer or shorter ones"
+                "the field names, the headers, and the fields other than properties have more than \
+                 {MAX_TEXTS} bytes together: send fewer or shorter ones"
             )));
         }
         Ok(())
@@ -199,7 +199,8 @@ impl Receiving {
         }
         match self.equivalents.keys().next() {
             Some(name) => Err(Problem::malformed(format!(
-                "{HTTP_EQUIV}{name} has headers for {name}, which is not given: give both or none"
+                "{HTTP_EQUIV}{name} has headers for the property {name}, which the request lacks: send both \
+                 or neither"
             ))),
             None => Ok((Form { texts: self.texts, properties }, self.claim)),
         }

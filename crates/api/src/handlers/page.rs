@@ -86,7 +86,7 @@ fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
     if *list == Listed::default() {
         return Ok(());
     }
-    Err(Problem::malformed("what is posted goes to ?rev/ or ?rev/12345/, without &limit= and &page="))
+    Err(Problem::malformed("POST to ?rev/ or ?rev/12345/, without &limit= and &page="))
 }
 
 /// `/wiki/{title}`: the same for reading only, in the domain of the host.
@@ -147,7 +147,7 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
         // The parser never returns this.
         Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
-            Err(Problem::not_found("of a time there are only the properties"))
+            Err(Problem::not_found("a time is followed by a property"))
         }
     }
 }

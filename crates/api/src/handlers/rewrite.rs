@@ -28,7 +28,7 @@ pub(crate) async fn property(
     if body.size_hint().exact() == Some(0) && !headers.contains_key(header::CONTENT_LENGTH) {
         return Err(Problem::new(
             Kind::Malformed,
-            "the request has no body: send the new bytes, or Content-Length: 0 for none",
+            "the request has no body: send the new bytes, or Content-Length: 0 for an empty property",
         ));
     }
     let mut body = receive_body(api, body)?;
@@ -66,7 +66,8 @@ async fn receive(
     refuse_content_encoding(headers)?;
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed(
-            "a PUT replaces what there is, and all of it: its condition is If-Match or If-Unmodified-Since",
+            "a PUT replaces an existing property as a whole: use If-Match or If-Unmodified-Since as its \
+             condition, and no Content-Range",
         ));
     }
     let stored = kept_headers(headers)?;

@@ -98,7 +98,8 @@ fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
     let parse = |text: String| {
         rfc3339::parse(&text).ok_or_else(|| {
             Problem::malformed(
-                "_timestamp is as in RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after the seconds",
+                "_timestamp has the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six \
+                 digits after the seconds",
             )
         })
     };

@@ -287,12 +287,12 @@ fn limits(api: &Api) -> Vec<(&'static str, String)> {
     let seconds = |seconds: u64| format!("{seconds} s");
     vec![
         ("A request's URL", bytes(settings.max_url_bytes as u64)),
-        ("A title, once decoded", bytes(Title::MAX_BYTES as u64)),
+        ("A title, after decoding", bytes(Title::MAX_BYTES as u64)),
         ("A body", bytes(settings.max_body_bytes)),
         ("The time that a body may take", seconds(settings.body_seconds)),
         ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
         (
-            "The bytes a second that come at least, over any minute of waiting for them",
+            "The bytes a second of a body that must arrive at least, over any minute of waiting for them",
             bytes(settings.min_upload_rate),
         ),
         ("The time that a request may wait for memory for its body", seconds(settings.staging_wait_seconds)),

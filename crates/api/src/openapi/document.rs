@@ -40,7 +40,7 @@ const ANY_PROBLEM: &str = "AnyProblem";
 /// The answer that every GET of a title has in addition to its own.
 const MOVED: Answer = Answer {
     status: 301,
-    meaning: "The title is in another spelling: to the canonical one.",
+    meaning: "The title is not in its canonical spelling: redirects to the canonical URL.",
     content: Content::Empty,
     headers: &["Location", "Cache-Control"],
 };
@@ -168,11 +168,12 @@ fn header_ref(name: &str) -> Ref {
 fn any_problem() -> Response {
     response(&Answer {
         status: 0,
-        meaning: "A problem that any request may meet: a malformed URL, or no Host or two (400), a write from a page \
-                  of another origin (403), an unsupported method (405), a head or a body that did not arrive in time \
-                  (408), erased content (410), a URL that is too long (414), a host that is not this server (421), \
-                  headers that are too large (431), a store that does not answer, or no free memory for the body (503), \
-                  and for writes a full disk (507).",
+        meaning: "A problem that any request may get: a malformed URL, or a missing or repeated Host header \
+                  (400), a write from a page of another origin (403), an unsupported method (405), a head or \
+                  a body that did not arrive in time (408), erased content (410), a URL that is too long \
+                  (414), a host that is not this server (421), headers that are too large (431), a store \
+                  that does not answer, or no free memory for the body (503), and for writes a full disk \
+                  (507).",
         content: Content::Problem,
         headers: &[],
     })
@@ -213,7 +214,7 @@ fn request_body(body: RequestBody) -> Sent {
     match body {
         RequestBody::NewRevision => form("NewRevision"),
         RequestBody::NewRender => form("NewRender"),
-        RequestBody::Bytes => bytes("The bytes, taken as they are."),
+        RequestBody::Bytes => bytes("The bytes of the property, stored unchanged."),
         RequestBody::Export => bytes(
             "An export: MediaWiki's XML, or JSON lines; plain, or as .gz, .bz2, .xz, .lzma, .zst, .7z. Its \
              Content-Type does not matter.",

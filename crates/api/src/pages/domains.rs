@@ -40,7 +40,7 @@ pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) ->
         None => None,
         Some(query) => match query.strip_prefix("after=") {
             Some(name) => Some(DomainName::new(name)?),
-            None => return Err(Problem::malformed("This page takes nothing but ?after= and a domain.")),
+            None => return Err(Problem::malformed("This page takes only ?after=, with a domain.")),
         },
     };
     let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;

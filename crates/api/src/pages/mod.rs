@@ -98,6 +98,6 @@ async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Resp
         Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),
         Resource::Bare(Selector::Latest) => Ok(redirect("?rev/latest/", Caching::Mutable)),
         Resource::Revisions => Ok(redirect("?rev/", Caching::Mutable)),
-        _ => Err(Problem::not_found("This is not to be looked at here. Programs find it under /v1/.")),
+        _ => Err(Problem::not_found("This resource has no HTML page. Programs find it under /v1/.")),
     }
 }

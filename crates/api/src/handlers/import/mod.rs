@@ -60,7 +60,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let domain = DomainName::new(domain.unwrap_or_default())?;
     if let Some(query) = head.uri.query().filter(|query| !query.is_empty()) {
         return Err(Problem::malformed(format!(
-            "an import takes nothing in its query, and this has {} bytes there",
+            "an import takes no query, but the query of this URL has {} bytes",
             query.len()
         )));
     }
@@ -98,7 +98,7 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
-        None => return Err(Problem::new(Kind::Internal, "the import ended without a word; see the log")),
+        None => return Err(Problem::new(Kind::Internal, "the import ended without a report; see the log")),
     };
     let rest = stream::poll_fn(move |context| lines.poll_recv(context)).map(Line::into_bytes);
     let all = stream::once(async { first }).chain(rest).map(Ok::<_, std::convert::Infallible>);
@@ -164,7 +164,8 @@ fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
         ImportFailure::Read(ReadError { problem: TooLarge(_), .. }) => Problem::new(
             Kind::TooLarge,
             format!(
-                "the import cannot be read: {error}; the command import takes more, on the server's machine"
+                "the import cannot be read: {error}; the command `rashomon import`, on the server's machine, \
+                 has higher limits"
             ),
         ),
         ImportFailure::Read(ReadError { problem: NoRoom(reason), .. }) => {

@@ -150,7 +150,7 @@ pub(super) const READING: &[Operation] = &[
         "rev/{rev}/{property}",
         "Find a property of a revision",
         &[
-            redirect("To the property of the revision's newest render, by its tid."),
+            redirect("Redirects to the property of the revision's newest render, by its tid."),
             problem(404, "There is no such revision, or its newest render has no such property."),
             RENDERER_FAILED,
             RENDERER_LATE,
@@ -194,29 +194,35 @@ pub(super) const READING: &[Operation] = &[
     },
     Operation {
         query: None,
-        ..get("readPage", Reading, "", "The page", &[redirect("To `?rev/latest/html`.")])
+        ..get("readPage", Reading, "", "The page", &[redirect("Redirects to `?rev/latest/html`.")])
     },
-    get("openRevisions", Reading, "rev", "The revisions, without the slash", &[redirect("To `?rev/`.")]),
+    get(
+        "openRevisions",
+        Reading,
+        "rev",
+        "The revisions, without the slash",
+        &[redirect("Redirects to `?rev/`.")],
+    ),
     get(
         "openLatest",
         Reading,
         "rev/latest",
         "The latest revision without a property",
-        &[redirect("To `?rev/latest/html`.")],
+        &[redirect("Redirects to `?rev/latest/html`.")],
     ),
     get(
         "openRevision",
         Reading,
         "rev/{rev}",
         "A revision, without the slash",
-        &[redirect("To the same with a slash.")],
+        &[redirect("Redirects to the same URL with a slash.")],
     ),
     get(
         "openRender",
         Reading,
         "rev/{tid}",
         "A render, without the slash",
-        &[redirect("To the same with a slash.")],
+        &[redirect("Redirects to the same URL with a slash.")],
     ),
     Operation {
         verb: Options,
@@ -240,7 +246,10 @@ pub(super) const READING: &[Operation] = &[
             "/wiki/{title}",
             "The page under its public URL",
             &[
-                redirect("To `?rev/latest/html`. With a query, the answer is that of the same query above."),
+                redirect(
+                    "Redirects to `?rev/latest/html`. With a query, the answer is that of the same query \
+                     above.",
+                ),
                 problem(404, "No domain is configured for this host."),
             ],
         )
@@ -258,7 +267,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
             "rev/{time}/{property}",
             "Find a property of the page at a time",
             &[
-                redirect("To the render, by its tid. Not cacheable."),
+                redirect("Redirects to the render, by its tid. Not cacheable."),
                 problem(404, "The page did not exist yet, or that render has no such property."),
             ],
         )
@@ -278,7 +287,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                     302,
                     Empty,
                     &["Location", "Vary", "Link", "Cache-Control"],
-                    "To the render, by its tid.",
+                    "Redirects to the render, by its tid.",
                 ),
                 problem(400, "Accept-Datetime is not a date."),
                 problem(

@@ -131,7 +131,8 @@ pub(super) const WRITING: &[Operation] = &[
                 answer(200, Document("written"), &["ETag", "Location", "Cache-Control"], "Replaced durably."),
                 problem(
                     400,
-                    "Its condition is If-Match or If-Unmodified-Since, and it is of the whole body.",
+                    "The request has no body, or it has If-None-Match or Content-Range: a PUT replaces the \
+                     whole body, and its condition is If-Match or If-Unmodified-Since.",
                 ),
                 FORBIDDEN,
                 problem(404, "There is no such render, or it has no such property."),

@@ -83,7 +83,7 @@ fn shutdown_does_not_wait_forever() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--shutdown-grace", "1s"]);
     let (stream, _) = half_a_post(&address);
-    server.stop().ends_with(0).tells(&["their connections are closed"]);
+    server.stop().ends_with(0).tells(&["closing the connections of requests"]);
     drop(stream);
 
     let (server, address) = home.serve(&["--shutdown-grace", "1h"]);
