@@ -137,7 +137,7 @@ pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
             Swap::Refused { current } => existing = current,
         }
     }
-    Err(StoreError::unavailable("others write the page all the time: repeat the request").into())
+    Err(StoreError::unavailable("other processes keep writing the page: repeat the request").into())
 }
 
 /// Whether the value in a `current` row was superseded for long enough to be deleted.

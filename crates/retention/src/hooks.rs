@@ -150,7 +150,7 @@ impl PostCommit for AfterWrite {
         // After so long, the superseded values may have been culled, as if the write had happened at its
         // write time.
         if took > self.policy.grace {
-            let late = "the write took longer than superseded values are kept; repeat it".to_owned();
+            let late = "the write took longer than superseded values are kept: repeat the request".to_owned();
             return Err(StoreError::unavailable(late).into());
         }
         if let Some(superseded) = self.superseded {
