@@ -89,7 +89,7 @@ pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), E
         match (column.kind, value) {
             (_, Value::Absent) | (Kind::Integer, Value::Integer(_)) => {}
             (Kind::Bytes, Value::Bytes(bytes)) => at_most("bytes of a value", bytes.len(), MAX_VALUE)?,
-            _ => return Err(Error::Columns("a value is not of its column's kind")),
+            _ => return Err(Error::Columns("a value has another kind than its column")),
         }
     }
     Ok(())

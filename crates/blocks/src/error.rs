@@ -5,11 +5,11 @@
 #[non_exhaustive]
 pub enum Error {
     /// The bytes do not begin as a block does.
-    #[error("this is no compression block: look whether the right bytes were fetched")]
+    #[error("the bytes are not a compression block: check that the right bytes were read")]
     NotABlock,
     /// The block was written by a later version of this program.
     #[error(
-        "the block has version {found} of the format, and this program reads up to {known}: \
+        "the block has version {found} of the format, but this program reads only versions up to {known}: \
          read it with the version of Rashomon that wrote it, or a later one"
     )]
     NewerVersion {
@@ -20,16 +20,18 @@ pub enum Error {
     },
     /// Its contents are packed with an unknown codec.
     #[error(
-        "the block is packed with codec {0}, which is not known here: read it with a later version of Rashomon"
+        "the block is packed with codec {0}, which this version does not know: read it with a later version \
+         of Rashomon"
     )]
     UnknownCodec(u8),
     /// The block is not as it was written.
     #[error(
-        "the block is damaged: {0}; restore it from a replica or a backup, what still can be read is readable"
+        "the block is damaged: {0}; restore it from a replica or a backup; its undamaged parts can still be \
+         read"
     )]
     Damaged(Damage),
     /// The block declares more than the limits allow, or would have more.
-    #[error("{what}: {size}, and at most {limit} are allowed: raise the limit if this is meant")]
+    #[error("{what}: {size}, but at most {limit} are allowed: raise the limit if this size is intended")]
     TooLarge {
         /// What there is too much of.
         what: &'static str,
@@ -39,7 +41,7 @@ pub enum Error {
         limit: u64,
     },
     /// No entry of the block has this ordinal.
-    #[error("the block has no entry {0}: look into the index for the block that has it")]
+    #[error("the block has no entry {0}: the index names the block that has it")]
     NoSuchOrdinal(u64),
     /// The entry exists, but its content was erased.
     #[error("the content of entry {0} was erased")]
@@ -51,7 +53,7 @@ pub enum Error {
     #[error("{0}: give one value for each column, of its kind")]
     Columns(&'static str),
     /// The last entry has the greatest ordinal that is possible.
-    #[error("the block has no ordinal for another entry: begin a block whose first ordinal is lower")]
+    #[error("the block has no ordinal left for another entry: begin a block with a lower first ordinal")]
     OutOfOrdinals,
     /// The compressor failed, for this reason.
     #[error("zstd: {0}")]
@@ -63,16 +65,16 @@ pub enum Error {
 #[non_exhaustive]
 pub enum Damage {
     /// The block ends too early, or has bytes behind its end.
-    #[error("it is not as long as it should be")]
+    #[error("its length is wrong")]
     Length,
     /// Its strong hash does not match.
     #[error("its BLAKE3 does not match")]
     Hash,
     /// The directory, without which nothing can be found.
-    #[error("its directory is not as it was written")]
+    #[error("its directory is corrupt")]
     Directory,
     /// A part of a chunk.
-    #[error("the {section} of chunk {chunk} are not as they were written")]
+    #[error("the {section} of chunk {chunk} are corrupt")]
     Section {
         /// The chunk, counted from 0.
         chunk: usize,
@@ -80,7 +82,7 @@ pub enum Damage {
         section: &'static str,
     },
     /// The content of an entry does not agree with its checksum.
-    #[error("entry {0} does not have its checksum")]
+    #[error("entry {0} does not match its checksum")]
     Entry(u64),
 }
 
