@@ -35,8 +35,8 @@ pub(super) fn decode(cursor: &Cursor) -> Result<Vec<Value>> {
     let mut rest = &cursor.0[..];
     let mut values = Vec::new();
     while !rest.is_empty() {
-        let value =
-            pop(&mut rest).ok_or_else(|| Error::Invalid("a cursor that this store never gave".into()))?;
+        let value = pop(&mut rest)
+            .ok_or_else(|| Error::Invalid("the cursor does not come from this store".into()))?;
         values.push(value);
     }
     Ok(values)
