@@ -162,7 +162,7 @@ impl Audited {
         let damaged = |what: &str| damaged_page(place.number, what);
         let page = self.page(place.number)?;
         if page.is_leaf() != (place.depth == place.leaf_depth) {
-            return Err(damaged("it is not as deep in the tree as others are"));
+            return Err(damaged("its depth in the tree is wrong"));
         }
         match page.rows() {
             0 if place.depth > 0 => return Err(damaged("it is empty")),
@@ -171,7 +171,7 @@ impl Audited {
                 let above = place.low.is_none_or(|low| low < page.key(0));
                 let below = place.high.is_none_or(|high| page.key(rows - 1) < high);
                 if !above || !below {
-                    return Err(damaged("its rows belong elsewhere"));
+                    return Err(damaged("its rows belong on another page"));
                 }
             }
         }
@@ -248,7 +248,7 @@ impl Audited {
             let entry = (root as usize).checked_sub(3).map(|index| index * MAP_ENTRY_BYTES);
             entry.and_then(|at| map.get(at)) == Some(&MAP_ROOT)
         })?;
-        if is_root { Ok(root) } else { Err(damaged_page(root, "it is no root of a tree")) }
+        if is_root { Ok(root) } else { Err(damaged_page(root, "it is not the root of a tree")) }
     }
 
     /// Checks that the root leads to all pages that the pointer maps name as its children, and returns the
@@ -278,7 +278,7 @@ impl Audited {
         if self.children_of(root)? == children {
             Ok(())
         } else {
-            Err(damaged_page(root, "it does not lead to the pages that belong to it"))
+            Err(damaged_page(root, "its child pages are not those that the pointer map names"))
         }
     }
 
@@ -294,7 +294,7 @@ impl Audited {
                     None => return Ok(depth),
                 }
             }
-            Err(damaged_page(number, "it is deeper than any tree"))
+            Err(damaged_page(number, "it is deeper than a tree can be"))
         };
         let depth = descend(false)?;
         if descend(true)? == depth {

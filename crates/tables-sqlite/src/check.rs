@@ -120,7 +120,7 @@ fn check_rows(
         let keys = match walk::keys_after(connection, &last) {
             Ok(keys) => keys,
             Err(error) => {
-                let what = format!("the rows behind {}", last.escape_ascii());
+                let what = format!("the rows after {}", last.escape_ascii());
                 return damage_or_failure(&connection.failure(&error, 1), &what, report);
             }
         };
@@ -233,7 +233,7 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
     );
     match counts {
         Ok((values, rows)) if values != rows => {
-            report.problem(format!("{values} large values are stored for {rows} rows that have one"));
+            report.problem(format!("{values} large values are stored, but {rows} rows refer to one"));
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -251,11 +251,13 @@ fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     );
     match counts {
         Ok((entries, rows)) if entries != rows => {
-            report.problem(format!("the index of times has {entries} entries for {rows} rows that expire"));
+            report.problem(format!(
+                "the index of expiry times has {entries} entries for {rows} rows that expire"
+            ));
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the index of times", report),
+        Err(error) => damage_or_failure(&connection.failure(&error, 1), "the index of expiry times", report),
     }
 }
 
@@ -302,10 +304,12 @@ fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     // `ANALYZE` in a shell creates tables of statistics.
     for (name, text) in found.difference(&known).filter(|(name, _)| !name.starts_with("sqlite_stat")) {
         let text = text.as_deref().unwrap_or("without a text");
-        report.problem(format!("the file defines {name}, and this format does not: {text}"));
+        report.problem(format!("the schema of the file has {name}, which the format does not have: {text}"));
     }
     for (name, _) in required.difference(&found) {
-        report.problem(format!("the file does not define {name} as this format does"));
+        report.problem(format!(
+            "the schema of the file lacks {name}, or defines it differently than the format"
+        ));
     }
     Ok(())
 }
@@ -332,9 +336,9 @@ fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport
     let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);
     let bytes = std::fs::metadata(file::path(directory)).map_or(0, |file| file.len());
     if !bytes.is_multiple_of(page_bytes) {
-        let what = "a part of it was cut off, or something was added";
+        let what = "it was truncated, or bytes were added";
         report.problem(format!(
-            "the file has {bytes} bytes, which are not whole pages of {page_bytes}: {what}"
+            "the file has {bytes} bytes, which is not a multiple of the page size {page_bytes}: {what}"
         ));
     }
     Ok(())

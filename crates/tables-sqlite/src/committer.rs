@@ -313,9 +313,8 @@ impl Committer {
     /// outcome stays unknown permanently.
     fn failed(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
-            let detail = format!(
-                "an fsync failed, after which nothing is written until the server is restarted ({error})"
-            );
+            let detail =
+                format!("an fsync failed, and writes are refused until the server is restarted ({error})");
             let failed = Error::Unavailable(Outage::Io { path: PathBuf::new(), detail });
             let failed = self.parts.health.failed(failed, 0);
             self.stopped = Some(failed.clone());

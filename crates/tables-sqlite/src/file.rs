@@ -100,7 +100,7 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
 pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::Unsupported(format!(
-            "SQLite {} is linked in, which may lose writes: 3.51.3 is the oldest that does not",
+            "SQLite {} is linked in, which may lose writes: use 3.51.3 or later",
             sqlite_version()
         )));
     }
@@ -227,7 +227,8 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
     };
     if header.is_empty() {
         return Err(Error::Corrupt(format!(
-            "{} is empty, as no store ever is: restore a backup; if nothing was ever stored here, delete the file",
+            "{} is empty, but a store is never empty: restore a backup; if nothing was ever stored here, \
+             delete the file",
             path.display()
         )));
     }
@@ -246,8 +247,8 @@ fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool
     match (application_id, format_version) {
         (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
         (APPLICATION_ID, version) => Err(Error::Unsupported(format!(
-            "{} is a store of format version {version}, and this program knows version {FORMAT_VERSION}: \
-             use the program that made it, or a later one",
+            "{} is a store of format version {version}, but this program reads version {FORMAT_VERSION}: use \
+             the version of the program that made the store, or a later one",
             path.display()
         ))),
         (0, 0) => Ok(false),
@@ -272,7 +273,7 @@ fn check_is_blank(path: &Path) -> Result<()> {
 }
 
 fn no_store(path: &Path) -> Error {
-    Error::Unsupported(format!("{} is there, and is no store of Rashomon", path.display()))
+    Error::Unsupported(format!("{} exists, but is not a store of Rashomon", path.display()))
 }
 
 #[cfg(test)]

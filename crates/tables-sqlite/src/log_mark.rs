@@ -56,8 +56,8 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
         return Ok(true);
     }
     Err(Error::Corrupt(format!(
-        "{} was left with a log, and {what}: acknowledged writes are missing. Put {} back, or restore a backup; \
-         --accept-lost-log opens the store without these writes",
+        "{} needs the log that was next to it, and {what}: acknowledged writes are missing. Put {} back, or \
+         restore a backup; --accept-lost-log opens the store without these writes",
         path.display(),
         log.display()
     )))
@@ -73,13 +73,13 @@ fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option
     let restarts = log.number.wrapping_sub(expected);
     let max_restarts = if frames == 0 { MAX_RESTARTS_UNCOUNTED } else { MAX_RESTARTS };
     if restarts >= max_restarts {
-        return Some("the log beside it is another one's");
+        return Some("the present log belongs to another file");
     }
     // The mark itself is in the log that it names.
     if restarts == 0 && log.frames < frames.max(1) {
-        return Some("the one beside it is damaged or cut off");
+        return Some("the present log is damaged or truncated");
     }
-    log.has_lost_commits.then_some("the one beside it is damaged")
+    log.has_lost_commits.then_some("the present log is damaged")
 }
 
 /// Reads the mark from the file alone, without locks, and without creating a log. `None` if there is no mark,
@@ -127,7 +127,7 @@ pub(crate) fn renew(connection: &Connection, directory: &Path, frames: u32) -> R
 }
 
 fn failed(what: &str) -> Error {
-    Error::unavailable(format!("the file cannot be marked: {what}"))
+    Error::unavailable(format!("cannot write the log mark into the file: {what}"))
 }
 
 /// Whether the table of marks has only what this program writes to it, or does not exist.

@@ -86,7 +86,7 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
     Ok(Ok(LogScan { number: header.number, frames, has_lost_commits }))
 }
 
-const NONE: &str = "there is none beside it";
+const NONE: &str = "the log is missing";
 
 /// A frame behind the whole part of a log.
 #[derive(Debug, Clone, Copy)]
@@ -139,10 +139,10 @@ fn open(log: &Path) -> std::io::Result<Option<File>> {
 }
 
 fn read_header(log: &mut File) -> std::io::Result<Result<Header, &'static str>> {
-    const DAMAGED: &str = "the one beside it is damaged";
+    const DAMAGED: &str = "the present log is damaged";
     let mut bytes = [0; HEADER_BYTES];
     if !read_full(log, &mut bytes)? {
-        return Ok(Err("the one beside it is cut off"));
+        return Ok(Err("the present log is truncated"));
     }
     let (magic, page_bytes) = (word(&bytes, 0), word(&bytes, 8));
     let is_big = magic & 1 == 1;

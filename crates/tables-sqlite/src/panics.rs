@@ -21,7 +21,7 @@ impl Panics {
         panic::catch_unwind(AssertUnwindSafe(job)).map_err(|payload| {
             self.0.fetch_add(1, Ordering::Relaxed);
             let message = message(payload.as_ref());
-            tracing::error!(thread, message, "panic on a thread of the store; the thread goes on");
+            tracing::error!(thread, message, "panic on a thread of the store; the thread continues");
             panicked(message)
         })
     }

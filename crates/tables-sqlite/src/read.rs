@@ -65,7 +65,7 @@ fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result
     let found = connection.audit(&span.start..&span.end)?;
     if found.rows != rows {
         return Err(Error::Corrupt(format!(
-            "the rows {} to {} of table {} are {} by their pages, and {rows} were found",
+            "the rows {} to {} of table {}: their pages have {} rows, but a query found {rows}",
             span.start.escape_ascii(),
             span.end.escape_ascii(),
             table.schema.name(),
@@ -89,7 +89,11 @@ fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Fou
         let envelope = record.envelope(connection)?;
         let stored = record.stored(envelope.as_deref());
         if let Some(key) = candidates.find(|key| stored.is_whole_under(table.seed, key)) {
-            return Err(corrupt(table.schema.name(), &key, "its key is damaged, and it is in another place"));
+            return Err(corrupt(
+                table.schema.name(),
+                &key,
+                "its key is damaged, so that the row is in a wrong place",
+            ));
         }
     }
     Ok(())
@@ -406,5 +410,5 @@ fn has_visible_row(
 }
 
 fn unknown_cursor() -> Error {
-    Error::Invalid("a cursor that this store never gave".to_owned())
+    Error::Invalid("the cursor does not come from this store".to_owned())
 }

@@ -48,7 +48,7 @@ impl Readers {
             std::thread::Builder::new()
                 .name("tables-read".to_owned())
                 .spawn(move || run(&connection, &jobs))
-                .map_err(|error| Error::unavailable(format!("no thread to read with: {error}")))
+                .map_err(|error| Error::unavailable(format!("cannot start a thread for reads: {error}")))
         });
         let threads = threads.collect::<Result<Vec<_>>>()?;
         Ok((Self { queue, count, panics }, threads))

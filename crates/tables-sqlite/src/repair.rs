@@ -94,7 +94,7 @@ fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
             repair.pages.insert(bit.page);
             repair
                 .repairs
-                .push(format!("{}: put back the flipped bit of its key", row_name(&salvage, &row.key)));
+                .push(format!("{}: corrected the flipped bit of its key", row_name(&salvage, &row.key)));
         }
         Ok(ControlFlow::Continue(()))
     })?;

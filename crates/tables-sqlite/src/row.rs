@@ -134,7 +134,7 @@ pub(crate) fn with_stored<T>(
     let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
     if row.get_ref(STORED_COLUMNS).and_then(|found| Ok(found.as_blob()?)).map_err(sqlite)? != key {
         return Err(Error::Corrupt(format!(
-            "the row {}: the rows beside it are out of order",
+            "the row {}: the rows next to it are out of order",
             key.escape_ascii()
         )));
     }

@@ -25,8 +25,8 @@ use crate::{
 const MAX_LOST_ROWS: usize = 1;
 
 /// The descriptions of rows with damaged keys.
-pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped, `rashomon verify --repair` puts it back";
-pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the true one is not known";
+pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped; `rashomon verify --repair` corrects it";
+pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the original key is unknown";
 
 /// What is known of a row's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,11 +134,11 @@ impl<'a> Salvage<'a> {
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>> {
         if depth > MAX_DEPTH {
-            return Err(damaged_page(number, "it is deeper than any tree"));
+            return Err(damaged_page(number, "it is deeper than a tree can be"));
         }
         let mut page = self.read(number)?;
         if page.children.is_empty() != (depth == self.leaf_depth.get()) {
-            return Err(damaged_page(number, "it is not as deep in the tree as others are"));
+            return Err(damaged_page(number, "its depth in the tree is wrong"));
         }
         if page.rows.is_empty() && depth > 0 {
             return Err(damaged_page(number, "it is empty"));
@@ -249,7 +249,7 @@ impl SalvagedPage {
             if is_behind && is_before {
                 last = Some(row.key.clone());
             } else if row.is_whole {
-                return Err(format!("its row {index} is out of order, and its rows belong elsewhere"));
+                return Err(format!("its row {index} is out of order, and its rows belong on another page"));
             } else {
                 lost += 1;
                 self.rows[index].state = KeyState::Lost;

@@ -126,7 +126,7 @@ impl SqliteStore {
         let committer = std::thread::Builder::new()
             .name("tables-write".to_owned())
             .spawn(move || committer.run())
-            .map_err(|error| Error::unavailable(format!("no thread to write with: {error}")))?;
+            .map_err(|error| Error::unavailable(format!("cannot start the thread for writes: {error}")))?;
         let running = Running { readers: reader_threads, committer, _lock: lock };
         let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
         let directory = directory.to_owned();

@@ -34,15 +34,15 @@ impl Tables {
     /// The index of the table of this key. The error says what is wrong with the key.
     pub(crate) fn index_of(&self, key: &[u8]) -> Result<usize, &'static str> {
         let mut rest = key;
-        let shape = key::pop_number(&mut rest).ok_or("its key is cut off")?;
+        let shape = key::pop_number(&mut rest).ok_or("its key is truncated")?;
         let alike =
-            self.all.iter().find(|table| table.shape == shape).ok_or("its key is of no known shape")?;
+            self.all.iter().find(|table| table.shape == shape).ok_or("the shape of its key is unknown")?;
         for column_type in alike.definition.shape() {
             key::pop(&mut rest, column_type, Direction::Ascending).ok_or("its partition cannot be read")?;
         }
-        let number = key::pop_number(&mut rest).ok_or("its key is cut off")?;
+        let number = key::pop_number(&mut rest).ok_or("its key is truncated")?;
         let index = self.all.iter().position(|table| table.number == number && table.shape == shape);
-        let index = index.ok_or("its key is of no known table")?;
+        let index = index.ok_or("the table of its key is unknown")?;
         for column in &self.all[index].definition.clustering {
             key::pop(&mut rest, column.column_type, column.direction)
                 .ok_or("its clustering columns cannot be read")?;

@@ -93,7 +93,7 @@ fn other_sqlite_file_is_refused() {
     let directory = tempdir().unwrap();
     fs::create_dir(directory.path().join("data")).unwrap();
     fs::write(directory.path().join("data/rashomon.sqlite"), "a diary, say\n".repeat(1000)).unwrap();
-    run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is no store"]);
+    run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is not a store"]);
     fs::write(directory.path().join("file"), "").unwrap();
     let ran = run(directory.path(), &["serve", "--data", "file"]).ends_with(2);
     ran.tells(&["file is not a directory", "--data DIR"]);

@@ -54,7 +54,7 @@ impl TreePage {
     ) -> Result<Self, String> {
         let parsed = Self::parse_unordered(page, overflow)?;
         match (1..parsed.rows()).find(|row| parsed.key(row - 1) >= parsed.key(*row)) {
-            Some(row) => Err(format!("its row {row} is not behind the one before")),
+            Some(row) => Err(format!("its row {row} does not sort after the row before it")),
             None => Ok(parsed),
         }
     }
@@ -68,9 +68,9 @@ impl TreePage {
         let header = match kind {
             LEAF => LEAF_HEADER_BYTES,
             INTERIOR => INTERIOR_HEADER_BYTES,
-            _ => return Err(format!("it is of kind {kind}, and no page of rows")),
+            _ => return Err(format!("its kind is {kind}, which is not that of a page of rows")),
         };
-        let cut = || "its header is cut off".to_owned();
+        let cut = || "its header is truncated".to_owned();
         let rows = short(page, 3).ok_or_else(cut)?;
         let content = match short(page, 5).ok_or_else(cut)? {
             0 => 1 << 16,
@@ -253,7 +253,11 @@ fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> R
         end = range.end;
     }
     between += page.len() - end;
-    if between == usize::from(page[7]) { Ok(()) } else { Err(format!("{between} bytes of it are nobody's")) }
+    if between == usize::from(page[7]) {
+        Ok(())
+    } else {
+        Err(format!("it has {between} fragmented bytes, and its header has another number"))
+    }
 }
 
 fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {

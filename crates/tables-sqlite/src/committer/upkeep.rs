@@ -224,7 +224,7 @@ impl Committer {
             });
         match scrubbed {
             Ok(false) => Ok(()),
-            Ok(true) => Err(Error::unavailable("somebody reads the store's log: try again")),
+            Ok(true) => Err(Error::unavailable("a reader holds the store's log: try again")),
             Err(error) => Err(self.failed(&error)),
         }
     }
@@ -246,7 +246,7 @@ impl Committer {
             });
         vacuumed.unwrap_or_else(|error| {
             let error = self.failed(&error);
-            self.upkeep_failed(error, "free pages could not be given back");
+            self.upkeep_failed(error, "free pages could not be returned to the file system");
             false
         })
     }
@@ -301,7 +301,7 @@ fn check_expired(connection: &Connection, tables: &Tables, key: &[u8], now: i64)
         if is_whole && has_expired {
             return Ok(());
         }
-        Err(corrupt(table, key, "its checksum does not agree, or the index of times has another time"))
+        Err(corrupt(table, key, "its checksum does not agree, or the index of expiry times has another time"))
     })?;
-    checked.ok_or_else(|| unknown("the index of times names it, and it is not there"))
+    checked.ok_or_else(|| unknown("the index of expiry times names it, but it is missing"))
 }

@@ -119,7 +119,7 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
         fs::write(&file, &contents).expect("written");
         let error = refusal(directory.path());
         assert!(matches!(error, Error::Unsupported(_)), "{what}: {error:?}");
-        assert!(error.to_string().contains("no store of Rashomon"), "{what}: {error}");
+        assert!(error.to_string().contains("not a store of Rashomon"), "{what}: {error}");
         assert_eq!(fs::read(&file).expect("read"), contents, "{what}");
     }
 }
