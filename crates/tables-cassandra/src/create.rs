@@ -34,11 +34,11 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
 
 /// The error if something is missing and may not be created: what is missing, and who can create it.
 fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
-    let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "is not there" };
+    let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "does not exist" };
     Error::Unsupported(format!(
-        "table {} {what} in keyspace {}: name the keyspace that holds the revisions, or, if it is that one, \
-         start `rashomon serve`, which makes what is missing, or let somebody who may run what \
-         `rashomon cassandra schema` prints",
+        "table {} {what} in keyspace {}: name the keyspace that holds the revisions, or, if this is the \
+         right one, start `rashomon serve`, which creates missing tables and columns, or let an \
+         administrator run the statements that `rashomon cassandra schema` prints",
         schema.name(),
         cluster.keyspace()
     ))
@@ -73,7 +73,8 @@ fn check_names(schema: &Schema) -> Result<()> {
         || values.any(|column| [cell::EXPIRES_AT, cell::WRITTEN_AT].contains(&column.name));
     if taken {
         return Err(Error::Unsupported(format!(
-            "table {} has a key column `{CELL}`, or a value column `{}` or `{}`, which the store has itself",
+            "table {} has a key column `{CELL}`, or a value column `{}` or `{}`, which are names of columns \
+             of the store itself",
             schema.name(),
             cell::EXPIRES_AT,
             cell::WRITTEN_AT

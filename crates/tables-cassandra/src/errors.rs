@@ -26,7 +26,7 @@ pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error
     let refused = |why: String| {
         let points = options.contact_points.join(", ");
         Error::Unsupported(format!(
-            "the cluster at {points} {why}: look at user and password_file in the [store] of the configuration"
+            "the cluster at {points} {why}: check user and password_file in [store] of the configuration"
         ))
     };
     match setup_error(error) {
@@ -68,7 +68,7 @@ pub(crate) fn no_agreement(limit: Duration, unconnected: &[String], why: &str) -
     let mut detail =
         format!("the nodes of the cluster do not agree on the schema after {} s{why}", limit.as_secs());
     if unconnected.is_empty() {
-        detail.push_str("; look at `nodetool describecluster`");
+        detail.push_str("; run `nodetool describecluster`");
         return Error::unavailable(detail);
     }
     let address = unconnected.join(", ");
@@ -82,7 +82,7 @@ pub(crate) fn not_prepared(error: &PrepareError) -> Error {
 
 /// The error for an answer of an unexpected form.
 pub(crate) fn unexpected(error: impl std::fmt::Display) -> Error {
-    Error::unavailable(format!("an answer that cannot be read: {error}"))
+    Error::unavailable(format!("the cluster's answer cannot be decoded: {error}"))
 }
 
 /// The error of a statement that creates or changes `what`.
@@ -90,19 +90,22 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     match error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, text)) => {
             Error::Unsupported(format!(
-                "{what} has to be made or changed, and this user may not ({text}): let somebody who may \
-                 run what `rashomon cassandra schema` prints"
+                "{what} must be created or changed, and this user has no permission ({text}): let an \
+                 administrator run the statements that `rashomon cassandra schema` prints"
             ))
         }
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(
             DbError::Invalid | DbError::SyntaxError | DbError::ConfigError,
             text,
-        )) => Error::Unsupported(format!("the cluster does not take {what}: {text}")),
+        )) => Error::Unsupported(format!("the cluster refuses {what}: {text}")),
         _ => Error::unavailable(format!("{what}: {error}")),
     }
 }
 
 /// The error for a stored row that differs from everything that was written.
 pub(crate) fn corrupt(schema: &Schema, key: &Key) -> Error {
-    Error::Corrupt(format!("the row {key:?} of table {} holds what was never written to it", schema.name()))
+    Error::Corrupt(format!(
+        "the row {key:?} of table {} has a value that this program never writes",
+        schema.name()
+    ))
 }

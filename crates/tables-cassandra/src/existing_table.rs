@@ -79,7 +79,7 @@ where
 
 /// The error when other processes change the table again and again.
 pub(crate) fn changing(schema: &Schema) -> Error {
-    Error::unavailable(format!("table {} is being changed by somebody else", schema.name()))
+    Error::unavailable(format!("table {} is being changed by another process", schema.name()))
 }
 
 /// Reads the table and the type of its cells from the cluster.
@@ -123,7 +123,7 @@ fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
     let known = existing.fields.len().min(wanted.len());
     if existing.fields[..known] != wanted[..known] {
         return differs(format!(
-            "its cells have ({}), and ({}) is wanted",
+            "its cells have the fields ({}), but ({}) are expected",
             list(&existing.fields),
             list(&wanted)
         ));
@@ -131,15 +131,23 @@ fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
     let Some(table) = &existing.table else { return Ok(Left::Make { fields: known }) };
     let grown = table.comment != description(schema);
     if grown && !may_grow(&table.comment, schema) {
-        return differs(format!("it is `{}`, and `{}` is wanted", table.comment, description(schema)));
+        return differs(format!(
+            "its comment is `{}`, but `{}` is expected",
+            table.comment,
+            description(schema)
+        ));
     }
     if table.columns != columns(schema) {
-        return differs(format!("its columns are {:?}, and {:?} is wanted", table.columns, columns(schema)));
+        return differs(format!(
+            "its columns are {:?}, but {:?} are expected",
+            table.columns,
+            columns(schema)
+        ));
     }
     match (grown, known == wanted.len()) {
         (true, _) => Ok(Left::Grow { fields: known }),
         (false, true) => Ok(Left::Nothing),
-        (false, false) => differs(format!("its cells have only ({})", list(&existing.fields))),
+        (false, false) => differs(format!("its cells have only the fields ({})", list(&existing.fields))),
     }
 }
 

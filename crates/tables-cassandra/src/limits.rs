@@ -26,7 +26,7 @@ pub(crate) fn check_key<'a>(
 ) -> Result<()> {
     let length = wire::partition_key(partition).len();
     if length == 0 {
-        return Err(Error::Invalid("a partition whose only column is empty".to_owned()));
+        return Err(Error::Invalid("the only column of a partition key is empty".to_owned()));
     }
     let clustering: usize = clustering.into_iter().map(Value::size).sum();
     for (what, bytes) in [("a partition", length), ("clustering columns", clustering)] {
@@ -64,7 +64,7 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
             }
         };
         if *written_at == Timestamp::MIN {
-            return Err(Error::Invalid("a write time that Cassandra keeps for itself".to_owned()));
+            return Err(Error::Invalid("the write time is one that Cassandra reserves".to_owned()));
         }
         request += STATEMENT_BYTES + wire::partition_key(&batch.partition).len();
         request += clustering.iter().map(|value| value.size()).sum::<usize>();

@@ -95,8 +95,8 @@ pub(crate) fn check_keyspace(name: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::Invalid(format!(
-            "`{name}` is no name of a keyspace: small letters, digits and `_`, a letter first, \
-             at most {MAX_KEYSPACE}"
+            "`{name}` is not a name of a keyspace: use lower-case letters, digits and `_`, a letter first, \
+             at most {MAX_KEYSPACE} characters"
         )))
     }
 }

@@ -68,7 +68,9 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         names::check_keyspace(&self.keyspace)?;
         if self.contact_points.is_empty() {
-            return Err(Error::Invalid("a cluster without a contact point".to_owned()));
+            return Err(Error::Invalid(
+                "the cluster has no contact point: name at least one host".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -20,9 +20,9 @@ pub(crate) fn check(
                 return Ok(());
             }
             Err(format!(
-                "it is to have {copies} copies of everything, of which {} have to be written, and the cluster has \
-                 {all} {}; ask for fewer copies, with ?replication={all} in the URL of the store or replication = \
-                 {all} in [store] of the configuration, or start more nodes first",
+                "it needs {copies} copies of all data, of which {} must be written, but the cluster has \
+                 {all} {}; configure fewer copies, with ?replication={all} in the URL of the store or \
+                 replication = {all} in [store] of the configuration, or start more nodes first",
                 needed(*copies, consistency),
                 if all == 1 { "node" } else { "nodes" },
             ))
@@ -34,8 +34,9 @@ pub(crate) fn check(
             let Some((datacenter, copies)) = short else { return Ok(()) };
             let there: Vec<_> = nodes.iter().map(|(name, nodes)| format!("{name}: {nodes}")).collect();
             Err(format!(
-                "it is to have {copies} copies in the data centre {datacenter}, which has too few nodes (the cluster \
-                 has {}); change replication in [store] of the configuration, or start more nodes first",
+                "it needs {copies} copies in the data centre {datacenter}, which has too few nodes (the \
+                 cluster has {}); change replication in [store] of the configuration, or start more nodes \
+                 first",
                 there.join(", ")
             ))
         }

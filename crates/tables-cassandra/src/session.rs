@@ -115,8 +115,9 @@ impl Cluster {
             )));
         }
         let named = options.contact_points.len();
-        replicas::check(&options.replication, options.consistency, &self.nodes().await?, named)
-            .map_err(|reason| Error::Invalid(format!("keyspace {} is not made: {reason}", self.keyspace)))?;
+        replicas::check(&options.replication, options.consistency, &self.nodes().await?, named).map_err(
+            |reason| Error::Invalid(format!("keyspace {} is not created: {reason}", self.keyspace)),
+        )?;
         self.change(&format!("keyspace {}", self.keyspace), ddl::create_keyspace(options)).await
     }
 

@@ -77,7 +77,7 @@ impl Call<'_> {
                 Attempt::Found(found) => existing = found,
             }
         }
-        Err(Error::unavailable("the row changed again and again while it was swapped"))
+        Err(Error::unavailable("other writers changed the row again and again during a swap"))
     }
 
     /// The cell that probably exists: the one of the expected row. It is read instead if a wrong guess would

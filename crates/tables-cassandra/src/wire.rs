@@ -115,7 +115,7 @@ pub(crate) fn values_at(
 }
 
 pub(crate) fn unknown_cursor() -> Error {
-    Error::Invalid("a cursor that this store never gave for this scan".to_owned())
+    Error::Invalid("the cursor does not come from this scan of this store".to_owned())
 }
 
 #[cfg(test)]

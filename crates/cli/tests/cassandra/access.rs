@@ -63,8 +63,8 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
         execute(&session, &role).await;
     });
     let import = ["import", "--domain", "wiki", "dump.xml"];
-    let needs = "run what `rashomon cassandra schema` prints";
-    little(&import).ends_with(1).tells(&["has to be made", needs]);
+    let needs = "run the statements that `rashomon cassandra schema` prints";
+    little(&import).ends_with(1).tells(&["must be created or changed", needs]);
 
     let schema = little(&["cassandra", "schema"]).ends_with(0).stdout;
     ask(kept.node(), async |session| {
@@ -100,8 +100,8 @@ fn refused_login_ends_server_and_commands_at_once() {
     fs::write(path.join("wrong.toml"), known.replace("'password'", "'wrong'")).unwrap();
     fs::write(path.join("wrong"), "not the password\n").unwrap();
     fs::write(path.join("nobody.toml"), "").unwrap();
-    let refused = ["refuses the user cassandra", "look at user and password_file"];
-    let asked = ["asks for a user and a password", "look at user and password_file"];
+    let refused = ["refuses the user cassandra", "check user and password_file"];
+    let asked = ["asks for a user and a password", "check user and password_file"];
     let clock = SystemClock::new();
     for (configuration, words) in [("wrong.toml", refused), ("nobody.toml", asked)] {
         for command_words in [&["serve", "--listen", "127.0.0.1:0"][..], &["stats"]] {
@@ -130,7 +130,7 @@ fn read_only_commands_create_no_tables() {
         execute(&session, &format!("CREATE KEYSPACE {keyspace} WITH replication = {replicas}")).await;
     });
     let looks = |words: &[&str]| finish(rashomon(directory.path()).args(words).args(&store));
-    let missing = format!("is not there in keyspace {keyspace}");
+    let missing = format!("does not exist in keyspace {keyspace}");
     for words in [&["stats"][..], &["verify"], &["export", "--domain", "wiki"]] {
         let ran = looks(words).ends_with(1);
         ran.tells(&["error: table ", &missing, "`rashomon serve`", "`rashomon cassandra schema`"]);
