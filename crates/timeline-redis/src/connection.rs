@@ -45,9 +45,9 @@ impl Connection {
         let failure = match tokio::time::timeout(self.patience, self.try_to_ask(commands)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(Failure::Answer(error))) => {
-                return Err(self.unavailable(&format!("answered: {}", excerpt(error))));
+                return Err(self.unavailable(&format!("answered with an error: {}", excerpt(error))));
             }
-            Ok(Err(Failure::Broken(error))) => format!("cannot be asked: {error}"),
+            Ok(Err(Failure::Broken(error))) => format!("cannot be reached: {error}"),
             Err(_) => format!("did not answer within {:?}", self.patience),
         };
         self.rest().await;

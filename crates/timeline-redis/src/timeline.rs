@@ -40,11 +40,12 @@ impl Settings {
 pub enum SettingsError {
     /// The URL is not the URL of a Redis.
     #[error(
-        "the URL of the timeline leads to no Redis ({0}): write redis://HOST:PORT/DATABASE, such as redis://127.0.0.1:6379/0"
+        "the URL of the timeline is not a Redis URL ({0}): write redis://HOST:PORT/DATABASE, such as \
+         redis://127.0.0.1:6379/0"
     )]
     Url(String),
     /// The patience is zero.
-    #[error("a patience of zero lets Redis answer nothing: 250 milliseconds are usual")]
+    #[error("a patience of zero gives Redis no time to answer: 250 milliseconds are usual")]
     Patience,
 }
 
@@ -73,7 +74,7 @@ impl RedisTimeline {
         let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
         // The client accepts such a number, but Redis would refuse every command.
         if client.get_connection_info().redis_settings().db() < 0 {
-            return Err(SettingsError::Url("a database has a number from 0 on".to_owned()));
+            return Err(SettingsError::Url("the number of a database is 0 or higher".to_owned()));
         }
         Ok(Self { connection: Connection::new(client, Arc::clone(&clock), patience), clock })
     }
@@ -96,7 +97,8 @@ impl RedisTimeline {
         let Some(member) = member else { return Ok(None) };
         let entry = read(member).ok_or_else(|| {
             StoreError::Corrupt(format!(
-                "{:?} in {key:?} in Redis is no entry of a timeline: give the timeline a database of its own",
+                "{:?} in {key:?} in Redis is not an entry of a timeline: give the timeline a database of its \
+                 own",
                 excerpt(member)
             ))
         })?;

@@ -447,7 +447,7 @@ fn unusable_renderer_or_timeline_is_refused() {
         ("[domains.a.buckets.page.generator]\nmax_requests = 3", "move them to [generator]"),
         ("[retention]\ntimeline = 'disk'", "table, memory, or a URL of Redis"),
         ("[retention]\ntimeline = 'redis://'", "timeline"),
-        ("[retention]\ntimeline = 'redis://127.0.0.1:6379/-1'", "a database has a number from 0 on"),
+        ("[retention]\ntimeline = 'redis://127.0.0.1:6379/-1'", "the number of a database is 0 or higher"),
     ] {
         refused(file, expected);
     }
