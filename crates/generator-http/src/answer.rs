@@ -51,12 +51,13 @@ impl Wanted {
             && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
         {
             return failed(format!(
-                "it answered with the content encoding {:?}, which nobody asked for",
+                "it answered with the content encoding {:?}, which was not requested",
                 excerpt(encoding.to_str().unwrap_or("(not ASCII)"))
             ));
         }
         let content_type = self.content_type(&head.headers)?;
-        let too_large = || failed(format!("it has more than its {} bytes", self.max_size));
+        let too_large =
+            || failed(format!("its answer has more than {} bytes, the limit of the property", self.max_size));
         if body.size_hint().lower() > self.max_size {
             return too_large();
         }
@@ -64,7 +65,7 @@ impl Wanted {
         match Limited::new(body, limit).collect().await {
             Ok(body) => Ok(Answer { content_type, body: body.to_bytes() }),
             Err(error) if error.is::<LengthLimitError>() => too_large(),
-            Err(error) => failed(format!("its answer broke off: {}", with_causes(&*error))),
+            Err(error) => failed(format!("its answer ended early: {}", with_causes(&*error))),
         }
     }
 
@@ -72,7 +73,7 @@ impl Wanted {
         let Some(given) = headers.get(header::CONTENT_TYPE) else {
             return match &self.media_type {
                 Some(MediaType(wanted)) => {
-                    failed(format!("it answered without a content type, where {wanted} was expected"))
+                    failed(format!("it answered without a content type, but {wanted} was expected"))
                 }
                 None => Ok(None),
             };
@@ -80,12 +81,12 @@ impl Wanted {
         let text = given.to_str().ok().filter(|text| text.len() <= MAX_CONTENT_TYPE);
         let Some((text, media_type)) = text.and_then(|text| Some((text, MediaType::parse(text)?))) else {
             return failed(format!(
-                "it answered with a content type that is none, or none of at most {MAX_CONTENT_TYPE} bytes"
+                "it answered with a content type that is malformed, or longer than {MAX_CONTENT_TYPE} bytes"
             ));
         };
         match &self.media_type {
             Some(wanted) if *wanted != media_type => {
-                failed(format!("it answered with {}, where {} was expected", media_type.0, wanted.0))
+                failed(format!("it answered with {}, but {} was expected", media_type.0, wanted.0))
             }
             _ => Ok(Some(text.to_owned())),
         }

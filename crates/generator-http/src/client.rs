@@ -88,11 +88,11 @@ impl Client {
         let Bounds { hosts, timeout, places } = bounds;
         let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
-            Err(_) => return Err(GenerateError::Busy(format!("there was no place within {timeout:?}"))),
+            Err(_) => return Err(GenerateError::Busy(format!("no other render ended within {timeout:?}"))),
         };
         match tokio::time::timeout(*timeout, self.follow(url, hosts, wanted)).await {
             Ok(answer) => answer,
-            Err(_) => Err(GenerateError::TimedOut(format!("there was no whole answer within {timeout:?}"))),
+            Err(_) => Err(GenerateError::TimedOut(format!("no complete answer arrived within {timeout:?}"))),
         }
     }
 
@@ -101,7 +101,7 @@ impl Client {
             if !hosts.allow(&url) {
                 let host = excerpt(url.host_str().unwrap_or_default());
                 return failed(format!(
-                    "{host} (port {:?}) is none of the allowed hosts",
+                    "{host} (port {:?}) is not one of the allowed hosts",
                     url.port_or_known_default()
                 ));
             }
@@ -137,13 +137,13 @@ impl Client {
 fn target(from: &Url, response: &Response<Incoming>) -> Result<Url, GenerateError> {
     let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
     let Some(to) = location.and_then(|location| from.join(location).ok()) else {
-        return failed("it redirected to nowhere".to_owned());
+        return failed("it redirected to no valid URL: Location is missing or malformed".to_owned());
     };
     if from.scheme() == "https" && to.scheme() != "https" {
-        return failed("it redirected from https to something else".to_owned());
+        return failed("it redirected from https to another scheme".to_owned());
     }
     if !matches!(to.scheme(), "http" | "https") || !to.username().is_empty() || to.password().is_some() {
-        return failed("it redirected to what is no plain URL of http or https".to_owned());
+        return failed("it redirected to something other than a plain URL of http or https".to_owned());
     }
     Ok(to)
 }
@@ -179,7 +179,10 @@ fn system_roots(needed: bool) -> Result<RootCertStore, SettingsError> {
     // Some certificates of a system may be unreadable. The others count.
     roots.add_parsable_certificates(found.certs);
     if needed && roots.is_empty() {
-        let why = found.errors.first().map_or_else(|| "the system has none".to_owned(), ToString::to_string);
+        let why = found
+            .errors
+            .first()
+            .map_or_else(|| "the system has no certificates".to_owned(), ToString::to_string);
         return Err(SettingsError::Authorities(why));
     }
     Ok(roots)

@@ -74,13 +74,16 @@ impl HttpGenerator {
         rev: Revision,
     ) -> Result<Generated, GenerateError> {
         let Place { name, template, wanted } = place;
-        let url = template
-            .url(page, rev)
-            .map_err(|why| GenerateError::Failed(format!("{name}: of this page there is no URL: {why}")))?;
+        let url = template.url(page, rev).map_err(|why| {
+            GenerateError::Failed(format!("{name}: no URL can be made for this page: {why}"))
+        })?;
         let answer = self.client.get(url.clone(), &renderer.bounds, wanted).await;
         let answer = answer.map_err(|error| {
             // Readers do not get the URL, which is only for the operator.
-            tracing::warn!(domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error, "not made");
+            tracing::warn!(
+                domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error,
+                "cannot fetch a property from the renderer"
+            );
             named(name, error)
         })?;
         Ok(Generated { name: name.clone(), content_type: answer.content_type, body: answer.body })
@@ -124,7 +127,7 @@ impl Place {
         if template.has_one_host() && !hosts.allow(&example) {
             let host = example.authority();
             return Err(error(format!(
-                "it leads to {}, which is none of the allowed hosts: add it to them",
+                "its host is {}, which is not one of the allowed hosts: add it to the allowed hosts",
                 excerpt(host)
             )));
         }

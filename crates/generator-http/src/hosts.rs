@@ -47,7 +47,7 @@ impl Allowed {
             return Err("write the host alone, without http:// before it or a path after it".to_owned());
         }
         if text.contains('*') {
-            return Err("a pattern is no host: name each host".to_owned());
+            return Err("a pattern is not a host: name each host".to_owned());
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !text.ends_with(']') => {

@@ -87,7 +87,8 @@ pub enum SettingsError {
     },
     /// A media type is invalid.
     #[error(
-        "the content type '{}' of the property {property} is none: write a type and a subtype, such as text/html",
+        "the content type '{}' of the property {property} is not a media type: write a type and a subtype, \
+         such as text/html",
         excerpt(content_type)
     )]
     ContentType {
@@ -97,11 +98,12 @@ pub enum SettingsError {
         content_type: String,
     },
     /// The timeout is zero.
-    #[error("a timeout of zero lets no renderer answer: 30 seconds are usual")]
+    #[error("a timeout of zero gives a renderer no time to answer: 30 seconds are usual")]
     Timeout,
     /// There are no certificates by which those of a renderer can be checked.
     #[error(
-        "no authorities to check certificates by: {0}. Name a file of certificates (PEM), or install the system's (Debian: apt install ca-certificates)"
+        "no certificate authorities found: {0}. Name a file of certificates (PEM), or install the system's \
+         (Debian: apt install ca-certificates)"
     )]
     Authorities(String),
 }

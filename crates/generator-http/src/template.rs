@@ -28,25 +28,25 @@ impl Template {
     /// Parses a template. The error says what is wrong, and how to correct it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(odd) = text.chars().find(|letter| !letter.is_ascii_graphic() || *letter == '\\') {
-            return Err(format!("{odd:?} is in no URL: percent-encode it"));
+            return Err(format!("{odd:?} is not allowed in a URL: percent-encode it"));
         }
         let lower = text.to_ascii_lowercase();
         let Some(rest) = lower.strip_prefix("http://").or_else(|| lower.strip_prefix("https://")) else {
             return Err("it begins with neither http:// nor https://".to_owned());
         };
         if text.contains('#') {
-            return Err("what comes after a # is never sent: leave it out".to_owned());
+            return Err("the part after # is never sent: leave it out".to_owned());
         }
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
         if authority.is_empty() {
-            return Err("it names no host; it is to be one as in http://wiki.example/html/{rev}".to_owned());
+            return Err("it names no host: write a URL such as http://wiki.example/html/{rev}".to_owned());
         }
         if authority.contains('@') {
-            return Err("a user or a password has no place in it: leave out what is before the @".to_owned());
+            return Err("it must not have a user or a password: leave out the part before the @".to_owned());
         }
         let template = Self(pieces(text)?);
         if pieces(authority)?.iter().any(|piece| matches!(piece, Piece::Title | Piece::Rev)) {
-            return Err("of the placeholders only {domain} can be in the host".to_owned());
+            return Err("the host can have only {domain} of the placeholders".to_owned());
         }
         template.example().map(|_| template)
     }
@@ -55,7 +55,7 @@ impl Template {
     pub(crate) fn example(&self) -> Result<Url, String> {
         let url = self.filled("domain.example", "Title", "1");
         Url::parse(&url)
-            .map_err(|error| format!("{error}; it is to be one as in http://wiki.example/html/{{rev}}"))
+            .map_err(|error| format!("{error}; write a URL such as http://wiki.example/html/{{rev}}"))
     }
 
     /// Whether the host is the same for all domains.
@@ -101,7 +101,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
         }
         let inside = found.strip_prefix('{').and_then(|found| found.split_once('}'));
         let Some((name, after)) = inside else {
-            return Err(format!("a brace without its other: the placeholders are {PLACEHOLDERS}"));
+            return Err(format!("a brace has no matching brace: the placeholders are {PLACEHOLDERS}"));
         };
         pieces.push(match name {
             "domain" => Piece::Domain,
@@ -109,7 +109,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
             "rev" => Piece::Rev,
             other => {
                 let other = excerpt(other);
-                return Err(format!("there is no {{{other}}}: the placeholders are {PLACEHOLDERS}"));
+                return Err(format!("unknown placeholder {{{other}}}: the placeholders are {PLACEHOLDERS}"));
             }
         });
         rest = after;

@@ -123,7 +123,7 @@ async fn slow_renderer_is_given_up() {
 async fn answers_are_bounded_by_the_size_of_the_property() {
     let max = MAX_SIZE as usize;
     assert_eq!(bytes_of(made_of(html(&"x".repeat(max))).await).len(), max);
-    let words = "more than its 1000 bytes";
+    let words = "more than 1000 bytes";
     assert_failed(made_of(html(&"x".repeat(max + 1))).await, words);
     // The answer announces its size, and none of the body is waited for.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 10000000000000\r\n\r\n";
@@ -141,7 +141,7 @@ async fn answers_are_bounded_by_the_size_of_the_property() {
 
 #[tokio::test]
 async fn incomplete_answers_are_failures() {
-    let broken = "broke off";
+    let broken = "ended early";
     assert_failed(made_of(says("200 OK", "content-length: 10\r\n", "short")).await, broken);
     assert_failed(made_of(says("200 OK", "transfer-encoding: chunked\r\n", "5\r\nshort\r\n")).await, broken);
     assert_failed(made_of(says("200 OK", "transfer-encoding: chunked\r\n", "5\r\nsho")).await, broken);
@@ -180,9 +180,9 @@ async fn answer_must_have_the_expected_type() {
     }
     assert_failed(
         make(&expecting("/application/json")).await,
-        "application/json, where text/html was expected",
+        "application/json, but text/html was expected",
     );
-    assert_failed(make(&expecting("/none")).await, "where text/html was expected");
+    assert_failed(make(&expecting("/none")).await, "but text/html was expected");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ async fn a_redirect_leads_to_a_plain_url() {
         assert_failed(make(&html_from(&server.url(path), &hosts, LONG)).await, "redirected to");
     }
     let asked = server.asked();
-    assert_failed(make(&html_from(&with_user.url("/"), &hosts, LONG)).await, "no plain URL");
+    assert_failed(make(&html_from(&with_user.url("/"), &hosts, LONG)).await, "other than a plain URL");
     assert_eq!(server.asked(), asked);
 }
 
