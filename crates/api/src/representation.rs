@@ -242,7 +242,7 @@ fn chunks(
         async move {
             let chunk = body.chunk(index).await;
             chunk.inspect_err(|error| {
-                tracing::error!(%error, index, "cannot send the rest of a body: a chunk cannot be read")
+                tracing::error!(%error, index, "cannot send the rest of a body: a chunk cannot be read");
             })
         }
     })

@@ -62,7 +62,7 @@ fn a_wrong_value_names_where_it_came_from() {
     let mut command = rashomon(directory.path());
     command.arg("serve").env("RASHOMON_SKEW", "5");
     let ran = finish(&mut command).ends_with(2);
-    ran.tells(&["'5' is not a length of time", "the variable RASHOMON_SKEW"]);
+    ran.tells(&["'5' is not a length of time", "the environment variable RASHOMON_SKEW"]);
 }
 
 #[test]

@@ -40,8 +40,11 @@ fn described(directory: &Path) -> (String, String) {
         let Ran { code, stdout, stderr } = run(directory, &[&export, scope, &of_store[..]].concat());
         exports += &stdout;
         // An export names the revisions whose bodies have been culled or have expired, and ends with 3.
-        let named = stderr.lines().filter(|line| line.starts_with("left out"));
-        named.for_each(|line| exports += &format!("{line}\n"));
+        for line in stderr.lines().filter_map(|line| line.strip_prefix("left out: ")) {
+            // The reason, whose text may change, follows the revisions.
+            let revisions = line.split(": ").next().unwrap();
+            exports += &format!("left out: {revisions}\n");
+        }
         exports += &format!("{code:?}\n");
     }
     (digests, exports)

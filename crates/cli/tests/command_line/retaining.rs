@@ -303,7 +303,7 @@ fn policy_of_each_domain_is_printed() {
     let ran = each(&["--dry-run", "--json"]);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let policy = |domain: &str| report["domains"][domain]["policy"].as_str().unwrap().to_owned();
-    assert!(policy("v").contains("go 2s after") && policy("w").contains("go 1h after"), "{report}");
+    assert!(policy("v").contains("deleted 2s after") && policy("w").contains("deleted 1h after"), "{report}");
     assert!(report["policy"].is_null(), "{report}");
     // If there is only one policy, it is printed once.
     let ran = each(&["--dry-run", "--domain", "w"]);

@@ -425,7 +425,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     // `verify` does not call a partly erased revision lost.
                     let problems = world.verify().await.problems;
                     let is_reported = problems.iter().any(|problem| {
-                        problem.contains("the erasure of revision 3 was cut off")
+                        problem.contains("the erasure of revision 3 was interrupted")
                             && problem.contains("`rashomon archive erase` again")
                     });
                     assert!(problems.is_empty() || is_reported, "{what}: {problems:#?}");
