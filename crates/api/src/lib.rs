@@ -1,8 +1,8 @@
 //! The HTTP API of Rashomon.
 //!
 //! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it, and [`serve()`]
-//! listens. A request goes through one middleware (`observe`), and is parsed at the edge (`extract`,
-//! `encoding`) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
+//! listens. A request goes through one middleware (`observe`), and is parsed at the edge (`extract`, and
+//! `rashomon_forms` for forms) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
 //! failures are handled in one place (`problem`).
 
 mod answer;
@@ -10,7 +10,6 @@ mod browsers;
 mod caching;
 mod conditional;
 mod conversation;
-mod encoding;
 mod extract;
 mod handlers;
 mod host;

@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{
     Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage, shorten,
 };
+use rashomon_forms::{BodyError, FormError};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -480,6 +481,27 @@ fn conflict_detail(conflict: &Conflict) -> String {
             format!("{conflict}: store it with a new revision, or replace it with PUT")
         }
         _ => conflict.to_string(),
+    }
+}
+
+impl From<FormError> for Problem {
+    fn from(error: FormError) -> Self {
+        match error {
+            FormError::Malformed(detail) => Self::malformed(detail),
+            FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
+            FormError::Body(error) => error.into(),
+        }
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let kind = match error {
+            BodyError::TooLarge(_) => Kind::TooLarge,
+            BodyError::Truncated(_) => Kind::Malformed,
+            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow(_) => Kind::RequestTimeout,
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 /// The names of these settings for the operator, for errors.
 pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
-pub(crate) const BODY_TIMEOUT: &str = "body_timeout";
-pub(crate) const IDLE_TIMEOUT: &str = "idle_timeout";
-pub(crate) const MIN_UPLOAD_RATE: &str = "min_upload_rate";
 
 /// Which requests are written to the log at the level `info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -6,13 +6,13 @@ use prometheus_client::registry::Registry;
 use rashomon_buckets::{BucketName, Page, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
+use rashomon_forms::BodyLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     Settings,
     browsers::RefusalLog,
-    encoding::BodyLimits,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},

@@ -1,9 +1,9 @@
 //! The headers in a request for a property.
 
 use rashomon_buckets::{GivenHeaders, HeaderError};
+use rashomon_forms::MediaType;
 
 use crate::{
-    encoding::MediaType,
     problem::{Problem, Result},
 };
 

@@ -46,7 +46,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
-    ("rashomon-api", &["rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
+    ("rashomon-forms", &["rashomon-records"]),
+    ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
         "rashomon",
         &[

@@ -7,7 +7,7 @@ mod reference;
 mod target;
 mod title;
 
-pub(crate) use percent::{hex_pair, percent_decode};
+pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};
 pub(crate) use target::{Target, page_of_v1, page_of_wiki};

@@ -2,12 +2,6 @@
 
 use std::borrow::Cow;
 
-/// The value of two hex digits.
-pub(crate) fn hex_pair(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
-}
-
 /// Decodes every `%XX`. `None` if a `%` is not followed by two hex digits, or if the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;

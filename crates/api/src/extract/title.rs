@@ -3,7 +3,9 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::Title;
 
-use super::{hex_pair, percent_decode};
+use rashomon_forms::hex_pair;
+
+use super::percent_decode;
 use crate::problem::{Problem, Result};
 
 /// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use http::HeaderMap;
 use rashomon_buckets::{GivenHeaders, NewProperty, Page, PropertyName, Staged};
+use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
     Api,
-    encoding::{FormReader, RequestBody},
     problem::{Problem, Result},
     staging::Claim,
     stored_headers,
@@ -139,7 +139,7 @@ impl Receiving {
         api: &Api,
         page: &Page,
         reader: &mut FormReader,
-        field: crate::encoding::Field,
+        field: Field,
     ) -> Result<()> {
         let name = PropertyName::new(&field.name)?;
         if self.properties.len() == MAX_PROPERTIES {

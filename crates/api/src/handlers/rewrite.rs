@@ -6,11 +6,11 @@ use http_body::Body as _;
 use rashomon_buckets::{
     Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
 };
+use rashomon_forms::{RequestBody, refuse_content_encoding};
 
 use super::{form::spill, write::receive_body};
 use crate::{
     Api, answer, conditional,
-    encoding::{RequestBody, refuse_content_encoding},
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
     stored_headers,

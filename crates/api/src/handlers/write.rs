@@ -4,11 +4,11 @@ use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode};
 use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_forms::{FormError, RequestBody};
 
 use super::form::Form;
 use crate::{
     Api, answer,
-    encoding::{FormError, RequestBody},
     extract::{RevisionReference, parse_parent},
     problem::{Problem, Result},
 };

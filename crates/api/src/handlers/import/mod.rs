@@ -25,6 +25,7 @@ use rashomon_dumps::{
     Problem::{Disk, DiskFull, NoRoom, TooLarge},
     ReadError, Source, import,
 };
+use rashomon_forms::{BodyError, BodyLimits, RequestBody};
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 
@@ -33,7 +34,6 @@ use crate::{
     Api,
     answer::{of_type, options},
     caching::Caching,
-    encoding::{BodyError, BodyLimits, RequestBody},
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::IMPORT_BYTES_UNDER_WAY,
 };

@@ -1,7 +1,9 @@
-//! The encodings of a POST: three encodings with the same meaning, each parsed as it arrives.
+//! Bodies of HTTP requests, and forms.
 //!
-//! A form is a sequence of fields. A field has a name, perhaps headers, and bytes that come in pieces. The
-//! parsers hold at most a piece, a name or a header block in memory, and each of these is bounded.
+//! [`RequestBody`] limits a body in bytes, in time, and in its rate. [`FormReader`] parses a form as it
+//! arrives: a sequence of fields in one of three encodings. A field has a name, perhaps headers, and bytes that
+//! arrive in pieces. The parsers hold at most a piece, a name or a header block in memory, and each of these is
+//! bounded.
 
 mod body;
 mod media_type;
@@ -11,30 +13,29 @@ mod urlencoded;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use rashomon_buckets::excerpt;
+use rashomon_records::excerpt;
 
-pub(crate) use body::{BodyError, BodyLimits, RequestBody};
-pub(crate) use media_type::MediaType;
+pub use body::{BodyError, BodyLimits, RequestBody};
+pub use media_type::MediaType;
 use multipart::{Multipart, PartNaming};
 use urlencoded::UrlEncoded;
-
-use crate::problem::{Kind, Problem};
+pub use urlencoded::hex_pair;
 
 /// The maximum size of a field's name: enough for `_http-equiv.` with the longest name of a property.
 const MAX_NAME: usize = 256;
 
 /// The start of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Field {
+pub struct Field {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its headers, except those that only delimit and name the field. The names are in lower case.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
 }
 
 /// Why a form cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FormError {
+pub enum FormError {
     /// It violates the rules of its encoding.
     #[error("{0}")]
     Malformed(String),
@@ -52,26 +53,20 @@ impl FormError {
     }
 }
 
-impl From<FormError> for Problem {
-    fn from(error: FormError) -> Self {
-        match error {
-            FormError::Malformed(detail) => Self::malformed(detail),
-            FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
-            FormError::Body(error) => error.into(),
-        }
-    }
-}
-
 /// A form that is being read.
 #[derive(Debug)]
-pub(crate) enum FormReader {
+pub struct FormReader(Encoded);
+
+/// The parser of an encoding.
+#[derive(Debug)]
+enum Encoded {
     UrlEncoded(UrlEncoded),
     Multipart(Box<Multipart>),
 }
 
 impl FormReader {
     /// Chooses the parser by the request's headers.
-    pub(crate) fn new(headers: &HeaderMap, body: RequestBody) -> Result<Self, FormError> {
+    pub fn new(headers: &HeaderMap, body: RequestBody) -> Result<Self, FormError> {
         const KNOWN: &str = "send application/x-www-form-urlencoded, multipart/form-data, multipart/mixed or \
                              multipart/related";
         refuse_content_encoding(headers)?;
@@ -87,7 +82,7 @@ impl FormReader {
                     Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => Err(FormError::Unsupported(
                         "a form is UTF-8: leave out the charset, or set it to UTF-8".to_owned(),
                     )),
-                    _ => Ok(Self::UrlEncoded(UrlEncoded::new(body))),
+                    _ => Ok(Self(Encoded::UrlEncoded(UrlEncoded::new(body)))),
                 };
             }
             "multipart/form-data" => PartNaming::FormData,
@@ -102,45 +97,47 @@ impl FormReader {
         let boundary = media_type.parameter("boundary").ok_or_else(|| {
             FormError::malformed("the Content-Type of a multipart body must name its boundary")
         })?;
-        Multipart::new(body, boundary, naming).map(|form| Self::Multipart(Box::new(form)))
+        Multipart::new(body, boundary, naming).map(|form| Self(Encoded::Multipart(Box::new(form))))
     }
 
     /// Returns the next field, or `None` after the last. Skips unread bytes of the previous field.
-    pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
-        match self {
-            Self::UrlEncoded(form) => form.next_field().await,
-            Self::Multipart(form) => form.next_field().await,
+    pub async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+        match &mut self.0 {
+            Encoded::UrlEncoded(form) => form.next_field().await,
+            Encoded::Multipart(form) => form.next_field().await,
         }
     }
 
     /// Returns the next piece of the field's bytes, or `None` after the last.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
-        match self {
-            Self::UrlEncoded(form) => form.chunk().await,
-            Self::Multipart(form) => form.chunk().await,
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+        match &mut self.0 {
+            Encoded::UrlEncoded(form) => form.chunk().await,
+            Encoded::Multipart(form) => form.chunk().await,
         }
     }
 
     /// The most bytes of the body that are still to come, if that is known.
-    pub(crate) fn length(&self) -> Option<u64> {
-        match self {
-            Self::UrlEncoded(form) => form.length(),
-            Self::Multipart(form) => form.length(),
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Encoded::UrlEncoded(form) => form.length(),
+            Encoded::Multipart(form) => form.length(),
         }
     }
 
     /// Returns the body, to be read to its end after an error.
-    pub(crate) fn into_body(self) -> RequestBody {
-        match self {
-            Self::UrlEncoded(form) => form.into_body(),
-            Self::Multipart(form) => form.into_body(),
+    #[must_use]
+    pub fn into_body(self) -> RequestBody {
+        match self.0 {
+            Encoded::UrlEncoded(form) => form.into_body(),
+            Encoded::Multipart(form) => form.into_body(),
         }
     }
 }
 
 /// Refuses a content encoding. Bodies are stored as they are, so a compressed one would be stored compressed,
 /// without a record of that.
-pub(crate) fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
+pub fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
             Err(FormError::Unsupported("send the body without Content-Encoding".to_owned()))

@@ -10,11 +10,7 @@ use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, timeout};
 
-use super::rate::{RATE_WINDOW_SECONDS, Rate};
-use crate::{
-    problem::{Kind, Problem},
-    settings::{BODY_TIMEOUT, IDLE_TIMEOUT, MIN_UPLOAD_RATE},
-};
+use crate::rate::{RATE_WINDOW_SECONDS, Rate};
 
 /// How many bytes of a body are still read after an error, so that the client can read the answer instead of
 /// finding its connection reset.
@@ -26,23 +22,27 @@ const DRAINED_TIME: Duration = Duration::from_secs(2);
 /// The substitute for times that are too large to compute with: some thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
+/// The names of these limits for the operator, for errors.
+const BODY_TIMEOUT: &str = "body_timeout";
+const IDLE_TIMEOUT: &str = "idle_timeout";
+const MIN_UPLOAD_RATE: &str = "min_upload_rate";
+
 /// The limits of a body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BodyLimits {
+pub struct BodyLimits {
     /// The most bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The longest pause between two bytes.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// The time limit for the whole body, from when it is first read.
-    pub(crate) total: Duration,
-    /// The minimum rate in bytes per second, over [`RATE_WINDOW_SECONDS`] of waiting for the client; 0 for no
-    /// minimum.
-    pub(crate) rate: u64,
+    pub total: Duration,
+    /// The minimum rate in bytes per second, over any minute of waiting for the client; 0 for no minimum.
+    pub rate: u64,
 }
 
 /// Why a body did not arrive.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum BodyError {
+pub enum BodyError {
     /// It is too large.
     #[error("the body has more than {0} bytes, the limit")]
     TooLarge(u64),
@@ -68,25 +68,15 @@ pub(crate) enum BodyError {
 
 impl BodyError {
     /// Whether the client took too long.
-    pub(crate) fn is_late(&self) -> bool {
+    #[must_use]
+    pub fn is_late(&self) -> bool {
         matches!(self, Self::Idle(_) | Self::TimedOut(_) | Self::TooSlow(_))
-    }
-}
-
-impl From<BodyError> for Problem {
-    fn from(error: BodyError) -> Self {
-        let kind = match error {
-            BodyError::TooLarge(_) => Kind::TooLarge,
-            BodyError::Truncated(_) => Kind::Malformed,
-            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow(_) => Kind::RequestTimeout,
-        };
-        Self::new(kind, error.to_string())
     }
 }
 
 /// A body that is being received.
 #[derive(Debug)]
-pub(crate) struct RequestBody {
+pub struct RequestBody {
     body: Body,
     limits: BodyLimits,
     left: u64,
@@ -102,7 +92,7 @@ type NextFrame = Option<Result<Frame<Bytes>, axum::Error>>;
 
 impl RequestBody {
     /// Wraps a body. Refuses it at once if its declared length is too large. `received` counts its bytes.
-    pub(crate) fn new(body: Body, limits: BodyLimits, received: Counter) -> Result<Self, BodyError> {
+    pub fn new(body: Body, limits: BodyLimits, received: Counter) -> Result<Self, BodyError> {
         if body.size_hint().lower() > limits.bytes {
             return Err(BodyError::TooLarge(limits.bytes));
         }
@@ -111,12 +101,13 @@ impl RequestBody {
     }
 
     /// The most bytes that are still to come, if that is known.
-    pub(crate) fn length(&self) -> Option<u64> {
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
         self.body.size_hint().upper()
     }
 
     /// Returns the next piece, or `None` at the end and after it.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         while !self.ended {
             self.ended = true;
             let frame = match self.next_frame().await? {
@@ -164,7 +155,7 @@ impl RequestBody {
     }
 
     /// Reads on after an error, within limits.
-    pub(crate) async fn drain(mut self) {
+    pub async fn drain(mut self) {
         self.left = DRAINED_BYTES;
         let all = async { while let Ok(Some(_)) = self.next().await {} };
         let _ = timeout(DRAINED_TIME, all).await;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{Field, FormError, MAX_NAME, RequestBody};
+use crate::{Field, FormError, MAX_NAME, RequestBody};
 
 /// A form that is being read.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum End {
 }
 
 impl UrlEncoded {
-    pub(super) fn new(body: RequestBody) -> Self {
+    pub(crate) fn new(body: RequestBody) -> Self {
         Self { body, buffer: Bytes::new(), escape: Escape::None, in_value: false }
     }
 
-    pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+    pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         while self.chunk().await?.is_some() {}
         let mut name = Vec::new();
         loop {
@@ -68,7 +68,7 @@ impl UrlEncoded {
         }
     }
 
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
         while self.in_value {
             let mut piece = Vec::new();
             let end = self.decode(false, &mut piece).await?;
@@ -80,11 +80,11 @@ impl UrlEncoded {
         Ok(None)
     }
 
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.body.length()
     }
 
-    pub(super) fn into_body(self) -> RequestBody {
+    pub(crate) fn into_body(self) -> RequestBody {
         self.body
     }
 
@@ -114,7 +114,7 @@ impl UrlEncoded {
                 (Escape::None, _) => push(decoded, b' '),
                 (Escape::Percent, high) => Escape::High(high),
                 (Escape::High(high), low) => {
-                    push(decoded, crate::extract::hex_pair(high, low).ok_or_else(incomplete_escape)?)
+                    push(decoded, hex_pair(high, low).ok_or_else(incomplete_escape)?)
                 }
             };
         }
@@ -127,6 +127,13 @@ impl UrlEncoded {
         let separator = self.buffer.split_to(1);
         Ok(if &separator[..] == b"=" { End::Equals } else { End::Ampersand })
     }
+}
+
+/// The value of two hex digits.
+#[must_use]
+pub fn hex_pair(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 fn push(decoded: &mut Vec<u8>, byte: u8) -> Escape {

@@ -2,28 +2,30 @@
 
 /// A media type: `multipart/form-data; boundary=x`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MediaType {
+pub struct MediaType {
     /// `type/subtype` in lower case.
-    pub(crate) essence: String,
+    pub essence: String,
     parameters: Vec<(String, String)>,
 }
 
 impl MediaType {
     /// Parses a media type. `None` if it is malformed.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (essence, parameters) = parse_parameters(text)?;
         let (kind, subtype) = essence.split_once('/')?;
         (is_token(kind) && is_token(subtype)).then_some(Self { essence, parameters })
     }
 
     /// A parameter. Its name is compared without case.
-    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// The value of a header, in lower case, and its parameters, their names in lower case.
-pub(super) fn parse_parameters(text: &str) -> Option<(String, Vec<(String, String)>)> {
+pub(crate) fn parse_parameters(text: &str) -> Option<(String, Vec<(String, String)>)> {
     let (value, mut rest) = text.split_once(';').unwrap_or((text, ""));
     let mut parameters = Vec::new();
     while !rest.trim().is_empty() {

@@ -21,7 +21,7 @@ pub(crate) const RATE_WINDOW_SECONDS: u64 = SLOTS as u64 * SLOT.as_secs();
 
 /// The rate of a body that is being received.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// The minimum number of bytes in a window; 0 for no minimum.
     least: u64,
     /// The bytes of each slot, as a ring.
@@ -34,13 +34,13 @@ pub(super) struct Rate {
 
 impl Rate {
     /// The rate of a body that must have so many bytes per second, on average over [`RATE_WINDOW_SECONDS`].
-    pub(super) fn at_least(bytes_per_second: u64) -> Self {
+    pub(crate) fn at_least(bytes_per_second: u64) -> Self {
         let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
         Self { least, slots: Box::new([0; REMEMBERED]), slot: 0, passed: Duration::ZERO }
     }
 
     /// How much longer the server may wait for the next byte before the body is too slow.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         if self.least == 0 {
             return Duration::MAX;
         }
@@ -62,7 +62,7 @@ impl Rate {
     }
 
     /// Adds time that the server waited.
-    pub(super) fn wait(&mut self, waited: Duration) {
+    pub(crate) fn wait(&mut self, waited: Duration) {
         // After this time no earlier slot matters.
         self.passed += waited.min(SLOT * REMEMBERED as u32);
         while self.passed >= SLOT {
@@ -73,7 +73,7 @@ impl Rate {
     }
 
     /// Adds bytes that have come.
-    pub(super) fn receive(&mut self, bytes: u64) {
+    pub(crate) fn receive(&mut self, bytes: u64) {
         let slot = &mut self.slots[place_of(self.slot)];
         *slot = slot.saturating_add(bytes);
     }

@@ -5,9 +5,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
-use rashomon_buckets::excerpt;
+use rashomon_records::excerpt;
 
-use super::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameters};
+use crate::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameters};
 
 /// The longest boundary that the standard allows.
 const MAX_BOUNDARY: usize = 70;
@@ -23,7 +23,7 @@ const MAX_PADDING: usize = 256;
 
 /// How a part gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PartNaming {
+pub(crate) enum PartNaming {
     /// By `Content-Disposition: form-data; name="html"`.
     FormData,
     /// By the name in any `Content-Disposition`, or by `Content-ID: <html>`.
@@ -54,7 +54,7 @@ enum Place {
 }
 
 impl Multipart {
-    pub(super) fn new(body: RequestBody, boundary: &str, naming: PartNaming) -> Result<Self, FormError> {
+    pub(crate) fn new(body: RequestBody, boundary: &str, naming: PartNaming) -> Result<Self, FormError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
         if boundary.is_empty()
             || boundary.len() > MAX_BOUNDARY
@@ -70,7 +70,7 @@ impl Multipart {
         Ok(Self { body, naming, delimiter, buffer: BytesMut::from(&b"\r\n"[..]), place: Place::Content })
     }
 
-    pub(super) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
+    pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         // The preamble, or the rest of the previous part.
         while self.chunk().await?.is_some() {}
         if self.place == Place::AfterDelimiter {
@@ -85,7 +85,7 @@ impl Multipart {
         self.parse_headers(&block).map(Some)
     }
 
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
         while self.place == Place::Content {
             let length = self.delimiter.needle().len();
             if let Some(at) = self.delimiter.find(&self.buffer) {
@@ -104,11 +104,11 @@ impl Multipart {
         Ok(None)
     }
 
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.body.length()
     }
 
-    pub(super) fn into_body(self) -> RequestBody {
+    pub(crate) fn into_body(self) -> RequestBody {
         self.body
     }
 
