@@ -3,9 +3,7 @@
 use rashomon_buckets::{GivenHeaders, HeaderError};
 use rashomon_forms::MediaType;
 
-use crate::{
-    problem::{Problem, Result},
-};
+use crate::problem::{Problem, Result};
 
 /// Parses headers. Refuses those that are not stored (422), and texts that are no headers (400).
 pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<GivenHeaders> {

@@ -12,7 +12,6 @@ mod document_tests;
 mod errors;
 mod exit;
 mod logging;
-mod maintenance;
 mod metrics;
 mod output;
 mod progress;
@@ -20,7 +19,6 @@ mod server;
 mod server_url;
 mod signals;
 mod store;
-mod supervised;
 
 use std::process::ExitCode;
 

@@ -9,9 +9,8 @@ use prometheus_client::{
 };
 use rashomon_api::Registry;
 use rashomon_buckets::RevisionStore;
+use rashomon_service::Panics;
 use rashomon_tables_sqlite::SqliteStore;
-
-use crate::supervised::Panics;
 
 /// Reads the metrics of the buckets at each request.
 #[derive(Debug)]

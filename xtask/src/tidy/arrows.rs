@@ -46,12 +46,14 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
+    ("rashomon-service", &["rashomon-buckets"]),
     ("rashomon-forms", &["rashomon-records"]),
     ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
         "rashomon",
         &[
             "rashomon-api",
+            "rashomon-service",
             "rashomon-comparison",
             "rashomon-dumps",
             "rashomon-generator-http",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_service::MIN_ORPHAN_AGE;
 
 use crate::{
     arguments::VerifyArguments,
@@ -11,7 +12,6 @@ use crate::{
     logging,
     output::{self, counted},
     progress::{Done, Progress},
-    server::ORPHAN_AGE,
     signals::Signals,
     store::{Absent, Store},
 };
@@ -139,7 +139,7 @@ async fn check_buckets(
     let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
     let verified = match store.buckets().maintenance().verify(&mut show).await {
         Ok(report) => {
-            store.buckets().maintenance().count_orphans(ORPHAN_AGE).await.map(|orphans| (report, orphans))
+            store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))
         }
         Err(error) => Err(error),
     };

@@ -6,6 +6,7 @@ use rashomon_buckets::{
     BucketName, Cull, Current, DomainName, Fill, MemoryTimeline, Policy, Timeline, excerpt,
 };
 use rashomon_clock::Clock;
+use rashomon_service::SWEEP_PAUSE;
 use rashomon_timeline_redis::RedisTimeline;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
@@ -15,7 +16,6 @@ use super::{
     given::GivenDomain,
     values::{Span, as_text},
 };
-use crate::maintenance::LOOK;
 
 /// How superseded values are kept and culled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,7 +258,7 @@ impl BucketRetention {
         let early = early.filter(|_| self.strategy != Strategy::KeepEverything)?;
         let waits = early.0.saturating_mul(2).saturating_add(self.skew.0);
         // The sweep rests for a quarter of the slack, which is a third of the remaining slack.
-        let rests = (waits / 3).clamp(*LOOK.start(), *LOOK.end());
+        let rests = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
         let least = Span(waits.saturating_add(rests));
         (self.slack < least).then(|| {
             format!(

@@ -290,7 +290,8 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
         .tells(&["damaged in the source, and not copied: table titles"]);
 
     on_a_file(&["verify"]).ends_with(1).prints(&["NOT SOUND", "Unmistakable_title"]);
-    let would = ["would be repaired: domain wiki, bucket page, title Unmistakable_title: restored the catalog row"];
+    let would =
+        ["would be repaired: domain wiki, bucket page, title Unmistakable_title: restored the catalog row"];
     on_a_file(&["verify", "--repair", "--dry-run"])
         .ends_with(1)
         .prints(&would)

@@ -16,10 +16,12 @@ const REST_AFTER_PANIC: Duration = Duration::from_secs(5);
 
 /// The number of panics in background tasks. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Panics(Arc<AtomicU64>);
+pub struct Panics(Arc<AtomicU64>);
 
 impl Panics {
-    pub(crate) fn count(&self) -> u64 {
+    /// The count.
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,8 +1,11 @@
-//! Background work of a server: garbage collection, sweeps of retention, and sealing.
+//! The tasks, and how they are started and stopped.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_buckets::{BucketName, CompactionOptions, DomainName, Error, RevisionStore, SealOptions};
+use tokio::task::JoinSet;
+
+use crate::supervised::{Panics, supervise};
 
 /// How many queue entries are processed together.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
@@ -22,10 +25,78 @@ const SEALING_REST: Duration = Duration::from_millis(5);
 const PARTS: usize = 8;
 
 /// The shortest and the longest pause between two sweeps.
-pub(crate) const LOOK: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
+pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
+
+/// Chunks younger than this may belong to a body whose write is not complete yet.
+pub const MIN_ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The settings of the background work.
+#[derive(Debug, Clone)]
+pub struct BackgroundOptions {
+    /// The interval between garbage collections of unreferenced chunks and blocks; zero for none.
+    pub collect_every: Duration,
+    /// The minimum age of an unreferenced chunk that is deleted: at least [`MIN_ORPHAN_AGE`], and longer than
+    /// the longest possible upload.
+    pub orphan_age: Duration,
+    /// Whether the server refuses writes. It then leaves retention and the archive to other processes.
+    pub read_only: bool,
+    /// The interval between searches for revisions to seal.
+    pub seal_every: Duration,
+    /// How long an eligible revision may wait before its page is sealed. A page with many eligible revisions
+    /// does not wait.
+    pub seal_within: Duration,
+}
+
+/// The background work of a server. A task that panics is restarted.
+#[derive(Debug)]
+pub struct Background {
+    tasks: JoinSet<()>,
+    panics: Panics,
+}
+
+impl Background {
+    /// Starts the tasks.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    #[must_use]
+    pub fn start(buckets: &RevisionStore, options: BackgroundOptions) -> Self {
+        let BackgroundOptions { collect_every, orphan_age, read_only, seal_every, seal_within } = options;
+        let mut this = Self { tasks: JoinSet::new(), panics: Panics::default() };
+        this.spawn("collect", buckets, move |buckets| collect(buckets, collect_every, orphan_age));
+        if !read_only {
+            this.spawn("rescan", buckets, rescan);
+            this.spawn("sweep", buckets, sweep);
+            this.spawn("seal", buckets, move |buckets| seal(buckets, seal_every, seal_within));
+        }
+        this
+    }
+
+    fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        buckets: &RevisionStore,
+        task: impl Fn(RevisionStore) -> F + Send + Sync + 'static,
+    ) {
+        let buckets = buckets.clone();
+        self.tasks.spawn(supervise(name, self.panics.clone(), move || task(buckets.clone())));
+    }
+
+    /// The number of panics of the tasks.
+    #[must_use]
+    pub fn panics(&self) -> Panics {
+        self.panics.clone()
+    }
+
+    /// Stops the tasks. A task that is interrupted continues at the next start.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
 
 /// Deletes unreferenced chunks and blocks at intervals.
-pub(crate) async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
+async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
     if every.is_zero() {
         return;
     }
@@ -41,7 +112,7 @@ pub(crate) async fn collect(buckets: RevisionStore, every: Duration, age: Durati
 
 /// Enqueues what is already stored, after retention was turned on or set to delete more. Repeats this at
 /// intervals, since other processes may have written without enqueueing.
-pub(crate) async fn rescan(buckets: RevisionStore) {
+async fn rescan(buckets: RevisionStore) {
     if !buckets.settings().retention.is_on() {
         return;
     }
@@ -54,7 +125,7 @@ pub(crate) async fn rescan(buckets: RevisionStore) {
 }
 
 /// Repeatedly searches all pages for revisions to seal and blocks to compact.
-pub(crate) async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
+async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
     }
@@ -73,7 +144,7 @@ async fn seal_once(buckets: &RevisionStore, how: SealOptions) -> Result<(), Erro
         if let Err(error) = seal_domain(buckets, &domain, how).await {
             tracing::warn!(%domain, %error, "cannot seal superseded revisions; continuing later");
         }
-        if let Err(error) = merge_domain(buckets, &domain, how.rest).await {
+        if let Err(error) = compact_domain(buckets, &domain, how.rest).await {
             tracing::warn!(%domain, %error, "cannot compact the archive; continuing later");
         }
     }
@@ -93,11 +164,12 @@ async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOpti
     Ok(())
 }
 
-async fn merge_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
+async fn compact_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
     let how = CompactionOptions { parts: PARTS, rest };
-    let merged = buckets.maintenance().compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
-    if merged.blocks > 0 {
-        let (parts, blocks) = (merged.parts, merged.blocks);
+    let compacted =
+        buckets.maintenance().compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
+    if compacted.blocks > 0 {
+        let (parts, blocks) = (compacted.parts, compacted.blocks);
         tracing::info!(%domain, parts, blocks, "compacted the archive");
     }
     Ok(())
@@ -129,9 +201,9 @@ async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
 
 /// Culls eligible values: within a quarter of the shortest slack after they become eligible, and no faster
 /// than readers and writers can bear.
-pub(crate) async fn sweep(buckets: RevisionStore) {
+async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
-    let pause = (slack / 4).clamp(*LOOK.start(), *LOOK.end());
+    let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
     loop {
         let rest = match buckets.maintenance().sweep(SWEEP).await {
             Ok(sweep) => {
