@@ -15,7 +15,7 @@ use crate::{
     unpacked::Unpacked,
 };
 
-/// A block of which only the directory is unpacked.
+/// An opened block. Only the directory is unpacked.
 #[derive(Debug)]
 pub struct Block<'a> {
     directory: Directory,
@@ -24,14 +24,14 @@ pub struct Block<'a> {
     limits: Limits,
 }
 
-/// The data of an entry beside its content.
+/// An entry without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the block, which never changes.
+    /// The number of the entry in the block, which never changes.
     pub ordinal: u64,
-    /// The stream that it belongs to, as an index into [`Block::streams`].
+    /// The stream of the entry, as an index into [`Block::streams`].
     pub stream: usize,
-    /// Whether its content was erased.
+    /// Whether the content was erased.
     pub erased: bool,
     /// One value for each column of the block.
     pub values: Vec<Value>,
@@ -56,13 +56,13 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// Opens a block that may be damaged. Each content that is returned agrees with its checksum. Contents
-    /// that depend on the damage are errors, and all others are readable. If the directory is damaged,
-    /// nothing is readable.
+    /// Opens a block that may be damaged. A returned content always agrees with its checksum. Contents that
+    /// depend on damaged bytes are errors, and all others are readable. If the directory is damaged, nothing
+    /// is readable.
     ///
     /// # Errors
     ///
-    /// As for [`Self::open`], except that damage behind the directory is no error.
+    /// As for [`Self::open`], except that damage after the directory is not an error.
     pub fn salvage(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
         Ok(Self::look(bytes, limits)?.0)
     }
@@ -90,27 +90,27 @@ impl<'a> Block<'a> {
         &self.directory
     }
 
-    /// The codec of its contents.
+    /// The codec of the contents.
     pub fn codec(&self) -> Codec {
         self.directory.codec
     }
 
-    /// Its columns.
+    /// The columns of the block.
     pub fn columns(&self) -> &[Column] {
         &self.directory.columns
     }
 
-    /// The number of its entries, including erased ones.
+    /// The number of entries, including erased ones.
     pub fn len(&self) -> usize {
         self.chunks().entries()
     }
 
-    /// Whether it has no entry.
+    /// Whether the block has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of its chunks. Compaction makes them fewer, and the block smaller.
+    /// The number of chunks. Compaction makes a block of fewer chunks, which is smaller.
     pub fn chunk_count(&self) -> usize {
         self.directory.chunks.len()
     }
@@ -137,7 +137,7 @@ impl<'a> Block<'a> {
         Ok(bytes)
     }
 
-    /// The chunk of an entry that is not erased, and the place of the entry in it.
+    /// The chunk of an entry that is not erased, and the index of the entry in the chunk.
     fn place(&self, ordinal: u64) -> Result<(usize, usize), Error> {
         let chunk = self.directory.chunks.partition_point(|chunk| chunk.last < ordinal);
         let found = self.directory.chunks.get(chunk).filter(|found| found.first <= ordinal);
@@ -248,8 +248,8 @@ impl<'a> Block<'a> {
         sizes.collect()
     }
 
-    /// All contents in the order of their ordinals, each decoded once. A content that cannot be read is an
-    /// error in its place, and the contents after it follow.
+    /// All contents in the order of their ordinals, each decoded once. For a content that cannot be read, the
+    /// iterator returns an error and continues.
     pub fn iter(&self) -> Contents<'_> {
         Contents::new(self)
     }
@@ -278,15 +278,15 @@ impl<'a> Block<'a> {
 /// The size of a content's checksum.
 const CHECK: usize = 4;
 
-/// The checksum of a content, against accidents. The block's hash protects against everything else.
+/// A checksum that detects accidental damage of a content. The hash of the block detects everything else.
 pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK] {
     (xxh3_64(content) as u32).to_le_bytes()
 }
 
-/// An error if a content does not agree with its checksum.
+/// Returns an error if a content does not agree with its checksum.
 pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
     let stated = checks.chunks_exact(CHECK).nth(place);
-    // The fuzzer could not get past the checksum.
+    // The fuzzer cannot guess checksums, so fuzzing does not check them.
     if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
         return Ok(());
     }
@@ -309,7 +309,7 @@ mod tests {
             }
             let bytes = builder.finish().unwrap();
             let block = Block::open(&bytes, Limits::default()).unwrap();
-            // As if the builder had stored another content than its checksum says.
+            // Simulates a builder that stored a checksum of another content.
             let mut directory = block.directory.clone();
             let sections = &mut directory.chunks[0].sections;
             let before = sections[ENTRIES].stored;

@@ -1,4 +1,4 @@
-//! Makes blocks.
+//! Builds blocks.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const MIN_ODD: usize = 16 << 10;
 /// differences from others. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
 const MAX_SCRIPTS: usize = 8 << 20;
 
-/// Makes blocks, one after the other.
+/// Builds blocks, one after the other.
 #[derive(Debug)]
 pub struct BlockBuilder {
     settings: Settings,
@@ -123,7 +123,7 @@ impl BlockBuilder {
     }
 
     /// Adds an entry, and returns its ordinal, which is the last ordinal plus one. `stream` names the thing
-    /// of which the content is a version. Contents of one stream are compared with one another.
+    /// that the content is a version of. Contents of one stream are compared with one another.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl BlockBuilder {
         at_most("bytes of a content", content.len(), MAX_CONTENT)?;
         at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
         check_values(&self.directory.columns, values)?;
-        // The greatest number is refused, so that there is always a next ordinal.
+        // The maximum ordinal is refused, so that there is always a next one.
         let ordinal = self.next;
         if ordinal == u64::MAX {
             return Err(Error::OutOfOrdinals);
@@ -159,14 +159,13 @@ impl BlockBuilder {
         Ok(ordinal)
     }
 
-    /// Whether the block is as large as a block should be. If so, [`Self::finish`] it, and continue with the
-    /// next one.
+    /// Whether the block is full. If it is, call [`Self::finish`], and continue with the next block.
     pub fn should_seal(&self) -> bool {
         let pool = self.texts.size(self.body.len());
         self.settings.is_full(self.len(), self.other, pool, self.last.largest())
     }
 
-    /// Whether this many bytes of new text fit into one block, but not into the rest of this one.
+    /// Whether this many bytes of new text fit into an empty block, but not into the rest of this block.
     pub fn would_split(&self, literals: u64) -> bool {
         let pool = self.settings.pool as u64;
         literals <= pool && self.texts.size(self.body.len()) as u64 + literals > pool
@@ -192,16 +191,16 @@ impl BlockBuilder {
         self.content
     }
 
-    /// Finishes the block. The builder is empty then. The ordinals of the next block follow those of this
-    /// one.
+    /// Finishes the block, and empties the builder. The ordinals of the next block follow those of the
+    /// finished block.
     ///
     /// # Errors
     ///
-    /// [`Error::Zstd`] if there is no memory for it.
+    /// [`Error::Zstd`] if the compressor gets no memory.
     pub fn finish(&mut self) -> Result<Vec<u8>, Error> {
         self.end_chunk()?;
         let mut block = self.directory.seal(&self.body);
-        // A reader unpacks all texts of frames, which may have many more bytes than literals have.
+        // A reader unpacks all texts of frames. These may have many more bytes than the literals.
         let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
         if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.is_odd() {
             let frames = self.as_frames(&block)?;
@@ -270,8 +269,8 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Whether pool and scripts gain nothing: the literals cannot be compressed, or the scripts are larger
-    /// than the literals.
+    /// Whether pool and scripts save nothing: the literals hardly compress, or the scripts are larger than
+    /// the literals.
     fn is_odd(&self) -> bool {
         let sections =
             |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);
@@ -280,7 +279,7 @@ impl BlockBuilder {
         literals >= MIN_ODD && (stored(SCRIPTS) > stored(TEXTS) || stored(TEXTS) > literals / 10 * 9)
     }
 
-    /// The same block in the other codec.
+    /// Rebuilds the block with the codec [`Codec::Frames`].
     fn as_frames(&self, block: &[u8]) -> Result<Vec<u8>, Error> {
         let block = Block::open(block, Limits::default())?;
         let first = block.ordinals().map_or(0, |(first, _)| first);
@@ -322,7 +321,8 @@ impl Texts {
         }
     }
 
-    /// The bytes of literals, or about the bytes of texts. `stored` is the size of the finished chunks.
+    /// The bytes of literals. For frames, the stored bytes of the finished chunks (`stored`), and the bytes
+    /// of the texts since then.
     fn size(&self, stored: usize) -> usize {
         match self {
             Self::Delta { encoder, .. } => encoder.pool().len(),
@@ -346,7 +346,8 @@ impl Texts {
         }
     }
 
-    /// Loads a block that is resumed. Returns the sizes of its last contents, and the total size of all.
+    /// Loads a block to which entries will be appended. Returns the sizes of its last contents, and the total
+    /// size of all contents.
     fn resume(
         &mut self,
         block: &Block<'_>,

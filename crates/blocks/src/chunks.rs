@@ -34,7 +34,7 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// The start of each chunk, and the one of a chunk behind the last.
+    /// The start of each chunk, and a last item for the end of the last chunk.
     pub(crate) fn all(directory: &Directory) -> Vec<Self> {
         let mut start = Self::default();
         let mut starts = vec![start];
@@ -79,7 +79,7 @@ impl<'a> Chunks<'a> {
         self.starts[chunk].entries..self.starts[chunk + 1].entries
     }
 
-    /// The chunk of an entry, and the place of the entry in it.
+    /// The chunk of an entry, and the index of the entry in the chunk.
     pub(crate) fn find(&self, index: usize) -> Option<(usize, usize)> {
         let chunk = self.starts.partition_point(|start| start.entries <= index) - 1;
         (chunk < self.len()).then(|| (chunk, index - self.starts[chunk].entries))
@@ -87,7 +87,7 @@ impl<'a> Chunks<'a> {
 
     /// The part of the pool that is in a chunk.
     pub(crate) fn pool(&self, chunk: usize) -> Range<u32> {
-        // The limits keep the pool below that size. A larger one could not be addressed.
+        // The limits keep a pool below 4 GiB, since scripts could not address a larger one.
         let place = |start: Start| u32::try_from(start.texts).unwrap_or(u32::MAX);
         place(self.starts[chunk])..place(self.starts[chunk + 1])
     }
@@ -102,7 +102,7 @@ impl<'a> Chunks<'a> {
         (self.body.len() == self.starts[self.len()].body).then_some(self.body)
     }
 
-    /// Unpacks a section of a chunk. `prefix` is the data that the section was packed behind.
+    /// Unpacks a section of a chunk. `prefix` is the prefix that the section was packed with.
     pub(crate) fn unpack(&self, chunk: usize, section: usize, prefix: &[u8]) -> Result<Vec<u8>, Error> {
         let mut out = vec![0; self.get(chunk).sections[section].raw];
         self.unpack_into(chunk, section, prefix, &mut out)?;
@@ -131,7 +131,7 @@ impl<'a> Chunks<'a> {
         known.unpack_start(self.stored_section(chunk, section), prefix, out)
     }
 
-    /// An error if a section is not stored as it was written.
+    /// Returns an error if the stored bytes of a section do not agree with their checksum.
     pub(crate) fn check(&self, chunk: usize, section: usize) -> Result<(), Error> {
         let is_intact = self.get(chunk).sections[section].is_intact(self.stored_section(chunk, section));
         if is_intact { Ok(()) } else { Err(Damage::of(chunk, section).into()) }

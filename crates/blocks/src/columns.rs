@@ -1,4 +1,4 @@
-//! Columns with names: the data of entries beside their contents. Each column is packed by itself.
+//! Named columns: the data of entries beside their contents. Each column is packed separately.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ const ENTRIES_OF_A_STRING: usize = 2;
 /// A column of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, which is unique in the block.
+    /// The name, which is unique in the block.
     pub name: String,
-    /// The kind of its values.
+    /// The kind of the values.
     pub kind: Kind,
 }
 
@@ -36,7 +36,7 @@ impl Column {
 /// The kind of a column's values. Each value may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Whole numbers. The differences between them are written, divided by a common divisor of all
+    /// Whole numbers. A column stores the differences between them, divided by a common divisor of all
     /// differences. So times and rising numbers take few bytes, in any unit.
     Integer,
     /// Byte strings.
@@ -68,7 +68,7 @@ pub enum Value {
     Bytes(Vec<u8>),
 }
 
-/// An error if a block cannot have these columns.
+/// Returns an error if a block cannot have these columns.
 pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
     at_most("columns", columns.len(), MAX_COLUMNS)?;
     for (index, column) in columns.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
     Ok(())
 }
 
-/// An error if the values do not fit the columns.
+/// Returns an error if the values do not fit the columns.
 pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), Error> {
     if values.len() != columns.len() {
         return Err(Error::Columns("there are more or fewer values than columns"));
@@ -95,7 +95,8 @@ pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), E
     Ok(())
 }
 
-/// Encodes the values of a column: which are absent, then the others. Empty if all are absent.
+/// Encodes the values of a column: first which values are absent, then the others. Empty if all values are
+/// absent.
 pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Clone) -> Vec<u8> {
     let mut out = Vec::new();
     if values.clone().all(|value| *value == Value::Absent) {
@@ -122,9 +123,9 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
     out
 }
 
-/// Decodes what [`write()`] wrote for this many entries. `None` if it is damaged, or if its strings have more
-/// bytes than `room`, which is the rest of what a block may have. The bound is needed since a string that is
-/// written once may occur a thousand times.
+/// Decodes the output of [`write()`] for this many entries. Returns `None` if the bytes are damaged, or if
+/// the strings have more bytes than `room`, the rest of what a block may have. The bound is needed since a
+/// string that is written once may occur a thousand times.
 pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
     if bytes.is_empty() {
         return Some(vec![Value::Absent; count]);

@@ -13,7 +13,7 @@ use crate::{
 pub struct Content {
     /// The ordinal of the entry.
     pub ordinal: u64,
-    /// `None` if it was erased.
+    /// `None` if the content was erased.
     pub bytes: Option<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Contents<'a> {
         Self { block, reader, next: 0, chunk: None }
     }
 
-    /// Finds the chunk of the next entry, and the place of the entry in it.
+    /// Finds the chunk of the next entry, and the index of the entry in the chunk.
     fn enter(&mut self) -> Option<Result<(usize, usize), Error>> {
         let chunks = self.block.chunks();
         let (chunk, place) = chunks.find(self.next)?;

@@ -35,7 +35,7 @@ impl Codec {
     }
 }
 
-/// The indexes of a chunk's sections. Those of the columns follow.
+/// The indexes of a chunk's sections. The sections of the columns follow.
 pub(crate) const ENTRIES: usize = 0;
 pub(crate) const CHECKS: usize = 1;
 /// The literals, or the whole texts.
@@ -49,20 +49,20 @@ pub(crate) fn section_name(section: usize) -> &'static str {
     ["entries", "checksums", "texts", "scripts"].get(section).copied().unwrap_or("columns")
 }
 
-/// The directory's data of a chunk.
+/// The data of a chunk in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// The number of its entries, at least one.
+    /// The number of entries, at least one.
     pub(crate) entries: usize,
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// The number of its erased entries.
+    /// The number of erased entries.
     pub(crate) erased: usize,
     pub(crate) sections: Vec<Section>,
 }
 
 impl Chunk {
-    /// Whether its ordinals follow one another, and no entry is erased.
+    /// Whether the ordinals of the chunk are consecutive, and no entry is erased.
     pub(crate) fn is_plain(&self) -> bool {
         self.erased == 0 && self.last - self.first == self.entries as u64 - 1
     }
@@ -80,7 +80,7 @@ pub(crate) struct Directory {
     pub(crate) chunks: Vec<Chunk>,
 }
 
-/// A directory that was read, and the chunks behind it.
+/// A directory that was read, and the chunks after it.
 #[derive(Debug)]
 pub(crate) struct Opened<'a> {
     pub(crate) directory: Directory,
@@ -123,7 +123,7 @@ impl Directory {
         block
     }
 
-    /// Reads the directory of a block. An error if the directory declares more than the limits allow.
+    /// Reads the directory of a block. Returns an error if the directory declares more than the limits allow.
     pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<Opened<'a>, Error> {
         at_most("bytes of a block", block.len(), limits.block)?;
         let mut input = Input(block);
@@ -146,19 +146,20 @@ impl Directory {
         Ok(Opened { directory, body, intact })
     }
 
-    /// The bytes of the directory, if they agree with their checksum, and the bytes behind them.
+    /// The bytes of the directory, if they agree with their checksum, and the bytes after them.
     fn find(mut input: Input<'_>) -> Option<(Option<&[u8]>, &[u8])> {
         let length = input.size()?;
         let check = u64::from_le_bytes(input.array()?);
         let directory = input.take(length)?;
-        // The fuzzer could not get past the checksum.
+        // The fuzzer cannot guess checksums, so fuzzing does not check them.
         let matches = xxh3_64(directory) == check || cfg!(fuzzing);
         Some((matches.then_some(directory), input.0))
     }
 
     fn read(codec: Codec, directory: &[u8]) -> Option<Self> {
         let mut input = Input(directory);
-        // Each column and each chunk takes some bytes here, so nothing becomes larger than the directory.
+        // Each column and each chunk takes some bytes of the directory, so the vectors cannot become larger
+        // than it.
         let mut columns = Vec::new();
         for _ in 0..input.size()? {
             let [kind] = input.array()?;
@@ -194,7 +195,7 @@ impl Directory {
     }
 }
 
-/// The hash of a block, without the place of the hash itself.
+/// The hash of a block's bytes, except those of the hash itself.
 fn hash(block: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&block[..BEFORE_HASH]);

@@ -6,8 +6,8 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// Encodes the entries of a chunk, given the new names and the numbers of their streams. No entry is erased,
-/// and their ordinals follow one another: the library reads other chunks, but does not write them.
+/// Encodes the entries of a chunk, given the new names and the numbers of their streams. The entries have
+/// consecutive ordinals, and none is erased: the library reads other chunks, but does not write them.
 pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, new_streams.len() as u64);
@@ -20,21 +20,21 @@ pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
     out
 }
 
-/// A chunk's data of its entries.
+/// The entries of a chunk, without contents and values.
 #[derive(Debug)]
 pub(crate) struct Entries {
     /// The names of streams that no earlier chunk has.
     pub(crate) new_streams: Vec<Vec<u8>>,
     /// The number of each entry's stream, counted over all chunks.
     pub(crate) streams: Vec<u32>,
-    /// In rising order.
+    /// The ordinals in rising order.
     pub(crate) ordinals: Vec<u64>,
     pub(crate) erased: Vec<bool>,
 }
 
 impl Entries {
-    /// Decodes the entries of a chunk. `None` if they are damaged. `streams` is the number of streams in
-    /// earlier chunks.
+    /// Decodes the entries of a chunk. Returns `None` if the bytes are damaged. `streams` is the number of
+    /// streams in earlier chunks.
     pub(crate) fn read(bytes: &[u8], chunk: &Chunk, streams: usize) -> Option<Self> {
         let mut input = Input(bytes);
         let count = input.size()?;

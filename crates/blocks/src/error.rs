@@ -1,6 +1,6 @@
 //! Errors of blocks, and what to do about them.
 
-/// Why a block cannot be read or made.
+/// The reason why a block cannot be read or built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,26 +18,26 @@ pub enum Error {
         /// The newest version that this program knows.
         known: u8,
     },
-    /// Its contents are packed with an unknown codec.
+    /// The contents are packed with an unknown codec.
     #[error(
         "the block is packed with codec {0}, which this version does not know: read it with a later version \
          of Rashomon"
     )]
     UnknownCodec(u8),
-    /// The block is not as it was written.
+    /// The bytes are not those that were written.
     #[error(
         "the block is damaged: {0}; restore it from a replica or a backup; its undamaged parts can still be \
          read"
     )]
     Damaged(Damage),
-    /// The block declares more than the limits allow, or would have more.
+    /// The block declares more than the limits allow, or would have more than they allow.
     #[error("{what}: {size}, but at most {limit} are allowed: raise the limit if this size is intended")]
     TooLarge {
-        /// What there is too much of.
+        /// The quantity that is too large.
         what: &'static str,
-        /// How much there is.
+        /// The value of the quantity.
         size: u64,
-        /// How much is allowed.
+        /// The maximum that is allowed.
         limit: u64,
     },
     /// No entry of the block has this ordinal.
@@ -49,7 +49,7 @@ pub enum Error {
     /// The block has no such column.
     #[error("the block has no column {0:?}")]
     NoSuchColumn(String),
-    /// The given columns or values do not fit the columns of the block.
+    /// The columns or values of the call do not fit the columns of the block.
     #[error("{0}: give one value for each column, of its kind")]
     Columns(&'static str),
     /// The last entry has the greatest ordinal that is possible.
@@ -60,14 +60,14 @@ pub enum Error {
     Zstd(&'static str),
 }
 
-/// What is damaged, as far as is known.
+/// The damaged part, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// The block ends too early, or has bytes behind its end.
+    /// The block ends too early, or has bytes after its end.
     #[error("its length is wrong")]
     Length,
-    /// Its strong hash does not match.
+    /// The strong hash does not match the bytes.
     #[error("its BLAKE3 does not match")]
     Hash,
     /// The directory, without which nothing can be found.

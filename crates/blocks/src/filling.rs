@@ -14,8 +14,8 @@ const MAX_OTHER: usize = 1 << 20;
 const MAX_POOL: usize = 64 << 20;
 /// A block is full when its pool is this many times as large as the largest of the last contents.
 const POOL_OF_CONTENTS: usize = 3;
-/// How many of the last contents count. A blanked page or a small property comes among large contents, and a
-/// content that is large by mistake comes among small ones.
+/// The number of last contents that count. A blanked page or a small property may come among large contents,
+/// and a content that is large by mistake may come among small ones.
 const LAST: usize = 8;
 
 /// The sizes of blocks and chunks, and the level of compression.
@@ -27,12 +27,12 @@ pub struct Settings {
     pub entries: usize,
     /// A chunk ends when it has at least this many bytes of new text, and also enough entries.
     pub chunk_pool: usize,
-    /// A chunk ends when it has at least this many entries, and also enough new text. Each chunk makes a
-    /// block larger and slower to make. Entries that are appended to a block are in a chunk of their own in
-    /// any case.
+    /// A chunk ends when it has at least this many entries, and also enough new text. More chunks make a
+    /// block larger, and slower to build. Entries that are appended to a block always get a chunk of their
+    /// own.
     pub chunk_entries: usize,
-    /// The level of zstd. Above 17, making a block takes half as long again, and the block is smaller by less
-    /// than a hundredth.
+    /// The level of zstd. Above 17, building a block takes half as long again, and makes the block less than
+    /// 1 % smaller.
     pub level: i32,
 }
 
@@ -43,8 +43,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a block is full. `other` is the size of its scripts and values, `pool` that of its literals,
-    /// and `largest` that of the largest of its last contents.
+    /// Whether a block is full. `other` is the size of the scripts and values, `pool` the size of the
+    /// literals, and `largest` the size of the largest of the last contents.
     pub(crate) fn is_full(&self, entries: usize, other: usize, pool: usize, largest: usize) -> bool {
         let full_pool = self.pool.max((POOL_OF_CONTENTS * largest).min(MAX_POOL));
         entries >= self.entries || other >= MAX_OTHER || pool >= full_pool
@@ -93,7 +93,8 @@ pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
 }
 
 impl Block<'_> {
-    /// Whether it is as large as a block with these settings should be, so that compaction gains nothing.
+    /// Whether the block is as large as a block with these settings should be. If it is, compaction saves
+    /// nothing.
     ///
     /// # Errors
     ///

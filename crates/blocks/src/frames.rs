@@ -1,5 +1,5 @@
 //! Frames: the simple second codec. The texts of a chunk are stored one after the other, and are compressed
-//! as one. No chunk needs another one. Frames are for contents that pool and scripts gain nothing from.
+//! together. No chunk needs another one. Frames are for contents for which pool and scripts save nothing.
 
 use crate::{
     chunks::Chunks,
@@ -8,12 +8,12 @@ use crate::{
     varint::{self, Input},
 };
 
-/// The greatest number of entries of a chunk.
+/// The maximum number of entries of a chunk.
 pub(crate) const MAX_ENTRIES: usize = 64;
 /// A chunk gets no further entry once it has this many bytes.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
-/// The texts of a chunk that is being made.
+/// The texts of an unfinished chunk.
 #[derive(Debug, Default)]
 pub(crate) struct FrameWriter {
     texts: Vec<u8>,

@@ -1,14 +1,15 @@
 //! Compression blocks: many revisions in a few bytes.
 //!
-//! A [`BlockBuilder`] makes a block of *entries*, one after the other. Each entry has a content, which is any
-//! bytes. It belongs to a *stream*: the versions of one thing, such as a property of a page. It has values in
-//! the block's [`Column`]s. Its *ordinal* is its name in the block; appending never changes the ordinal.
+//! A [`BlockBuilder`] builds a block of *entries*, one after the other. Each entry has a content, which is
+//! any bytes, and values in the block's [`Column`]s. Each entry belongs to a *stream*: the versions of one
+//! thing, such as a property of a page. The *ordinal* of an entry is its name in the block; appending never
+//! changes it.
 //!
 //! A [`Block`] is read in place: [`Block::get`] unpacks what one content needs, and [`Block::iter`] decodes
-//! all contents once. A content is read as it was pushed, or is an error, whatever the bytes of the block
-//! are.
+//! all contents once. Whatever the bytes of a block are, a read returns the content that was pushed, or an
+//! error.
 //!
-//! There is no I/O here. The format is described in `docs/block-format.md`. The idea is that of the notes on
+//! There is no I/O here. The format is described in `docs/block-format.md`. The idea comes from the notes on
 //! revision archival storage; the codec is [pool and scripts](Codec::PoolAndScripts).
 
 mod block;

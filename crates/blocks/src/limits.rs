@@ -4,15 +4,15 @@ use crate::error::Error;
 
 /// The largest content of an entry, in bytes.
 pub const MAX_CONTENT: usize = 128 << 20;
-/// The greatest number of columns of a block.
+/// The maximum number of columns of a block.
 pub const MAX_COLUMNS: usize = 64;
 /// The longest name of a column, and the longest name of a stream, in bytes.
 pub const MAX_NAME: usize = 4 << 10;
 /// The largest value of a column, in bytes.
 pub const MAX_VALUE: usize = 1 << 20;
 
-/// What a reader accepts of a block, at most. Sizes that a block declares are compared with these limits
-/// before memory is allocated for them, so a damaged or hostile block costs no more than the limits allow.
+/// The maximum sizes that a reader accepts. Sizes that a block declares are compared with these limits before
+/// memory is allocated for them, so a damaged or hostile block costs no more than the limits allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The bytes of the block itself.
@@ -30,7 +30,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Enough for every block that [`BlockBuilder`](crate::BlockBuilder) makes with its default settings.
+    /// Limits that allow every block that [`BlockBuilder`](crate::BlockBuilder) builds with its default
+    /// settings.
     fn default() -> Self {
         Self {
             block: 256 << 20,
@@ -43,7 +44,7 @@ impl Default for Limits {
     }
 }
 
-/// An error if `size` is above `limit`.
+/// Returns an error if `size` is above `limit`.
 pub(crate) fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
     if size <= limit {
         return Ok(());

@@ -7,18 +7,18 @@ use zstd::zstd_safe::{
 
 use crate::{error::Error, varint};
 
-/// The largest window of the compressor: 8 MiB. A longer one has no use, and this bounds the compressor's
-/// memory.
+/// The largest window of the compressor: 8 MiB. A longer window has no use, and the bound limits the
+/// compressor's memory.
 const MAX_WINDOW_LOG: u32 = 23;
 /// The smallest window of zstd.
 const MIN_WINDOW_LOG: u32 = 10;
 
-/// The directory's data of a section.
+/// The data of a section in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Section {
-    /// Its unpacked size.
+    /// The unpacked size.
     pub(crate) raw: usize,
-    /// Its stored size. If this equals the unpacked size, the bytes are stored uncompressed.
+    /// The stored size. If it equals the unpacked size, the bytes are stored uncompressed.
     pub(crate) stored: usize,
     /// The checksum of the stored bytes.
     pub(crate) check: u32,
@@ -28,7 +28,7 @@ impl Section {
     pub(crate) fn put(self, out: &mut Vec<u8>) {
         varint::put(out, self.raw as u64);
         if self.raw > 0 {
-            // The saved bytes are at most all bytes, and none if the section is stored uncompressed.
+            // The number of bytes that compression saves: 0 if the section is stored uncompressed.
             varint::put(out, (self.raw - self.stored) as u64);
             out.extend_from_slice(&self.check.to_le_bytes());
         }
@@ -43,8 +43,8 @@ impl Section {
         Some(Self { raw, stored, check: u32::from_le_bytes(input.array()?) })
     }
 
-    /// Packs a section, and appends its stored bytes to `out`. `prefix` is what a reader has unpacked before
-    /// the section.
+    /// Packs a section, and appends its stored bytes to `out`. `prefix` is data that a reader has unpacked
+    /// before it unpacks the section.
     pub(crate) fn pack(raw: &[u8], prefix: &[u8], level: i32, out: &mut Vec<u8>) -> Result<Self, Error> {
         if raw.is_empty() {
             return Ok(Self::default());
@@ -55,9 +55,9 @@ impl Section {
         Ok(Self { raw: raw.len(), stored: stored.len(), check: check(stored) })
     }
 
-    /// Unpacks a section into a buffer of its size. `None` if the section is damaged.
+    /// Unpacks a section into a buffer of its size. Returns `None` if the section is damaged.
     pub(crate) fn unpack(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<()> {
-        // The fuzzer could not get past the checksum.
+        // The fuzzer cannot guess checksums, so fuzzing does not check them.
         if stored.len() != self.stored || check(stored) != self.check && !cfg!(fuzzing) {
             return None;
         }
@@ -71,8 +71,8 @@ impl Section {
         (unpacked == self.raw).then_some(())
     }
 
-    /// Unpacks the first bytes of a section, as many as fit, and returns their number. There are fewer if the
-    /// section is damaged. Its checksum is not checked, so the bytes may be wrong.
+    /// Unpacks the first bytes of a section, as many as fit into `out`, and returns their number. A damaged
+    /// section gives fewer. The checksum is not checked, so the bytes may be wrong.
     pub(crate) fn unpack_start(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> usize {
         if self.stored == self.raw {
             let count = stored.len().min(out.len());
@@ -100,7 +100,7 @@ impl Section {
     }
 }
 
-/// A checksum against accidents. The block's hash protects against everything else.
+/// A checksum that detects accidental damage. The hash of the block detects everything else.
 fn check(stored: &[u8]) -> u32 {
     xxh3_64(stored) as u32
 }
@@ -112,7 +112,7 @@ fn compress(raw: &[u8], prefix: &[u8], level: i32) -> Result<Vec<u8>, Error> {
     for parameter in [
         CParameter::CompressionLevel(level),
         CParameter::WindowLog(reach.clamp(MIN_WINDOW_LOG, MAX_WINDOW_LOG)),
-        // The directory has the size, and a checksum.
+        // The directory has the size and a checksum already.
         CParameter::ContentSizeFlag(false),
         CParameter::ChecksumFlag(false),
         CParameter::DictIdFlag(false),

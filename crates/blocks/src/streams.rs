@@ -1,4 +1,4 @@
-//! How much of a block each stream takes.
+//! The bytes that each stream takes in a block.
 
 use crate::{
     block::Block,
@@ -11,9 +11,9 @@ use crate::{
 
 impl Block<'_> {
     /// The names of [`Self::streams`], each with the stored bytes that its contents take. The stored texts of
-    /// a chunk are divided by the literals that each content added; other contents may use these literals
-    /// too. Its scripts are divided by their edits. Columns, checksums and the directory are not counted for
-    /// any stream.
+    /// a chunk are divided in proportion to the literals that each content added; other contents may use
+    /// these literals too. The stored scripts of a chunk are divided in proportion to their edits. Columns,
+    /// checksums and the directory are not counted for any stream.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Block<'_> {
     }
 
     /// The names of [`Self::streams`], each with the bytes of literals that its contents added. For frames,
-    /// these are the bytes of its contents.
+    /// these are the bytes of the contents.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Block<'_> {
     }
 }
 
-/// The share of each entry of a chunk in what is stored together.
+/// The weights by which the entries of a chunk share the sections that are stored together.
 #[derive(Debug, Default)]
 struct Weights {
     texts: Vec<usize>,
@@ -90,8 +90,8 @@ struct Weights {
 mod tests {
     use crate::{Block, BlockBuilder, Codec, Limits, Settings};
 
-    /// Makes a block of these contents, each given with its stream. Returns the stored bytes of each stream,
-    /// after it has compared their sum with the stored bytes of texts and scripts.
+    /// Builds a block of these contents, each given with its stream. Checks that the stored bytes of all
+    /// streams add up to the stored bytes of texts and scripts, and returns the bytes of each stream.
     fn stored(codec: Codec, contents: &[(&str, Vec<u8>)]) -> Vec<u64> {
         let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).unwrap();
         for (stream, content) in contents {

@@ -10,7 +10,7 @@ use crate::{
     limits::Limits,
 };
 
-/// A block whose contents are unpacked. It does not need the block's bytes, so it can be kept.
+/// A block whose contents are unpacked. It does not borrow the bytes of the block, so it can be kept.
 #[derive(Debug)]
 pub struct Unpacked {
     directory: Directory,
@@ -86,7 +86,7 @@ impl Unpacked {
         self.entries.iter().filter(|(_, erased)| !erased).map(|(ordinal, _)| *ordinal)
     }
 
-    /// The approximate memory that it uses, in bytes.
+    /// The approximate use of memory, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {
             Texts::Delta(reader, kept) => reader.memory() + kept.memory(),

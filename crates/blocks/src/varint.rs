@@ -1,7 +1,7 @@
 //! Numbers of variable length: seven bits a byte, the lowest first, with the top bit set on all bytes but the
 //! last (LEB128).
 
-/// The greatest number of bytes of a number.
+/// The maximum number of bytes of a number.
 const MAX_BYTES: u32 = 10;
 
 /// Appends a number.
@@ -23,7 +23,8 @@ pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Bytes that are read from front to back. A method returns `None` if they end too early, or are no number.
+/// Bytes that are read from front to back. A method returns `None` if the bytes end too early, or are no
+/// number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -58,7 +59,7 @@ impl<'a> Input<'a> {
         None
     }
 
-    /// A number that is a size or a place.
+    /// Reads a number that is a size or a position.
     #[inline]
     pub(crate) fn size(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()

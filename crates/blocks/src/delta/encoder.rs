@@ -1,4 +1,4 @@
-//! Makes scripts, one text after another.
+//! Builds scripts, one text after another.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,10 @@ pub(crate) struct DeltaEncoder {
     pool: Pool,
     matcher: Matcher,
     parents: Parents,
-    /// The last index of each text, by a hash for which nobody can find a second text.
+    /// The index of the newest entry with each text, by the hash of the text. The hash is cryptographic, so
+    /// equal hashes mean equal texts.
     known: HashMap<blake3::Hash, usize>,
-    /// The scripts of all entries, and the places in the pool where their literals begin.
+    /// The scripts of all entries, and the positions in the pool at which their literals begin.
     scripts: Vec<(Script, u32)>,
 }
 
@@ -47,8 +48,8 @@ impl DeltaEncoder {
         self.scripts.clear();
     }
 
-    /// Adds a text, and returns its script. New parts of the text are then in the pool. If it does not
-    /// `compares`, the whole text is new.
+    /// Adds a text, and returns its script. Appends the new parts of the text to the pool. If `compares` is
+    /// false, a text that no entry has yet is stored whole.
     pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {
         let index = self.scripts.len();
         let start = self.pool.len();
@@ -89,7 +90,7 @@ impl DeltaEncoder {
         })
     }
 
-    /// Makes a script of edits. `None` if it would cost a reader more than is allowed.
+    /// Builds a script of edits. Returns `None` if reading the text would cost more than is allowed.
     fn edited(&mut self, stream: u32, text: &[u8], index: usize) -> Option<(Script, Vec<Segment>)> {
         let start = self.pool.len() as u32;
         let parent = self.parents.best(stream, text);
@@ -116,7 +117,7 @@ impl DeltaEncoder {
         self.pool.index();
     }
 
-    /// Loads the next entry of such a block, with its text unless it was erased.
+    /// Loads the next entry of a block that is resumed, with the text unless it was erased.
     pub(crate) fn resume(&mut self, stream: u32, step: Step<'_>, text: Option<Vec<u8>>) {
         let index = self.scripts.len();
         let script = Script { origin: step.origin, edits: step.edits.to_vec() };

@@ -1,32 +1,32 @@
-//! Finds how a text can be derived from another one, at a bounded cost.
+//! Finds how a text can be derived from another text, at a bounded cost.
 //!
-//! The common start and the common end cost nothing to find. Between them, each place of the text is looked
-//! up in an index of the parent, and in the pool. A match has a gain: the bits that its bytes would take as
-//! literals, less the bits that say where they are. The gains are estimates, in tenths of a bit, tuned on
-//! real histories. Only the size of a block depends on them.
+//! The common start and the common end are found first, at little cost. Between them, each position of the
+//! text is looked up in an index of the parent, and in the pool. A match has a gain: the bits that its bytes
+//! would take as literals, less the bits that encode its position. The gains are estimates, in tenths of a
+//! bit, tuned on real histories. Only the size of a block depends on the gains.
 
 use super::{
     pool::{Pool, word},
     script::Edit,
 };
 
-/// This many bytes have to be equal before a place of the parent is compared.
+/// The least length of a match in the parent. The index has the hash of this many bytes.
 const KEY: usize = 8;
-/// The greatest number of places of the parent that are compared for one place of the text.
+/// The maximum number of positions of the parent that are compared for one position of the text.
 const MAX_CANDIDATES: usize = 48;
-/// The greatest number of places of the parent in the index. Of a longer parent, only every second, third...
-/// byte is indexed.
+/// The maximum number of positions of the parent in the index. In a longer parent, only every second, third
+/// or further position is indexed.
 const MAX_INDEXED: usize = 1 << 20;
-/// The least length of a match in the pool. Its place is costly to encode.
+/// The least length of a match in the pool. Its position is costly to encode.
 const MIN_POOL_MATCH: usize = 28;
 /// With a match of this many bytes, the pool is not searched.
 const GOOD_MATCH: usize = 64;
-/// With a match of this many bytes, no better one is searched for.
+/// With a match of this many bytes, the search for a better one ends.
 const LONG_MATCH: usize = 200;
-/// How many places further on a better match is searched for.
+/// The number of further positions at which a better match is searched for.
 const LAZY_STEPS: usize = 2;
 
-/// The cost of a byte as a literal. It is a little less for bytes that are in the pool already.
+/// The costs of a byte as a literal, and of a byte that the pool has already.
 const LITERAL: i64 = 23;
 const LITERAL_OF_POOL: i64 = 18;
 /// The costs of an edit, of a skip in it, of each bit of the skip, and of a piece of the pool.
@@ -34,13 +34,14 @@ const EDIT: i64 = 180;
 const SKIP: i64 = 30;
 const SKIP_BIT: i64 = 10;
 const FROM_POOL: i64 = 450;
-/// The cost of going back in the parent. Without this cost, reading would be slow, since a reader has to
-/// rebuild its list. If going back were forbidden, blocks would be larger.
+/// The cost of moving back in the parent. Without this cost, reading would be slow, since a reader has to
+/// rebuild its list. If moving back were forbidden, blocks would be larger.
 const BACK: i64 = 600;
-/// How much more a later place has to gain.
+/// How much more a match at a later position has to gain.
 const LAZY_GAIN: i64 = 20;
 
-/// How many bytes may be compared for each byte of the text and its parent. After that the search is shallow.
+/// How many bytes may be compared for each byte of the text and its parent. Then only one candidate is
+/// compared.
 const EFFORT: u64 = 64;
 /// How many bytes may be compared for any text.
 const FREE_EFFORT: u64 = 1 << 20;
@@ -55,7 +56,7 @@ struct Match {
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
-    /// A place in the middle of the parent.
+    /// A position in the middle of the parent.
     Parent(usize),
     Pool(usize),
 }
@@ -63,16 +64,16 @@ enum Source {
 /// Buffers that are reused from one text to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    /// For the hash of a key, its last place in the parent, plus one.
+    /// For each hash, the last position in the parent with it, plus one.
     heads: Vec<u32>,
-    /// For each indexed place, the previous place with the same hash, plus one.
+    /// For each indexed position, the previous position with the same hash, plus one.
     chain: Vec<u32>,
     /// The number of bytes that were compared, for all texts. Tests compare it with a bound.
     compared: u64,
 }
 
 impl Matcher {
-    /// Returns the edits that make `text` of `parent`. New literals are appended to the pool.
+    /// Returns the edits that make `text` from `parent`. Appends new literals to the pool.
     pub(crate) fn edits(&mut self, parent: &[u8], text: &[u8], pool: &mut Pool) -> Vec<Edit> {
         let prefix = common_prefix(parent, text);
         let suffix = common_suffix(&parent[prefix..], &text[prefix..]);
@@ -94,7 +95,7 @@ impl Matcher {
         edits
     }
 
-    /// Builds the index of a parent's middle. Returns the distance between its places.
+    /// Builds the index of a parent's middle. Returns the distance between the indexed positions.
     fn index(&mut self, parent: &[u8]) -> usize {
         self.heads.clear();
         self.chain.clear();
@@ -133,8 +134,8 @@ impl Search<'_> {
     fn run(mut self, prefix: usize, pool: &mut Pool) -> (Vec<Edit>, u64) {
         let mut edits = Vec::new();
         let mut edit = Edit { copy: prefix as u32, ..Edit::default() };
-        // The end of the last copy in the parent, the start of the literals in the text, and the place in the
-        // text.
+        // The end of the last copy in the parent, the start of the literals in the text, and the position in
+        // the text.
         let (mut place, mut written, mut at) = (0, 0, 0);
         while at < self.text.len() {
             let Some(found) = self.best_near(&mut at, place, pool) else {
@@ -172,7 +173,7 @@ impl Search<'_> {
         (edits, self.compared)
     }
 
-    /// The best match at `at`, or a little further. `at` is then moved to the match.
+    /// The best match at `at` or a little further on. Moves `at` to the match.
     fn best_near(&mut self, at: &mut usize, place: usize, pool: &Pool) -> Option<Match> {
         let mut best = self.best(*at, place, pool)?;
         for _ in 0..LAZY_STEPS {
@@ -236,8 +237,8 @@ impl Search<'_> {
         }
     }
 
-    /// How many bytes before a match are equal too, and not written yet. A match ahead of the place in the
-    /// parent does not grow back beyond that place.
+    /// How far a match can grow back over equal bytes that are not written yet. A match ahead of the position
+    /// in the parent does not grow back beyond that position.
     fn before(&self, from: usize, at: usize, place: usize, written: usize) -> usize {
         let most = if from >= place { from - place } else { from };
         common_suffix(&self.parent[from - most..from], &self.text[written..at])
@@ -255,7 +256,7 @@ fn append(pool: &mut Pool, literal: &[u8]) -> u32 {
     literal.len() as u32
 }
 
-/// The index of a parent has `1 << bits` places.
+/// The index of a parent has `1 << bits` slots.
 fn bits(parent: usize) -> u32 {
     (parent.ilog2() + 1).clamp(8, 17)
 }

@@ -1,9 +1,9 @@
 //! Pool and scripts: the delta codec, for texts that are mostly like an earlier text.
 //!
 //! New text is appended to a *pool* of literals. A text is then a [`Script`](script::Script) of edits: what
-//! to copy from its parent, an earlier text, and what to insert between from the pool. To read a text, the
-//! scripts from its root on are folded into a list of [`Segment`]s of the pool, and these are copied. The
-//! texts between are never built, so the cost of reading hardly grows with the size of the texts.
+//! to copy from its parent, an earlier text, and what to insert from the pool in between. A reader folds the
+//! scripts from the root to the text into a list of [`Segment`]s of the pool, and copies these segments. The
+//! texts on the way are never built, so the cost of reading hardly grows with the size of the texts.
 
 pub(crate) mod encoder;
 pub(crate) mod matching;
@@ -16,8 +16,8 @@ pub(crate) mod segments;
 #[cfg(test)]
 mod tests;
 
-/// The greatest number of edits of a script, and of segments of a text. A text that would need more is
-/// written from the pool alone, which bounds the cost of reading it.
+/// The maximum number of edits of a script, and of segments of a text. A text that would need more is written
+/// from the pool alone, which bounds the cost of reading it.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// A piece of the pool.

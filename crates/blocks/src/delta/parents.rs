@@ -7,13 +7,13 @@ use super::{
     matching::{common_prefix, common_suffix},
 };
 
-/// How many texts of a stream are compared.
+/// The maximum number of earlier texts of a stream that a new text is compared with.
 const CANDIDATES: usize = 8;
-/// The greatest size of the texts and lists of all streams. The newest text is kept in any case.
+/// The maximum size of the texts and lists of all streams. The newest text is always kept.
 const MAX_KEPT: usize = 16 << 20;
-/// How much better a text has to be if it is not the last one, in bytes.
+/// The penalty for a text that is not the newest of its stream, in bytes.
 const NOT_THE_LAST: usize = 24;
-/// If fewer bytes than this differ, no other text is compared.
+/// If a text differs in fewer bytes than this, no older text is compared.
 const CLOSE: usize = 200;
 
 /// A text that may become a parent.
@@ -31,18 +31,18 @@ impl Parent {
     }
 }
 
-/// The last texts of each stream, as far as they fit.
+/// The newest texts of each stream, within a bound of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     streams: HashMap<u32, VecDeque<Parent>>,
-    /// The streams and indexes of all texts, the oldest first. Some texts have been dropped from their stream
-    /// already.
+    /// The streams and indexes of all texts, the oldest first. Some of these texts have already been dropped
+    /// from their stream.
     order: VecDeque<(u32, usize)>,
     memory: usize,
 }
 
 impl Parents {
-    /// The text that is most similar to `text`.
+    /// The kept text of the stream that is most similar to `text`.
     pub(crate) fn best(&self, stream: u32, text: &[u8]) -> Option<&Parent> {
         let mut best: Option<(usize, &Parent)> = None;
         for parent in self.streams.get(&stream)?.iter().rev() {

@@ -1,16 +1,16 @@
 //! The pool of literals, and an index that finds the bytes of a text in it.
 
-/// This many bytes have to be equal before a place of the pool is compared.
+/// The index has the hash of this many bytes at each position.
 const KEY: usize = 16;
-/// The table has `1 << TABLE_BITS` places.
+/// The table has `1 << TABLE_BITS` slots.
 const TABLE_BITS: u32 = 18;
 
 /// The literals of a block, and an index of them.
 #[derive(Debug)]
 pub(crate) struct Pool {
     bytes: Vec<u8>,
-    /// For the hash of a key, its last place, plus one. Empty until there are literals, since some builders
-    /// never get any.
+    /// For each hash, the last position with it, plus one. Empty until there are literals, since some
+    /// builders never get any.
     table: Vec<u32>,
     /// The size of the part that is in the table.
     indexed: usize,
@@ -39,7 +39,7 @@ impl Pool {
         self.bytes.truncate(len);
     }
 
-    /// Indexes everything that is not indexed yet.
+    /// Adds all literals to the index that it does not have yet.
     pub(crate) fn index(&mut self) {
         if self.table.is_empty() && self.bytes.len() >= KEY {
             self.table = vec![0; 1 << TABLE_BITS];
@@ -50,13 +50,13 @@ impl Pool {
         }
     }
 
-    /// The only place where a text may be. The caller has to compare the bytes there.
+    /// The only position at which the text may be. The caller has to compare the bytes there.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         let place = self.table.get(slot(text.get(..KEY)?))?;
         place.checked_sub(1).map(|place| place as usize)
     }
 
-    /// Removes everything.
+    /// Removes all literals.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.table.fill(0);

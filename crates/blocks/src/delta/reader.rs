@@ -1,4 +1,4 @@
-//! Reads texts from pool and scripts. Everything is unpacked when it is first needed, chunk by chunk.
+//! Reads texts from pool and scripts. Each part is unpacked chunk by chunk, when it is first needed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,10 +16,11 @@ use crate::{
     error::{Damage, Error},
 };
 
-/// How many segments are kept of the last texts, when texts are read one after the other.
+/// The maximum number of kept segments when texts are read in order.
 const MAX_KEPT: usize = 4 << 20;
 
-/// How many segments are kept of an unpacked block, whose texts are read in any order: 128 KiB.
+/// The maximum number of kept segments of an unpacked block, whose texts are read in any order. They take 128
+/// KiB.
 const MAX_KEPT_UNPACKED: usize = 16 << 10;
 
 /// The unpacked parts of a block.
@@ -29,7 +30,7 @@ pub(crate) struct DeltaReader {
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
     pool: Vec<u8>,
-    /// Whether the whole pool was unpacked, as far as it can be.
+    /// Whether the whole pool was unpacked, or as much of it as is undamaged.
     whole: bool,
 }
 
@@ -48,7 +49,7 @@ impl DeltaReader {
     }
 
     /// The text of an entry, if everything is unpacked already. A text may depend on thousands of scripts, so
-    /// some of the lists on the way are kept for later calls.
+    /// some of the lists that are built for it are kept for later calls.
     pub(crate) fn unpacked_text(
         &self,
         chunks: &Chunks<'_>,
@@ -68,7 +69,7 @@ impl DeltaReader {
         self.load_whole_pool(chunks)
     }
 
-    /// The text of an entry that is likely to be derived from one of the texts that were read last.
+    /// The text of an entry that is probably derived from a text that was read recently.
     pub(crate) fn next_text(
         &mut self,
         chunks: &Chunks<'_>,
@@ -77,7 +78,7 @@ impl DeltaReader {
     ) -> Result<Vec<u8>, Error> {
         let list = self.next_list(chunks, index, lists)?;
         if !self.whole {
-            // If a part cannot be unpacked, the texts that need it are errors.
+            // If a part of the pool cannot be unpacked, only the texts that need the part are errors.
             let _ = self.load_whole_pool(chunks);
         }
         self.copy(chunks, &list)
@@ -186,14 +187,14 @@ impl DeltaReader {
         reached
     }
 
-    /// The error if the pool cannot be unpacked as far as it is needed.
+    /// The error for a pool that cannot be unpacked as far as a text needs.
     fn lacks(&self, chunks: &Chunks<'_>) -> Error {
         let lost = chunks.each().find(|chunk| self.pool.len() < chunks.pool(*chunk).end as usize);
         Damage::of(lost.unwrap_or(chunks.len().saturating_sub(1)), TEXTS).into()
     }
 
     fn copy(&self, chunks: &Chunks<'_>, list: &[Segment]) -> Result<Vec<u8>, Error> {
-        // The list was folded within the limit, and each segment is one of the pool.
+        // Folding has kept the text within the limit. Every segment refers to the pool.
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
             let piece = self.pool.get(segment.at as usize..segment.end() as usize);
@@ -207,11 +208,11 @@ fn damaged(chunks: &Chunks<'_>, index: usize) -> Error {
     Damage::of(chunks.find(index).map_or(0, |(chunk, _)| chunk), SCRIPTS).into()
 }
 
-/// The lists of the entries that were read last.
+/// The segment lists of the entries that were read last.
 #[derive(Debug)]
 pub(crate) struct Lists {
     lists: HashMap<usize, Arc<Vec<Segment>>>,
-    /// The order in which they were added.
+    /// The indexes in the order in which they were added.
     order: VecDeque<usize>,
     segments: usize,
     most: usize,
@@ -243,18 +244,18 @@ impl Lists {
     }
 }
 
-/// The lists that are kept of a block with many readers.
+/// The kept lists of a block with many readers.
 #[derive(Debug)]
 pub(crate) struct Kept(Mutex<Lists>);
 
 impl Kept {
-    /// For a block with this many entries.
+    /// An empty set of lists, for a block with this many entries.
     pub(crate) fn new(entries: usize) -> Self {
         let most = if entries > WORTH_KEEPING { MAX_KEPT_UNPACKED } else { 0 };
         Self(Mutex::new(Lists { most, ..Lists::default() }))
     }
 
-    /// The list of an entry, derived from the nearest list that is kept.
+    /// The list of an entry, derived from the nearest kept list.
     fn list<'a>(
         &self,
         index: usize,
@@ -266,7 +267,7 @@ impl Kept {
         fold_from(index, limit, script, known, keep)
     }
 
-    /// The greatest size that the lists can have, in bytes.
+    /// The maximum size of the lists, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.lists().most * size_of::<Segment>()
     }
@@ -294,7 +295,8 @@ mod tests {
         assert!(lists.get(9).is_some() && lists.get(7).is_some() && lists.get(0).is_none());
     }
 
-    /// The next text that is read may be the one above, as in a list of the newest, or the one below.
+    /// A reader may go from a text to the one before, as in a list with the newest first, or to the one
+    /// after.
     #[test]
     fn neighbour_of_a_text_is_not_folded_from_the_beginning() {
         let entries = 3_000;
@@ -321,8 +323,8 @@ mod tests {
             assert!(read(index).is_some());
         }
         let steps = looked_at.replace(0);
-        // Each read goes back half the distance between two kept lists, and now and then all the way, if a
-        // list was dropped.
+        // On average, a read goes back half the distance between two kept lists. If a list was dropped, the
+        // read goes back further.
         assert!(steps < 2 * last * WORTH_KEEPING, "{steps}");
         assert!(kept.lists().segments <= MAX_KEPT_UNPACKED);
         for index in [0, 1, 500, 2_999, 1_234] {

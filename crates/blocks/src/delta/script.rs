@@ -1,7 +1,7 @@
 //! Scripts, and their encoding.
 //!
 //! Each field of all scripts of a chunk is a stream of its own, since numbers of one kind compress well
-//! together. The lengths of the streams come first, then the streams one after the other.
+//! together. The lengths of the streams come first, then the streams in order.
 
 use std::ops::Range;
 
@@ -21,27 +21,27 @@ const POOL_PLACE: usize = 6;
 /// The text that a script begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// No text.
+    /// The script begins with no text.
     Empty,
-    /// There is no text, since it was erased.
+    /// The text of the entry was erased.
     Erased,
-    /// The text this many entries before. A script without edits makes the same text.
+    /// The text of the entry this many entries earlier. A script without edits makes the same text.
     Parent(u32),
 }
 
-/// One step of a script. A script has a place in the parent, which begins at the parent's start. After the
-/// last edit, everything behind that place is copied.
+/// One step of a script. A script has a position in its parent, which begins at 0. After the last edit, the
+/// parent's bytes from that position on are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Edit {
-    /// This many bytes are copied from the parent, and the place moves behind them.
+    /// This many bytes are copied from the parent, and the position moves to their end.
     pub(crate) copy: u32,
-    /// Then this many bytes of the pool follow, behind those of the previous edit with a literal.
+    /// Then this many bytes of the pool follow, which come directly after the literals of the previous edits.
     pub(crate) literal: u32,
     /// Then this many bytes from anywhere in the pool follow.
     pub(crate) pool_len: u32,
-    /// The place in the pool where these bytes begin.
+    /// The position in the pool at which these bytes begin.
     pub(crate) pool_at: u32,
-    /// Then the place in the parent moves by this much, back if it is negative.
+    /// Then the position in the parent moves by this much, back if the number is negative.
     pub(crate) skip: i32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Script {
 #[derive(Debug, Default)]
 pub(crate) struct ScriptWriter {
     fields: [Vec<u8>; FIELDS],
-    /// The end of the last piece of the pool. The next piece is often behind it.
+    /// The end of the last piece that was copied from the pool. The next piece often begins near it.
     pool_place: u32,
 }
 
@@ -107,7 +107,7 @@ impl ScriptWriter {
 pub(crate) struct ReadScript {
     pub(crate) origin: Origin,
     edits: Range<u32>,
-    /// The place of its first literal in the pool.
+    /// The position of the script's first literal in the pool.
     pub(crate) literals_at: u32,
 }
 
@@ -132,8 +132,8 @@ impl Scripts {
         }
         input.end()?;
 
-        // An entry takes at least two bytes of all these, and an edit takes four. So nothing here becomes
-        // larger than the unpacked bytes, whatever they declare.
+        // An entry takes at least two bytes of the fields, and an edit takes four. So the vectors cannot
+        // become larger than the unpacked bytes allow, whatever counts these bytes declare.
         let mut scripts = Vec::with_capacity(count.min(bytes.len()));
         let mut edits = Vec::with_capacity(lengths[COPY].min(bytes.len()));
         let mut literals_at = pool.start;
@@ -148,7 +148,7 @@ impl Scripts {
             for _ in 0..fields[EDITS].small()? {
                 let edit = read_edit(&mut fields, &mut pool_place)?;
                 literals_at = literals_at.checked_add(edit.literal).filter(|end| *end <= pool.end)?;
-                // An edit can use only the literals that exist by then.
+                // An edit can copy only literals up to its own.
                 if edit.pool_len > 0 && edit.pool_at.checked_add(edit.pool_len)? > literals_at {
                     return None;
                 }
@@ -168,7 +168,7 @@ impl Scripts {
         &self.edits[script.edits.start as usize..script.edits.end as usize]
     }
 
-    /// The approximate memory that it uses, in bytes.
+    /// The approximate use of memory, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.scripts.capacity() * size_of::<ReadScript>() + self.edits.capacity() * size_of::<Edit>()
     }

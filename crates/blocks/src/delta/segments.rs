@@ -1,5 +1,5 @@
-//! Lists of segments, of which texts consist. A script is folded into the list of its parent to get the list
-//! of the text.
+//! Lists of segments, of which texts consist. Folding a script into the list of its parent gives the list of
+//! the text.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,19 +8,19 @@ use super::{
     script::{Edit, Origin},
 };
 
-/// The greatest number of segments that are kept together. Changing a list costs time for each part of it,
-/// and for each segment of one part, so both should be few.
+/// The maximum number of segments in one part of a [`SegmentList`]. Changing a list costs time for each part
+/// of the list, and for each segment of one part, so both numbers should be small.
 const PART: usize = 96;
 
-/// The greatest number of edits of a script that goes back. For more edits the whole list is rebuilt, since
+/// The maximum number of edits of a script that moves back. For more edits the whole list is rebuilt, since
 /// finding the parts that can stay takes quadratic time.
 const MAX_MOVES: usize = 256;
 
-/// The greatest size of a text, whatever the limit is: places in a text are signed numbers of 32 bits.
+/// The maximum size of a text, whatever the limit is: positions in a text are signed numbers of 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// Adds a segment, or extends the last one if the segment follows it in the pool. `None` if there are too
-/// many.
+/// Adds a segment, or extends the last one if the segment follows it in the pool. Returns `None` if the list
+/// would have too many segments.
 fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     if segment.len == 0 {
         return Some(());
@@ -42,8 +42,9 @@ pub(crate) fn length(list: &[Segment]) -> usize {
     list.iter().map(|segment| segment.len as usize).sum()
 }
 
-/// Folds any script into its parent's list. `literals_at` is the place in the pool where its literals begin.
-/// `None` if the script leaves its parent, has too many segments, or has more bytes than `limit`.
+/// Folds any script into its parent's list. `literals_at` is the position in the pool at which the script's
+/// literals begin. Returns `None` if the script leaves its parent, or if the text would have too many
+/// segments or more bytes than `limit`.
 pub(crate) fn fold(
     parent: &[Segment],
     edits: &[Edit],
@@ -76,12 +77,12 @@ pub(crate) fn fold(
 pub(crate) struct Step<'a> {
     pub(crate) origin: Origin,
     pub(crate) edits: &'a [Edit],
-    /// The place in the pool where its literals begin.
+    /// The position in the pool at which the script's literals begin.
     pub(crate) literals_at: u32,
 }
 
-/// The list of an entry, from the scripts that it depends on. `None` if a script refers to nothing, or as for
-/// [`fold`].
+/// The list of an entry, from the scripts that the entry depends on. Returns `None` if one of these scripts
+/// does not exist or is erased, or if [`fold`] does.
 pub(crate) fn fold_all<'a>(
     index: usize,
     limit: usize,
@@ -90,11 +91,11 @@ pub(crate) fn fold_all<'a>(
     fold_from(index, limit, script, |_| None, |_, _| {})
 }
 
-/// After this many scripts a list is worth keeping: a reader of one entry is likely to read its neighbours.
+/// The number of scripts between two kept lists: a reader of one entry is likely to read its neighbours.
 pub(crate) const WORTH_KEEPING: usize = 32;
 
-/// Like [`fold_all`], but begins at the nearest entry whose list is known. Passes lists on the way that are
-/// worth keeping to `keep`.
+/// Like [`fold_all`], but begins at the nearest entry whose list is known. Passes some of the lists on the
+/// way to `keep`.
 pub(crate) fn fold_from<'a>(
     index: usize,
     limit: usize,
@@ -111,7 +112,7 @@ pub(crate) fn fold_from<'a>(
         let step = script(next)?;
         match step.origin {
             Origin::Erased => return None,
-            // A script without edits makes the same text.
+            // A script without edits makes the text of its parent.
             Origin::Parent(_) if step.edits.is_empty() => {}
             _ => steps.push((next, step)),
         }
@@ -134,8 +135,8 @@ pub(crate) fn fold_from<'a>(
     list.flat()
 }
 
-/// The ranges that a script copies from a parent with `bytes` bytes: one for each edit, and what is behind
-/// all edits. `Some(None)` if there are too many edits. `None` if the script leaves its parent.
+/// The ranges that a script copies from a parent with `bytes` bytes: one for each edit, and one for the rest.
+/// `Some(None)` if there are too many edits. `None` if the script leaves its parent.
 #[allow(clippy::option_option)]
 fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     if edits.len() > MAX_MOVES {
@@ -153,9 +154,10 @@ fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     Some(Some(copies))
 }
 
-/// Chooses the copies that can stay where they are, one behind the other, so that most bytes stay.
+/// Chooses the copies that can stay where they are, in rising order, so that most bytes stay.
 pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
-    // For each copy, if it stays: the most bytes that can stay up to it, and the copy that stays before it.
+    // For each copy, on the assumption that it stays: the most bytes that can stay up to its end, and the
+    // copy before it that stays.
     let mut best: Vec<(u64, Option<usize>)> = Vec::with_capacity(copies.len());
     for (index, range) in copies.iter().enumerate() {
         let before = (0..index)
@@ -173,7 +175,7 @@ pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
     stays
 }
 
-/// A place in a list.
+/// A position in a list.
 struct Place<'a> {
     list: &'a [Segment],
     index: usize,
@@ -228,7 +230,7 @@ impl Place<'_> {
 /// A list that is cheap to change in one place, for folding one script after another.
 #[derive(Debug)]
 struct SegmentList {
-    /// There is at least one part.
+    /// Has at least one part.
     parts: Vec<Part>,
     segments: usize,
     bytes: usize,
@@ -242,7 +244,7 @@ struct Part {
 }
 
 impl SegmentList {
-    /// Makes it from a plain list. `limit` is the greatest number of bytes that it may have.
+    /// Builds the list from a plain one. `limit` is the maximum number of bytes of the text.
     fn new(list: &[Segment], limit: usize) -> Self {
         let mut parts: Vec<Part> = list.chunks(PART / 2).map(Part::of).collect();
         if parts.is_empty() {
@@ -251,7 +253,7 @@ impl SegmentList {
         Self { parts, segments: list.len(), bytes: length(list), limit: limit.min(MAX_BYTES) }
     }
 
-    /// The plain list. `None` if there are too many segments.
+    /// The plain list. Returns `None` if it would have too many segments.
     fn flat(&self) -> Option<Vec<Segment>> {
         let mut list = Vec::with_capacity(self.segments.min(MAX_SEGMENTS));
         for part in &self.parts {
@@ -260,7 +262,7 @@ impl SegmentList {
         Some(list)
     }
 
-    /// Folds a script into it. `None` as for [`fold`].
+    /// Folds a script into the list. Returns `None` in the same cases as [`fold`].
     fn fold(&mut self, edits: &[Edit], mut literals_at: u32) -> Option<()> {
         if edits.iter().any(|edit| edit.skip < 0) {
             return self.fold_back(edits, literals_at);
@@ -278,8 +280,8 @@ impl SegmentList {
         Some(())
     }
 
-    /// Folds a script that goes back. As much as possible of what it copies stays in its place. The rest is
-    /// taken out of the list before the list is changed, and inserted where it belongs.
+    /// Folds a script that moves back. As many of the copied bytes as possible stay in place. The other
+    /// copies are read from the list before it changes, and are inserted at their new positions.
     fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         let Some(copies) = copies(edits, self.bytes)? else { return self.fold_anew(edits, literals_at) };
         let stays = in_place(&copies);
@@ -288,7 +290,7 @@ impl SegmentList {
         for (range, stays) in copies.iter().zip(&stays) {
             let slice = if *stays { Vec::new() } else { self.slice(range)? };
             moved += slice.len();
-            // Apart from cuts, these are segments of the text that is being made.
+            // Apart from cut segments, these are segments of the new text, which has at most `MAX_SEGMENTS`.
             if moved > 2 * MAX_SEGMENTS {
                 return None;
             }
@@ -315,7 +317,7 @@ impl SegmentList {
         self.replace(at, u32::try_from(self.bytes - end).ok()?, &insert)
     }
 
-    /// Does the same for a script with very many edits.
+    /// Folds a script that moves back and has very many edits, by rebuilding the whole list.
     fn fold_anew(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
         Some(())
@@ -341,7 +343,7 @@ impl SegmentList {
         Some(list)
     }
 
-    /// Removes bytes at a place, and inserts segments there.
+    /// Removes bytes at a position, and inserts segments there.
     fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> Option<()> {
         let (index, offset) = self.find(at)?;
         self.bytes = (self.bytes + length(insert)).checked_sub(remove as usize)?;
@@ -377,7 +379,7 @@ impl SegmentList {
         Some(())
     }
 
-    /// The part that contains a place or ends at it, and the offset in the part.
+    /// The part that contains a position or ends at it, and the offset in the part.
     fn find(&self, at: u32) -> Option<(usize, u32)> {
         let mut offset = at;
         for (index, part) in self.parts.iter().enumerate() {
@@ -397,7 +399,7 @@ impl Part {
         Self { bytes: length(segments) as u32, segments: own }
     }
 
-    /// Removes at most this many bytes at a place, and inserts segments there. Returns how many bytes were
+    /// Removes at most this many bytes at a position, and inserts segments there. Returns how many bytes were
     /// removed.
     fn replace(&mut self, at: u32, remove: u32, insert: &[Segment]) -> u32 {
         let remove = remove.min(self.bytes - at);
@@ -416,8 +418,8 @@ impl Part {
         remove
     }
 
-    /// The segment that has the byte `at`, and the offset in it; the end if there is no such segment. The
-    /// segment `index` is one before it, and begins at `begin`.
+    /// The segment that contains the byte `at`, and the offset in this segment. If there is none, the end of
+    /// the list. The search begins at the segment `index`, whose first byte is `begin`.
     fn find(&self, mut index: usize, mut begin: u32, at: u32) -> (usize, u32) {
         while let Some(segment) = self.segments.get(index) {
             if at < begin + segment.len {

@@ -29,8 +29,8 @@ fn assert_bounded(texts: &[Vec<u8>]) {
     }
 }
 
-/// A text that has every combination of letters once, as far as it goes: nearly everything is similar to
-/// something.
+/// A text of combinations of letters, each once, up to the size `most`: nearly every part is similar to
+/// another.
 fn combinations(letters: u8, order: usize, most: usize) -> Vec<u8> {
     let mut text = Vec::new();
     let mut word = vec![0; order];

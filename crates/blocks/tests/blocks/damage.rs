@@ -6,7 +6,7 @@ use crate::histories::{Expected, Version, block, history, numbered, open, small}
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Column, Damage, Error, Limits, Settings, Value};
 
-/// Reads everything that can be read, and checks that it is right. Returns how many contents were read.
+/// Reads everything that can be read, and checks that it is correct. Returns how many contents were read.
 pub(crate) fn assert_right_or_error(bytes: &[u8], expected: &[Expected<'_>]) -> usize {
     let Ok(block) = Block::salvage(bytes, Limits::default()) else { return 0 };
     let content = |ordinal: u64| {
@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_block_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), codec in 1..3_u8) {
         assert_right_or_error(&bytes, &[]);
-        // With a valid beginning, up to the directory.
+        // The same bytes after a valid beginning of a block: everything before the directory.
         let start = [b"RBLK\x01", &[codec][..], &[0; 32]].concat();
         assert_right_or_error(&[start, bytes].concat(), &[]);
     }
@@ -107,13 +107,13 @@ fn contents_that_do_not_depend_on_damage_are_read() {
     let (bytes, versions) = three_chunks();
     assert_eq!(open(&bytes).chunk_count(), 3);
     let expected = numbered(&versions, 0);
-    // The last bytes are those of the last chunk.
+    // The last bytes belong to the last chunk.
     let mut damaged = bytes.clone();
     let end = damaged.len() - 800;
     damaged[end] ^= 1;
     assert!(matches!(Block::open(&damaged, Limits::default()), Err(Error::Damaged(Damage::Hash))));
     assert_eq!(assert_right_or_error(&damaged, &expected), 6);
-    // Of a truncated block, the contents before the cut are read.
+    // In a truncated block, the contents before the cut are readable.
     assert_eq!(assert_right_or_error(&bytes[..bytes.len() - 800], &expected), 6);
     let block = Block::salvage(&damaged, Limits::default()).unwrap();
     assert!(matches!(block.verify(), Err(Error::Damaged(Damage::Section { chunk: 2, section: "texts" }))));

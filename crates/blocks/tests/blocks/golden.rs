@@ -1,23 +1,24 @@
-//! Blocks of earlier versions. Every version reads them. Those without erased entries and unused ordinals are
-//! written as before by every version with the same zstd; no version writes the others any more.
+//! Blocks of earlier versions. Every version reads all of them. Every version with the same zstd still writes
+//! the blocks without erased entries and unused ordinals, byte for byte. No version writes the other blocks
+//! any more.
 //!
-//! `RASHOMON_WRITE_GOLDEN=1` writes the files. It is only for a new version of the format: a file that was
-//! released is never rewritten.
+//! With `RASHOMON_WRITE_GOLDEN=1` the tests write the files. This is only for a new version of the format: a
+//! released file is never rewritten.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::path::PathBuf;
 
 use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value};
 
-/// The version of zstd that packed the files. Another version may pack differently, but has to unpack the
-/// same.
+/// The version of zstd that packed the files. Another version may pack to different bytes, but has to unpack
+/// to the same bytes.
 const ZSTD: u32 = 10_507;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// A paragraph that no two numbers have in common.
+/// A paragraph that is different for every number.
 fn paragraph(number: usize) -> String {
     const WORDS: [&str; 8] =
         ["gate", "rain", "woodcutter", "priest", "bandit", "grove", "testimony", "dagger"];
@@ -96,7 +97,7 @@ fn frames() -> Vec<u8> {
     builder.finish().unwrap()
 }
 
-/// Reads a file that is no longer written.
+/// Reads a golden file.
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     std::fs::read(path(name)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Compression blocks: contents are read as they were pushed, or are errors, whatever happens to the bytes.
+//! Compression blocks: for any bytes, a read returns the content that was pushed, or an error.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod damage;

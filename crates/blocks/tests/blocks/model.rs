@@ -1,4 +1,4 @@
-//! Contents are read as they were pushed, from new blocks and from blocks that were appended to.
+//! Contents are read as they were pushed, from new blocks and from blocks with appended entries.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use crate::histories::{Version, assert_has, block, columns, history, numbered, open, push, small};
@@ -88,7 +88,7 @@ fn incompressible_contents_become_frames_and_text_does_not() {
     let text = [version(&lines(1, 500))];
     assert_eq!(open(&block(&text, 0)).codec(), Codec::PoolAndScripts);
 
-    // Contents that are appended to frames become frames.
+    // Contents that are appended to a block of frames are stored as frames.
     let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
     push(&mut builder, &text);
     let more = builder.finish().unwrap();
@@ -109,8 +109,8 @@ fn a_builder_is_empty_after_each_block() {
     assert_has(&builder.finish().unwrap(), &numbered(&versions[2..], 2));
 }
 
-/// A text that is not pushed again is not in the next block, not even among its literals. So a block that is
-/// made of the other contents of a block does not have the text of an erased one.
+/// A text that is not pushed again is not in the next block, not even among the literals. So a block that is
+/// rebuilt without an erased content does not have the text of that content.
 #[test]
 fn a_block_has_no_text_of_the_block_before() {
     let (common, secret) = (lines(1, 20), lines(2, 3));

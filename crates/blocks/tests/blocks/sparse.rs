@@ -1,5 +1,5 @@
-//! Blocks with erased entries and unused ordinals. The format has both, and every version reads them. The
-//! blocks here were written by an earlier version; this one writes neither.
+//! Blocks with erased entries and unused ordinals. The format has both, and every version reads them. An
+//! earlier version wrote the blocks of these tests; the current version writes neither.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::collections::BTreeSet;
@@ -57,8 +57,8 @@ fn ordinal(number: usize) -> u64 {
     (5 + number + unused) as u64
 }
 
-/// Whether an entry is erased: the first one, the last one of the scripts, one chunk of the scripts, and a
-/// few others, of which some have text in common with entries that stay.
+/// Whether an entry is erased. This holds for the first one, the last one of the scripts, one chunk of the
+/// scripts, and a few others. Some of these others have text in common with entries that stay.
 fn is_erased(number: usize) -> bool {
     matches!(number, 0 | 1 | 5 | 13 | 16..20 | 25 | 27 | 30 | 39 | 66 | 67)
 }
@@ -124,7 +124,7 @@ fn entries_are_appended_to_blocks_with_erased_entries() {
     }
 }
 
-/// About this number of places of a block are damaged.
+/// The approximate number of positions at which a block is damaged.
 const DAMAGES: usize = 400;
 
 #[test]

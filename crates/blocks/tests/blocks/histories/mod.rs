@@ -1,5 +1,5 @@
-//! Histories to put into blocks: any bytes, and texts that are derived from one another as real ones are.
-#![allow(dead_code)] // Each test uses some of it.
+//! Histories to put into blocks: random bytes, and texts that are derived from one another like real ones.
+#![allow(dead_code)] // Each test uses some of these.
 
 use proptest::{collection::vec, prelude::*};
 use rashomon_blocks::{Block, BlockBuilder, Column, Error, Limits, Settings, Value};
@@ -17,13 +17,13 @@ pub(crate) fn columns() -> Vec<Column> {
     vec![Column::integer("time"), Column::bytes("user")]
 }
 
-/// How a content is made.
+/// The way in which a content is made.
 #[derive(Debug, Clone)]
 enum Step {
     New(Vec<u8>),
     /// An earlier content again.
     Again(prop::sample::Index),
-    /// An earlier content with something else at a place.
+    /// An earlier content, with other bytes at one position.
     Changed(prop::sample::Index, prop::sample::Index, usize, Vec<u8>),
     /// An earlier content with a piece of it moved.
     Moved(prop::sample::Index, [prop::sample::Index; 3]),
@@ -80,7 +80,7 @@ fn take(step: Step, before: &[Version]) -> Vec<u8> {
     }
 }
 
-/// Versions of a few streams, fewer than `most`.
+/// Fewer than `most` versions, of a few streams.
 pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
     let value = prop_oneof![
         1 => Just([Value::Absent, Value::Absent]),
@@ -96,12 +96,12 @@ pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
     })
 }
 
-/// Small chunks, so that small histories have several.
+/// Settings with small chunks, so that a small history has several.
 pub(crate) fn small() -> Settings {
     Settings { chunk_entries: 3, chunk_pool: 50, level: 3, ..Settings::default() }
 }
 
-/// A block of versions, of which the first has the ordinal `first`.
+/// A block of these versions. The first one has the ordinal `first`.
 pub(crate) fn block(versions: &[Version], first: u64) -> Vec<u8> {
     let mut builder = BlockBuilder::new(small(), columns(), first).unwrap();
     push(&mut builder, versions);
@@ -118,7 +118,7 @@ pub(crate) fn open(bytes: &[u8]) -> Block<'_> {
     Block::open(bytes, Limits::default()).unwrap()
 }
 
-/// An entry that a block has.
+/// An entry that a block is expected to have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'v> {
     pub(crate) ordinal: u64,
@@ -133,7 +133,7 @@ impl<'v> Expected<'v> {
     }
 }
 
-/// Checks that a block has these entries and no other, in every way in which they can be read.
+/// Checks that a block has these entries and no other, with every kind of read.
 #[track_caller]
 pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
     let block = open(bytes);
