@@ -1,4 +1,4 @@
-//! The catalog: which domains and pages exist, and what exports say of them.
+//! The catalog: the domains and pages that exist, and what is known of them from exports.
 
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
@@ -32,7 +32,7 @@ pub struct Catalog {
     store: Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,
     locks: Arc<Locks>,
-    /// Damaged rows that reads passed over.
+    /// Damaged rows that reads skipped.
     pub damage: Arc<DamagedRows>,
     /// Held while the site info of a domain is replaced. This is rare, so one lock for all domains is enough.
     site_infos: Arc<Mutex<()>>,
@@ -184,8 +184,8 @@ impl Catalog {
 
     /// Returns the titles of a bucket's pages after `after`, in byte order.
     ///
-    /// A title is entered before its page is written. If that write never happened, the title is listed
-    /// without a page. A damaged row counts if the page of the title in its key exists; the damage is logged.
+    /// A title is stored before its page is written. If that write fails, the list has the title without a
+    /// page. A damaged row counts if the page of the title in its key exists; the damage is logged.
     #[boxed]
     pub async fn titles(
         &self,
@@ -289,7 +289,7 @@ impl Catalog {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Whether the catalog has the entry of the page's title, and that of its domain.
+    /// Whether the catalog has both entries of the page: the title, and the domain.
     pub async fn is_listed(&self, page: &Page) -> Result<bool> {
         for Batch { partition, mutations } in entries(page, self.clock.now()) {
             for mutation in mutations {
@@ -303,8 +303,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Whether the catalog entry of the page's title, or that of its domain, was found damaged. The next
-    /// write of the page writes both entries again.
+    /// Whether a catalog entry of the page, the title or the domain, was found damaged. The next write of the
+    /// page writes both entries again.
     pub fn has_damaged_entry(&self, page: &Page) -> bool {
         entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
             mutations.into_iter().any(|mutation| match mutation {
@@ -324,8 +324,8 @@ impl Catalog {
     }
 }
 
-/// The catalog entries of a page: that of its title, and that of its domain. They are written before the page
-/// is first written.
+/// The catalog entries of a page: the title, and the domain. Both are written before the page is first
+/// written.
 pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     let shard = xxh3_64(page.title.as_str().as_bytes()) % TITLE_SHARDS;
     let mut title = Batch::new(shard_of(&page.domain, &page.bucket, shard));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rashomon_clock::{Clock, Timestamp};
 
 /// The time of day for garbage collection. It is never later than the start time of the process plus the time
-/// that has passed since, by the monotonic clock. So a clock that jumps ahead does not make the uploads older
-/// that are being received, in this process or in another.
+/// that has passed since, by the monotonic clock. So if the clock jumps ahead, uploads in progress do not
+/// seem older than they are, in this process or in another.
 #[derive(Debug)]
 pub(crate) struct CollectorClock {
     begun_at: Timestamp,

@@ -42,7 +42,7 @@ impl Sha1 {
 impl fmt::Display for Sha1 {
     /// Writes lower-case hex.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This is faster than `{:02x}` for each byte, and each revision has several SHA-1 in its rows.
+        // This is faster than `{:02x}` for each byte, and each revision has several SHA-1 values in its rows.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 40];
         for (digits, byte) in hex.chunks_exact_mut(2).zip(self.0) {

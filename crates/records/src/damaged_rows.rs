@@ -1,5 +1,5 @@
-//! Damaged rows that reads found and passed over. Each is logged once, and reported once to a command that
-//! asks.
+//! Damaged rows that reads found and skipped. Each row is logged once, and reported once to a command that
+//! asks for damaged rows.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +13,11 @@ use crate::{
     rows::{ColumnValue, key_in_words, page_of},
 };
 
-/// The maximum number of rows that are remembered, so that each is logged and reported once. Beyond this
+/// The maximum number of rows that are remembered, so that each row is logged and reported once. Beyond this
 /// number, a row may be logged again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// A damaged row that a read passed over.
+/// A damaged row that a read skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDamage {
     /// The table.

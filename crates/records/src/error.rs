@@ -68,7 +68,7 @@ pub enum Conflict {
     /// The render is stored, and differs from the request.
     #[error("render {tid} of revision {rev} is stored already, with other properties")]
     Render {
-        /// Its revision.
+        /// The revision.
         rev: Revision,
         /// The render.
         tid: Tid,
@@ -95,7 +95,7 @@ pub enum Conflict {
     NoLaterTid {
         /// The revision.
         rev: Revision,
-        /// Its newest render.
+        /// The newest render of the revision.
         newest: Tid,
     },
 }
@@ -145,7 +145,7 @@ pub enum Missing {
     /// The render lacks the property.
     #[error("render {tid} of revision {rev} has no such property")]
     Property {
-        /// Its revision.
+        /// The revision.
         rev: Revision,
         /// The render.
         tid: Tid,
@@ -153,7 +153,7 @@ pub enum Missing {
     /// The render was superseded, and its bodies were culled, or left out by the archive's policy.
     #[error("render {tid} of revision {rev} was superseded, and its content is not kept any more")]
     Culled {
-        /// Its revision.
+        /// The revision.
         rev: Revision,
         /// The render.
         tid: Tid,

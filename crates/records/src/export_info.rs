@@ -1,10 +1,10 @@
-//! What exports say of wikis and pages beside the revisions.
+//! The data of wikis and pages in exports, without the revisions.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Revision;
 
-/// What an export says of a wiki: the content of the `siteinfo` element. It is stored as JSON for later
+/// The data of a wiki in an export: the content of the `siteinfo` element. It is stored as JSON for later
 /// exports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteInfo {
@@ -43,11 +43,11 @@ pub struct Namespace {
     pub name: String,
 }
 
-/// What an export says of a page beside its revisions.
+/// The data of a page in an export, without its revisions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageInfo {
     /// The highest revision of the page in the export. Page info with a lower revision does not replace this
-    /// one.
+    /// page info.
     pub as_of: Revision,
     /// The number of the page in its wiki.
     #[serde(skip_serializing_if = "Option::is_none", default)]

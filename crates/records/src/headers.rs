@@ -26,7 +26,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Whether a header is kept, beside `content-type`. `name` is in lower case.
+    /// Whether a header other than `content-type` is kept. `name` is in lower case.
     #[must_use]
     pub fn is_kept(name: &str) -> bool {
         let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
@@ -82,7 +82,7 @@ impl GivenHeaders {
         if twice { Err(HeaderError::Twice(excerpt(name))) } else { Ok(()) }
     }
 
-    /// Adds those headers of `others` that `self` lacks.
+    /// Adds the headers of `others` that `self` lacks.
     #[must_use]
     pub fn or(mut self, others: Self) -> Self {
         self.content_type = self.content_type.or(others.content_type);

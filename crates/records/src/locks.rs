@@ -15,13 +15,13 @@ const GROUPS: usize = 64;
 /// The number of slots of a group.
 const SLOTS_OF_A_GROUP: usize = 64;
 
-/// Locks of revisions and of pages. Pages, and revisions, share slots by hash.
+/// Locks of revisions and of pages. Several pages, or several revisions, may share a slot, by their hash.
 ///
 /// A conditional write locks its page exclusively, since a revision written in between would break the
 /// condition. Other writes of new revisions share the lock of the page.
 ///
-/// The lock of a page is taken before that of a revision, and the locks of several revisions in the order of
-/// their slots. This order excludes deadlocks.
+/// The lock of a page is taken before the locks of its revisions, and the locks of several revisions are
+/// taken in the order of their slots. This order excludes deadlocks.
 #[derive(Debug)]
 pub struct Locks {
     hasher: RandomState,

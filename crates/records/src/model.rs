@@ -26,7 +26,7 @@ impl Parent {
         }
     }
 
-    /// The opposite of [`Self::to_number`]; `None` for a negative number.
+    /// The inverse of [`Self::to_number`]; `None` for a negative number.
     #[must_use]
     pub const fn from_number(number: i64) -> Option<Self> {
         match Revision::new(number) {
@@ -52,7 +52,7 @@ pub struct RevisionRecord {
     pub comment: Option<String>,
     /// Whether the edit was marked as minor.
     pub minor: bool,
-    /// What only an export of MediaWiki says of the revision.
+    /// The fields that only an export of MediaWiki has.
     pub export: ExportRecord,
     /// The erasure of the content, if the content was erased.
     pub erased: Option<Erasure>,
@@ -98,7 +98,7 @@ mod micros {
     }
 }
 
-/// What only an export of MediaWiki says of a revision. It is stored for later exports.
+/// The fields of a revision that only an export of MediaWiki has. They are stored for later exports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportRecord {
@@ -125,7 +125,7 @@ pub struct ExportRecord {
     pub slots: BTreeMap<String, SlotRecord>,
 }
 
-/// What an export says of one slot of a revision.
+/// The fields of one slot of a revision in an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SlotRecord {
@@ -174,15 +174,15 @@ pub struct PropertyInfo {
 }
 
 impl PropertyInfo {
-    /// Whether the body is in a damaged block of the archive. Its bytes cannot be read then, and its size and
-    /// SHA-1 are unknown.
+    /// Whether the body is in a damaged block of the archive. Then the bytes cannot be read, and the size and
+    /// the SHA-1 are unknown.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.sha1 == Sha1::UNKNOWN
     }
 }
 
-/// The version of a property. It changes whenever the bytes of the property change.
+/// The version of a property. The version changes whenever the bytes of the property change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PropertyVersion {
     /// The revision.
@@ -240,8 +240,8 @@ pub struct RevisionSummary {
     /// The newest render that the archive's policy kept, or the newest of all if the policy kept none. The
     /// properties of the revision can be read through any render.
     pub tid: Tid,
-    /// The number of renders, or of counted renders: at most `MAX_COUNTED_RENDERS`, and fewer if
-    /// their rows have very many bytes.
+    /// The number of renders. Counting ends at `MAX_COUNTED_RENDERS`, or earlier if the rows have very many
+    /// bytes.
     pub renders: u64,
     /// The newest renders, newest first: all of them, or four.
     pub newest_renders: Vec<Tid>,
@@ -256,8 +256,7 @@ pub struct RevisionSummary {
     /// Whether a part of the revision cannot be read, since the row of a render or a block of the archive is
     /// damaged. The size does not count this part.
     pub damaged: bool,
-    /// Whether the row of the revision itself cannot be read. Only the number in `record` is known then, and
-    /// none of the other fields.
+    /// Whether the row of the revision itself cannot be read. Then only the number in `record` is known.
     pub unreadable: bool,
 }
 

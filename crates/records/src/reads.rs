@@ -1,4 +1,4 @@
-//! Reads of rows that several parts of the service need: renders, and whether something exists.
+//! Reads of rows that several parts of the service need: renders, and whether a page or a tid exists.
 
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Scan};
 
@@ -53,8 +53,8 @@ impl Records {
         })
     }
 
-    /// Logs and returns the error for a page whose index names rows that are missing, however often they are
-    /// read.
+    /// Logs and returns the error for a page whose index refers to rows that are missing, also when they are
+    /// read again.
     #[must_use]
     pub fn incomplete(&self, page: &Page) -> Error {
         tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");

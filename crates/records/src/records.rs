@@ -19,7 +19,7 @@ use crate::{
 /// The number of index rows that are read at once.
 pub const INDEX_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// The rows of all pages, and what every part of the service needs to read and write them.
+/// The rows of all pages, and everything that the service needs to read and write them.
 #[derive(Debug)]
 pub struct Records {
     /// The rows. With an archive, rows that are in blocks are among them.
@@ -76,14 +76,16 @@ impl Records {
         self.clock.now().saturating_add(self.skew)
     }
 
-    /// How far before the clock a write time may be. Writes under a page lease get early write times.
+    /// How far a write time may be before the time of the clock. Writes under a page lease get early write
+    /// times.
     #[must_use]
     pub fn early(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
-    /// The time up to which entries can be collected at this age. A batch that names something is written
-    /// before the age is over. If the batch failed, it has taken effect since, or never will.
+    /// The time up to which the garbage collector may process entries, if they have to have this age. A batch
+    /// that references the chunks or the block of an entry is written before the age is over. By this time, a
+    /// batch that failed has either taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
         Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
@@ -116,7 +118,7 @@ impl Records {
         Ok(self.store.scan(table, scan).await?)
     }
 
-    /// Like [`Self::scan`], but passes damaged rows over. Damaged rows are logged, and listed in the result.
+    /// Like [`Self::scan`], but skips damaged rows. Damaged rows are logged, and listed in the result.
     pub async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         let rows = self.store.scan(table, scan.reporting_damage()).await?;
         self.catalog.damage.record(table, &rows.damaged);
@@ -145,7 +147,7 @@ impl Records {
     }
 
     /// The next rows of a page's table, for a loop over all of them. `None` at the end. `after` is `None`
-    /// before the first call. Damaged rows are passed over, and logged.
+    /// before the first call. Damaged rows are skipped, and logged.
     pub async fn next_rows(
         &self,
         table: &'static Schema,

@@ -6,12 +6,12 @@ use rashomon_clock::Timestamp;
 
 use crate::{Parent, PropertyName, PropertyVersion, Revision, RevisionRecord, Staged, Tid};
 
-/// A property that is to be stored.
+/// A property to be stored.
 #[derive(Debug, Clone)]
 pub struct NewProperty {
     /// The name. A write has each name at most once.
     pub name: PropertyName,
-    /// The content type; `None`: that of the definition of the property.
+    /// The content type. `None` means the content type in the definition of the property.
     pub content_type: Option<String>,
     /// The other headers. Their names are in lower case.
     pub other_headers: BTreeMap<String, String>,
@@ -19,14 +19,14 @@ pub struct NewProperty {
     pub body: Staged,
 }
 
-/// A revision that is to be stored, with its first render.
+/// A revision to be stored, with its first render.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
     /// The number of the revision.
     pub rev: Revision,
-    /// The parent, if it is known. Not the revision itself.
+    /// The parent, if it is known. It is never the revision itself.
     pub parent: Option<Parent>,
-    /// When the edit was made, for an edit of the past; `None`: now.
+    /// The time of the edit, for an edit of the past. `None` means now.
     pub timestamp: Option<Timestamp>,
     /// The user who made the edit.
     pub user: Option<String>,
@@ -65,13 +65,13 @@ pub enum RenderBase {
     Render(Tid),
 }
 
-/// A render that is to be stored.
+/// A render to be stored.
 #[derive(Debug, Clone)]
 pub struct NewRender {
     /// The base of the render.
     pub base: RenderBase,
-    /// When the render was made, for a render of the past: it takes nothing over from its base then. `None`:
-    /// now.
+    /// The time of the render, for a render of the past. Such a render takes nothing over from its base.
+    /// `None` means now.
     pub timestamp: Option<Timestamp>,
     /// The condition of the write: the latest revision has to be this one.
     pub if_latest: Option<Parent>,

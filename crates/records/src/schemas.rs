@@ -28,7 +28,7 @@ fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
 }
 
 /// Revisions, the highest first, with their records and the properties of the revision (`properties`, JSON).
-/// `digest` is the digest of the request that stored the revision. `first_tid` is the tid of its first
+/// `digest` is the digest of the request that stored the revision. `first_tid` is the tid of the first
 /// render. `erased` (JSON) says when, and by whom, the content was erased. An erased revision has no
 /// properties.
 pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
@@ -98,12 +98,12 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions_by_tid").clustering("tid", TimeUuid, Descending).value("rev", Int).build()
 });
 
-/// What exports say of pages (`info`, JSON).
+/// The data of pages from exports (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the properties of the page reference, and those that they referenced until
+/// The chunk sets that the properties of the page reference, and the sets that they referenced until
 /// `released_at`, which earlier readers may still be reading. A set without a row here is unreferenced. `rev`
-/// and `tid` identify the body; without a `tid`, it is a property of the revision.
+/// and `tid` identify the body; without a `tid`, the body is that of a property of the revision.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
@@ -113,8 +113,8 @@ pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The chunk sets of the copies of a revision's bodies, including copies that were replaced since. An erasure
-/// finds the chunks by these rows. A row expires with the chunks of the copy.
+/// The chunk sets of the copies of a revision's bodies, including copies that have been replaced since. An
+/// erasure finds the chunks by these rows. A row expires with the chunks of the copy.
 pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_copies")
         .clustering("rev", Int, Descending)
@@ -123,8 +123,8 @@ pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Copies of superseded renders that were read, and generated renders. Each is whole, with the properties of
-/// its revision. Expires.
+/// Copies of superseded renders that were read, and generated renders. Each copy is complete, with the
+/// properties of its revision. The rows expire.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("historical")
@@ -135,16 +135,16 @@ pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     .build()
 });
 
-/// The newest render of each revision, for reads by revision under table-per-query. Expires.
+/// The newest render of each revision, for reads by revision under table-per-query. The rows expire.
 pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("by_rev").clustering("rev", Int, Descending).clustering("property", Text, Ascending))
         .value("tid", TimeUuid)
         .build()
 });
 
-/// The latest value of each property under option A of table-per-query, which has one row for it. Properties
-/// of the revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays in
-/// any order of writes.
+/// The latest value of each property under option A of table-per-query, one row for each property. Properties
+/// of the revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays,
+/// whatever the order of writes.
 pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("current").clustering("property", Text, Ascending))
         .value("rev", Int)
@@ -175,13 +175,13 @@ pub static CULLED_RENDERS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The timeline of revisions: a sample of the times at which revisions were superseded. Expires.
+/// The timeline of revisions: a sample of the times at which revisions were superseded. The rows expire.
 pub static REVISION_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revision_timeline").clustering("ts", Timestamp, Descending).value("rev", Int).build()
 });
 
 /// The timeline of renders: a sample of the times at which renders were superseded by others of their
-/// revision. Expires.
+/// revision. The rows expire.
 pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("render_timeline")
         .clustering("rev", Int, Descending)
@@ -270,8 +270,8 @@ pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Chunk sets that the garbage collector has to examine: it deletes those that are unreferenced. Partitioned
-/// by the hour at which they were entered.
+/// Chunk sets that the garbage collector has to examine, and deletes if they are unreferenced. Partitioned by
+/// the hour at which they were entered.
 pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("chunk_sets")
         .partition("hour", Int)
@@ -283,7 +283,7 @@ pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The titles of a bucket's pages, in so many shards that none grows too large. A title is entered before its
+/// The titles of a bucket's pages, in so many shards that none grows too large. A title is stored before its
 /// page is written. A title whose page has no render does not count.
 pub static TITLES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("titles")
@@ -299,7 +299,7 @@ pub static DOMAINS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("domains").partition("catalog", Text).clustering("domain", Text, Ascending).build()
 });
 
-/// What the newest import of each domain says of the domain (`info`, JSON).
+/// The data of each domain from its newest import (`info`, JSON).
 pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("site_infos")
         .partition("domain", Text)
@@ -348,7 +348,7 @@ pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Blocks that the garbage collector has to examine: it deletes those that no page references. Partitioned by
+/// Blocks that the garbage collector has to examine, and deletes if no page references them. Partitioned by
 /// the hour at which they were entered. `titles` (JSON) lists the pages in the block.
 pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_notes")
@@ -361,8 +361,8 @@ pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The erasure epoch of a bucket, a random value that changes with every erasure. A seal or a compaction
-/// during which it changes starts again.
+/// The erasure epoch of a bucket, a random value that changes with every erasure. If the epoch changes during
+/// a seal or a compaction, the operation starts again.
 pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_epochs")
         .partition("domain", Text)

@@ -28,8 +28,8 @@ impl Tid {
         Self::from_ticks(Self::ticks_at(time), distinction)
     }
 
-    /// The tid of a write whose request has a timestamp. It is the same in every process, so that imports
-    /// agree, and differs between revisions.
+    /// The tid of a write whose request has a timestamp. The tid is the same in every process, so that
+    /// imports agree, and differs between revisions.
     #[must_use]
     pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {
         let mut hash = page.hash();
@@ -45,7 +45,7 @@ impl Tid {
         (ticks >> 60 == 0).then(|| Self::from_ticks(ticks, distinction))
     }
 
-    /// The lowest tid of the microsecond after `time`. A tid that sorts before it is not later than `time`.
+    /// The lowest tid of the microsecond after `time`. A lower tid is not later than `time`.
     #[must_use]
     pub fn first_after(time: Timestamp) -> Self {
         Self::smallest(Self::ticks_at(time) + 10)
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Every store contains such tids, and different stores have to agree on them.
+    /// Every store contains such tids, and two stores have to agree on them.
     #[test]
     fn imported_tid_never_changes() {
         let page = Page {

@@ -14,9 +14,9 @@ const MAX_PROBLEMS: usize = 1000;
 pub struct VerifyReport {
     /// The number of verified pages.
     pub pages: u64,
-    /// The number of their revisions.
+    /// The number of revisions of these pages.
     pub revisions: u64,
-    /// The number of their renders.
+    /// The number of renders of these pages.
     pub renders: u64,
     /// The number of bodies that were read, and compared with their SHA-1.
     pub bodies: u64,
@@ -43,7 +43,7 @@ impl VerifyReport {
         self.problem_of(page_in_words(page), problem);
     }
 
-    /// Adds a problem of a place.
+    /// Adds a problem with the place at which it was found, such as a row.
     pub fn problem_of(&mut self, place: impl Display, problem: impl Display) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(format!("{place}: {problem}"));
@@ -65,8 +65,8 @@ impl VerifyReport {
         self.problems.extend(page.problems.into_iter().take(room));
     }
 
-    /// Adds a `Corrupt` error as a problem of a place, so that the verification continues. Returns other
-    /// errors.
+    /// Adds a `Corrupt` error as a problem of a place, so that the verification continues. Returns any other
+    /// error.
     pub fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),

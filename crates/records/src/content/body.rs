@@ -16,7 +16,7 @@ use crate::{
 const LEVEL: i32 = 1;
 
 thread_local! {
-    /// A compressor, and a buffer in which a frame is made before it is copied. Without the copy, the frame
+    /// A compressor, and a buffer in which a frame is built before it is copied. Without the copy, the frame
     /// would keep all the capacity that zstd asks for beforehand, four times what the frame needs.
     static COMPRESSOR: RefCell<(zstd::bulk::Compressor<'static>, Vec<u8>)> =
         RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level is valid"), Vec::new()));
@@ -39,7 +39,8 @@ pub(crate) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
     Some(compress(plain)).filter(|frame| frame.len() < plain.len())
 }
 
-/// Decompresses a frame. `Corrupt` unless the result has exactly `size` bytes, and no more than a chunk.
+/// Decompresses a frame. Fails with `Corrupt` unless the result has exactly `size` bytes, and no more than a
+/// chunk.
 pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
         return Err(StoreError::Corrupt(format!(
@@ -67,7 +68,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Reads all bytes at once. `Corrupt` if a chunk is missing or damaged.
+    /// Reads all bytes at once. Fails with `Corrupt` if a chunk is missing or damaged.
     #[boxed]
     pub async fn whole(self) -> Result<Bytes> {
         match self {
@@ -107,11 +108,11 @@ pub struct InlineBody {
 /// The zstd frame of a body.
 #[derive(Debug, Clone)]
 enum Frame {
-    /// There is none, since it would not be smaller.
+    /// The body has no frame, since a frame would not be smaller.
     None,
     /// The stored frame.
     Stored(Bytes),
-    /// The body comes out of a block of the archive. Its frame is made when it is needed.
+    /// The body comes from a block of the archive. The frame is compressed when it is needed.
     Unmade,
 }
 
@@ -179,7 +180,7 @@ impl ChunkedBody {
         self.set.count
     }
 
-    /// Reads a chunk, counted from 0. `Corrupt` if the chunk is missing or damaged.
+    /// Reads a chunk, counted from 0. Fails with `Corrupt` if the chunk is missing or damaged.
     #[boxed]
     pub async fn chunk(&self, index: u32) -> Result<Chunk> {
         let zstd = self.store.frame(&self.set, index).await?;
@@ -194,7 +195,7 @@ impl ChunkedBody {
 pub struct BodyRow {
     /// Headers, size and SHA-1.
     pub info: PropertyInfo,
-    /// The bytes, or where they are.
+    /// The bytes, or their location.
     pub stored: Stored,
 }
 
@@ -205,7 +206,7 @@ impl BodyRow {
             Stored::Identity(bytes) => self.values("identity", bytes.clone()),
             Stored::Zstd(bytes) => self.values("zstd", bytes.clone()),
             Stored::Chunks(set) => self.values("chunks", set.to_bytes()),
-            // A body that came out of a block is stored like any other body.
+            // A body from a block is stored like any other body.
             Stored::Archived(plain) => Self { stored: Stored::inline(plain), ..self.clone() }.to_values(),
         }
     }
@@ -226,7 +227,7 @@ impl BodyRow {
         ]
     }
 
-    /// Reads the columns of a body. `Corrupt` if they are not those of a body.
+    /// Reads the columns of a body. Fails with `Corrupt` if the row is not that of a body.
     pub fn from_row(row: &Row) -> Result<Self> {
         // The key of the body of a render has three columns, since it includes the tid.
         let table = if row.key.clustering.len() > 2 { "render_content" } else { "revision_content" };
@@ -254,7 +255,7 @@ impl BodyRow {
         Some(Self { info, stored })
     }
 
-    /// The metadata, and the body, which reads its chunks on demand if it has chunks.
+    /// Returns the metadata and the body. A body in chunks reads the chunks on demand.
     pub fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
         let body = match self.stored {
             Stored::Identity(plain) => Body::Inline(InlineBody::new(plain)),

@@ -75,7 +75,7 @@ impl ChunkSet {
         bytes.freeze()
     }
 
-    /// The opposite of [`Self::to_bytes`].
+    /// The inverse of [`Self::to_bytes`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (id, count) = bytes.split_at_checked(16)?;
@@ -125,8 +125,9 @@ impl ChunkStore {
         xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
     }
 
-    /// `Unavailable` where a chunk set was begun so long ago, by either clock, that a garbage collector may
-    /// have deleted it by the time a write names it. The time of day may have jumped ahead during an upload.
+    /// Fails with `Unavailable` if a chunk set was begun so long ago, by either clock, that the garbage
+    /// collector may delete it before a write references it. The time of day may have jumped ahead during an
+    /// upload.
     pub fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
         let Some(begun) = begun else { return Ok(()) };
         let by_wall = self.clock.now().since(begun.wall);
@@ -154,7 +155,7 @@ impl ChunkStore {
         let (note, expires_at) = match lifetime {
             Lifetime::Named(page) => (Self::intent(page, set.id, now), None),
             Lifetime::Until(page, rev, until) => {
-                // The extra hour lets a reader finish that found the body at the last moment.
+                // A reader that found the body at the last moment has an hour to finish.
                 let until = until.saturating_add(HOUR);
                 (Self::copied(page, rev, set, now, until), Some(until))
             }
@@ -176,10 +177,10 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Releases a set in a batch of its page, since no body of the revision has the set any more. Returns the
-    /// batch that has to be written before, so that the garbage collector examines the set.
+    /// Releases a set in a batch of its page, since no body of the revision has the set any more. Returns a
+    /// batch that has to be written first, so that the garbage collector examines the set.
     ///
-    /// The garbage collector checks the rows of that revision again. It does not need the number of chunks.
+    /// The garbage collector checks the rows of that revision again, and does not need the number of chunks.
     #[must_use]
     pub fn release(
         batch: &mut Batch,
@@ -192,7 +193,7 @@ impl ChunkStore {
         Self::intent(page, chunk_set, at)
     }
 
-    /// The entry by which the garbage collector examines the set.
+    /// The entry that makes the garbage collector examine the set.
     fn intent(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
         let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let Page { domain, bucket, title } = page.clone();
@@ -200,7 +201,7 @@ impl ChunkStore {
         note
     }
 
-    /// The row by which an erasure of the revision finds the set of a copy.
+    /// The row that lets an erasure of the revision find the set of a copy.
     fn copied(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
         let mut note = Batch::new(partition_of(page));
         ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut note, now, until);
@@ -227,7 +228,7 @@ impl ChunkStore {
         Ok(copy)
     }
 
-    /// Puts a body into chunks that is too large for its row, or for the batch of the row. `size` is the
+    /// Moves a body into chunks, if it is too large for its row, or for the batch of the row. `size` is the
     /// uncompressed size.
     pub async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
@@ -239,7 +240,7 @@ impl ChunkStore {
     }
 
     /// Moves the largest bodies into chunks until the others take at most `limit` bytes together, and each of
-    /// them fits into its row. A body that came out of a block may be too large for a row.
+    /// them fits into its row. A body from a block may be too large for a row.
     pub async fn fit(&self, lifetime: Lifetime<'_>, mut bodies: Bodies, limit: usize) -> Result<Bodies> {
         loop {
             let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
@@ -252,8 +253,7 @@ impl ChunkStore {
         }
     }
 
-    /// Puts a body that was just staged into chunks. A compressed body has one chunk then, whose frame is
-    /// that of the body.
+    /// Moves a newly staged body into chunks. A compressed body becomes a single chunk with the same frame.
     pub async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
         let Stored::Zstd(frame) = stored else {
             return self.moved(Lifetime::Named(page), stored, size).await;

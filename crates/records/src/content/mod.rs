@@ -23,18 +23,18 @@ pub type Bodies = BTreeMap<PropertyName, BodyRow>;
 
 /// The number of bytes of a chunk. A chunk stays below the table layer's limit of 1 MiB for a value, even if
 /// zstd cannot compress it. A larger body is stored in chunks while it is received, before the write that
-/// names it.
+/// references the chunks.
 pub const CHUNK_SIZE: usize = 1_000_000;
 
 /// A received body that is ready to be stored. A small body is in memory. A large body is in chunks already,
-/// which no reader sees until a write names them.
+/// which no reader sees until a write references them.
 #[derive(Debug, Clone)]
 pub struct Staged {
     /// The size in bytes.
     pub size: u64,
     /// The SHA-1.
     pub sha1: Sha1,
-    /// The bytes, or where they are.
+    /// The bytes, or their location.
     pub stored: Stored,
 }
 

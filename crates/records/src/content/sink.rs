@@ -32,7 +32,7 @@ impl PropertySink {
         Self { chunks, page, name, limit, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
     }
 
-    /// Receives more bytes. `TooLarge` as soon as the body exceeds the limit.
+    /// Receives more bytes. Fails with `TooLarge` as soon as the body exceeds the limit.
     #[boxed]
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.size += bytes.len() as u64;
@@ -64,7 +64,7 @@ impl PropertySink {
         }
     }
 
-    /// Finishes the body: all bytes were received.
+    /// Finishes the body after all bytes were received.
     #[boxed]
     pub async fn finish(mut self) -> Result<Staged> {
         let stored = match self.set.take() {

@@ -46,7 +46,7 @@ impl ChunkReference {
 }
 
 typed_row! {
-    /// A chunk set that a copy of a revision's body has.
+    /// The chunk set of a copy of a revision's body.
     pub struct ChunkCopy in CHUNK_COPIES {
         key { rev: Revision, chunk_set: ChunkSetId }
         values { until: Timestamp }
@@ -54,7 +54,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A chunk set that the garbage collector has to examine: it deletes the set if the set is unreferenced.
+    /// A chunk set that the garbage collector has to examine, and deletes if it is unreferenced.
     pub struct ChunkSetEntry in CHUNK_SETS {
         key { chunk_set: ChunkSetId }
         values {

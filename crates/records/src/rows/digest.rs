@@ -4,10 +4,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{PropertyInfo, PropertyName};
 
-/// A digest of a request, which identifies a repeat of it.
+/// A digest of a request. A repeat of the request has the same digest.
 pub type Digest = [u8; 16];
 
-/// The digest of erased content. Nothing can be guessed from it.
+/// The digest of erased content. It reveals nothing of the content.
 pub const BLANK_DIGEST: Digest = [0; 16];
 
 /// A digest of names, headers and bytes.

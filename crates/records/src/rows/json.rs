@@ -86,7 +86,7 @@ fn properties_from_json(json: &str) -> Option<Properties> {
         .collect()
 }
 
-/// A value of a key in JSON, readable for people and programs.
+/// A value of a key as JSON that people and programs can read.
 #[must_use]
 pub fn value_to_json(value: &Value) -> serde_json::Value {
     match value {
@@ -98,7 +98,7 @@ pub fn value_to_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// The opposite of [`value_to_json`], for a column of this type.
+/// The inverse of [`value_to_json`], for a column of this type.
 #[must_use]
 pub fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
     Some(match column {

@@ -97,7 +97,7 @@ pub fn partition_of(page: &Page) -> Vec<Value> {
     [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
 }
 
-/// The page of a partition. `None` if it is not the partition of a page.
+/// The page of a partition. `None` if the partition is not that of a page.
 #[must_use]
 pub fn page_of(partition: &[Value]) -> Option<Page> {
     match partition {
@@ -106,13 +106,13 @@ pub fn page_of(partition: &[Value]) -> Option<Page> {
     }
 }
 
-/// The clustering columns of a revision, and a prefix of those of its renders and copies.
+/// The clustering columns of a revision, which are a prefix of those of its renders and copies.
 #[must_use]
 pub fn rev_key(rev: Revision) -> Vec<Value> {
     vec![rev.to_value()]
 }
 
-/// The clustering columns of a render, and a prefix of those of its copies.
+/// The clustering columns of a render, which are a prefix of those of its copies.
 #[must_use]
 pub fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
     vec![rev.to_value(), tid.to_value()]

@@ -15,11 +15,11 @@ pub struct RenderRow {
     pub tid: Tid,
     /// The properties of the render.
     pub properties: Properties,
-    /// When the render was stored first.
+    /// When the render was first stored.
     pub stored_at: Timestamp,
     /// The digest of the request that stored the render.
     pub digest: Digest,
-    /// The bodies are not stored: the policy of the archive does not keep them.
+    /// Whether the bodies are not stored, since the policy of the archive does not keep them.
     pub left_out: bool,
     /// When the row was last written, together with the bodies.
     pub written_at: Timestamp,
@@ -37,7 +37,7 @@ impl RenderRow {
         ]
     }
 
-    /// Reads a row. `Corrupt` if it is not one of this version of the table.
+    /// Reads a row. Fails with `Corrupt` if the row is not one of this version of the table.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("renders", row))
     }
@@ -56,18 +56,17 @@ impl RenderRow {
         })
     }
 
-    /// Whether a row names a property. Does not read the properties, of which there may be many.
+    /// Whether a row names a property. Does not parse the properties, of which there may be many.
     pub fn names(row: &Row, name: &PropertyName) -> Result<bool> {
         let [properties] = columns(row);
         let json = properties.and_then(text).ok_or_else(|| unreadable("renders", row))?;
-        // The name is not escaped in JSON. It may also occur in another part of the JSON; the caller then
-        // parses the properties, and does not find it.
+        // The name is not escaped in JSON. If it occurs in another part of the JSON, the caller parses the
+        // properties and does not find the name.
         Ok(json.contains(&format!("\"{name}\"")))
     }
 
-    /// When the named bodies were written, as far as the row shows. The row itself may have been written
-    /// later, by a replacement that was rolled back. The roll-back did not restore bodies that had been
-    /// culled by then.
+    /// When the bodies were written, as far as the row shows. The row itself may have been written later, by
+    /// a replacement that was rolled back. The roll-back did not restore bodies that had been culled by then.
     #[must_use]
     pub fn bodies_written_at(&self) -> Timestamp {
         let rewritten = self.properties.values().filter_map(|info| info.rewritten_at);

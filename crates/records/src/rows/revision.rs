@@ -15,7 +15,7 @@ pub struct RevisionRow {
     pub properties: Properties,
     /// The first render.
     pub first_tid: Tid,
-    /// When the revision was stored first.
+    /// When the revision was first stored.
     pub stored_at: Timestamp,
     /// The digest of the request that stored the revision.
     pub digest: Digest,
@@ -54,7 +54,7 @@ impl RevisionRow {
         ]
     }
 
-    /// Reads a row. `Corrupt` if it is not one of this version of the table.
+    /// Reads a row. Fails with `Corrupt` if the row is not one of this version of the table.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("revisions", row))
     }

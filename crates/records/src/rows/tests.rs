@@ -75,7 +75,7 @@ fn properties() -> Properties {
     let name = |text: &str| PropertyName::new(text).unwrap();
     [
         (name("html"), info(&[], None)),
-        // Names that the JSON of the index uses itself.
+        // Names that the JSON of the index uses for its own fields.
         (name("size"), info(&[("size", "é\n"), ("content_type", ""), ("other", "\"")], Some(-1))),
     ]
     .into()

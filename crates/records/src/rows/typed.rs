@@ -11,7 +11,7 @@ use crate::{BucketName, DomainName, PropertyName, Result, Revision, Sha1, Tid, T
 
 /// The type of a column that always has a value.
 pub trait ColumnValue: Sized {
-    /// Reads a stored value. `None` if the value is not one of this type.
+    /// Reads a stored value. `None` if the value has another type.
     fn from_value(value: &Value) -> Option<Self>;
 
     /// The value to store.
@@ -20,7 +20,7 @@ pub trait ColumnValue: Sized {
 
 /// The type of a value column. An `Option` is the type of a column that may be empty.
 pub trait Column: Sized {
-    /// Reads a stored column. `None` if it is empty and must not be, or has a value of another type.
+    /// Reads a stored column. `None` if the column is empty and must not be, or has a value of another type.
     fn read(value: Option<&Value>) -> Option<Self>;
 
     /// The value to store; `None` for an empty column.
@@ -137,7 +137,7 @@ impl<T: Serialize + DeserializeOwned> Column for Json<T> {
     }
 }
 
-/// A row of one table, with named columns. [`typed_row!`](crate::typed_row) makes such a type.
+/// A row of one table, with named columns. [`typed_row!`](crate::typed_row) defines such a type.
 pub trait TypedRow: Sized {
     /// The table.
     fn table() -> &'static Schema;
@@ -154,7 +154,7 @@ pub trait TypedRow: Sized {
     /// The value columns.
     fn values(&self) -> Vec<Option<Value>>;
 
-    /// Reads a row. `Corrupt` if a column is missing or has another type.
+    /// Reads a row. Fails with `Corrupt` if a column is missing or has another type.
     fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable(Self::table().name(), row))
     }
@@ -170,7 +170,7 @@ pub trait TypedRow: Sized {
     }
 }
 
-/// The clustering columns of a table, with names. [`row_key!`](crate::row_key) makes such a type. A key can
+/// The clustering columns of a table, with names. [`row_key!`](crate::row_key) defines such a type. A key can
 /// be read even if the values of the row are damaged.
 pub trait RowKey: Sized {
     /// The table.
@@ -185,13 +185,13 @@ pub trait RowKey: Sized {
     /// The clustering columns.
     fn clustering(&self) -> Vec<Value>;
 
-    /// Reads the key of a row. `Corrupt` if a column is missing or has another type.
+    /// Reads the key of a row. Fails with `Corrupt` if a column is missing or has another type.
     fn of(row: &Row) -> Result<Self> {
         Self::read(&row.key).ok_or_else(|| unreadable(Self::table().name(), row))
     }
 }
 
-/// Panics unless the columns of a type are those of its table, in their order. For tests.
+/// Panics unless a type has the columns of its table, in the same order. For tests.
 pub fn check_columns<T: TypedRow>() {
     let schema = T::table();
     let clustering = schema.clustering().iter().map(|(column, _)| column);
@@ -237,7 +237,7 @@ macro_rules! typed_row {
             fn read(row: &::rashomon_tables::Row) -> Option<Self> {
                 let [$($key),*] = row.key.clustering.as_slice() else { return None };
                 let mut values = row.values.iter().map(Option::as_ref);
-                // A row of an earlier version has fewer columns. Those that it lacks are empty.
+                // A row of an earlier version has fewer columns. The columns that the row lacks are empty.
                 $(let $value = <$value_type as $crate::rows::Column>::read(values.next().flatten())?;)*
                 let _ = values;
                 Some(Self {

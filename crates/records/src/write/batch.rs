@@ -40,17 +40,17 @@ pub enum WriteKind {
 /// A body that a batch contains.
 #[derive(Debug, Clone)]
 pub struct PageBody {
-    /// Its revision.
+    /// The revision.
     pub rev: Revision,
     /// The render with which it is stored.
     pub tid: Tid,
-    /// Its property.
+    /// The property.
     pub name: PropertyName,
     /// The body.
     pub body: BodyRow,
     /// Whether the property belongs to the render or to the revision.
     pub versions: Versions,
-    /// Whether the body is stored in its content table. A strategy of retention may store it elsewhere.
+    /// Whether the body is stored in its content table. A retention strategy may store it elsewhere.
     pub in_content: bool,
 }
 
@@ -61,10 +61,11 @@ impl PageBody {
     }
 }
 
-/// Collects what one write of a page stores: the batch of the page, and the batches that are written before it.
+/// Collects everything that one write of a page stores: the batch of the page, and the batches that are
+/// written before it.
 ///
-/// Bodies are put into the batch last, by [`Self::into_batches`]: until then, a strategy of retention may
-/// decide to store them elsewhere.
+/// Bodies are put into the batch last, by [`Self::into_batches`]. Until then, a retention strategy may decide
+/// to store them elsewhere.
 #[derive(Debug)]
 pub struct PageBatch<'a> {
     /// The page.
@@ -80,7 +81,7 @@ pub struct PageBatch<'a> {
     pub chunks_begun: Option<Begun>,
     /// The bodies.
     pub bodies: Vec<PageBody>,
-    /// The superseded value whose entry the timeline gets.
+    /// The superseded value that gets an entry in the timeline.
     pub timeline_entry: Option<Superseded>,
     /// The batches that are written before the batch of the page.
     pub first: Vec<Batch>,
@@ -170,7 +171,7 @@ impl<'a> PageBatch<'a> {
         self.at
     }
 
-    /// Changes the write time, also of the rows that the batch has already.
+    /// Changes the write time, also of rows that the batch has already.
     pub fn restamp(&mut self, at: Timestamp) {
         self.at = at;
         for mutation in self.then.mutations.iter_mut() {
@@ -226,7 +227,8 @@ impl<'a> PageBatch<'a> {
         self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 
-    /// Adds bodies, each of the kind that the definition of its property names.
+    /// Adds bodies. The definition of each property says whether its body belongs to the render or the
+    /// revision.
     pub fn bodies(&mut self, rev: Revision, tid: Tid, bodies: Bodies, definitions: &Definitions) {
         for (name, body) in bodies {
             let versions = definitions.get(&name).versions;
@@ -242,7 +244,7 @@ impl<'a> PageBatch<'a> {
         self.bodies.push(PageBody { rev, tid, name, body, versions, in_content: true });
     }
 
-    /// Adds a unit of an import: a render, and its revision if that is new.
+    /// Adds a unit of an import: a render, and the revision if it is new.
     pub fn unit(&mut self, unit: ImportUnit) {
         let (rev, tid, at) = (unit.render.rev, unit.render.tid, self.at);
         if let Some(revision) = unit.revision {
@@ -265,7 +267,7 @@ impl<'a> PageBatch<'a> {
     }
 
     /// Releases a chunk set that no body of the revision names any more. The garbage collector deletes the
-    /// set when no reader can be reading it. It first checks the rows of that revision again.
+    /// set when no reader can be reading it, and first checks the rows of that revision again.
     pub fn release(&mut self, set: &ChunkSet, rev: Revision) {
         let first = ChunkStore::release(&mut self.then, self.page, set.id, Some(rev), self.at);
         self.first.push(first);

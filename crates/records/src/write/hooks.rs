@@ -28,8 +28,8 @@ pub trait WriteHooks: Debug + Send + Sync {
         latest: Option<&Row>,
     ) -> Result<Timestamp>;
 
-    /// Called when a batch is planned that supersedes a value, `at` this time. What it adds to the batch is part
-    /// of the intent of a page lease.
+    /// Called when a batch is planned that supersedes a value at the time `at`. Rows that this call adds to
+    /// the batch are part of the intent of a page lease.
     fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp);
 
     /// Adds to the batch of a write, directly before it is committed. Decides where the bodies of the batch
@@ -47,7 +47,7 @@ pub trait WriteHooks: Debug + Send + Sync {
 /// The steps that remain after the commit of a write.
 #[async_trait]
 pub trait PostCommit: Debug + Send {
-    /// Called directly after the commit, which took this long. An error is the error of the write, although
+    /// Called directly after the commit, which took this long. If the call fails, the write fails, although
     /// the batch is stored.
     async fn committed(&mut self, took: Duration) -> Result<()>;
 

@@ -60,7 +60,7 @@ impl HeldLease {
     }
 }
 
-/// Knows which leases belong to this process, and since when this process has seen the leases of others.
+/// Identifies the leases of this process, and remembers when this process first saw the leases of others.
 #[derive(Debug)]
 pub(super) struct LeaseOwners {
     /// The first half of the owner names of this process.
@@ -87,8 +87,8 @@ impl PageWriter<'_> {
     /// Takes the lease of the page. Returns `None` if no other process writes to the store.
     ///
     /// Waits, for a bounded time, while another writer holds the lease. `batch` is the batch of the write if
-    /// its rows are known already. Its intent is then stored together with the lease, and it gets its write
-    /// time.
+    /// its rows are known already. Then the intent of the batch is stored together with the lease, and the
+    /// batch gets its write time.
     ///
     /// The caller holds the lock of the page in this process.
     pub async fn take_lease(&self, mut batch: Option<&mut PageBatch<'_>>) -> Result<Option<HeldLease>> {
@@ -204,7 +204,7 @@ impl PageWriter<'_> {
     }
 
     /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write
-    /// back at once, unless the store fails there too.
+    /// back at once, unless the store fails again.
     async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
         if self.is_past_lease(lease) {
             self.release_unused(lease).await;
@@ -281,12 +281,12 @@ impl PageWriter<'_> {
     }
 
     /// Ensures that a write has happened as a whole or never will. Returns `None` if the write has happened.
-    /// Otherwise deletes its rows, and returns the time of the deletes. The deletes also hide parts of the
-    /// write that arrive later.
+    /// Otherwise deletes the rows of the write, and returns the time of the deletes. The deletes also hide
+    /// parts of the write that arrive later.
     async fn roll_back_unless_happened(&self, intent: &Intent) -> Result<Option<Timestamp>> {
         let existing = self.rows_named(&intent.rows).await?;
         if intent.has_happened(&existing) {
-            // Some rows may have arrived after the first read. The second read brings those rows, too, to as
+            // Some rows may have arrived after the first read. The second read brings these rows, too, to as
             // many replicas as the others.
             self.rows_named(&intent.rows).await?;
             return Ok(None);
@@ -295,7 +295,8 @@ impl PageWriter<'_> {
         let mut batch = PageBatch::new(self.page, at).history();
         for (name, row) in intent.rows.iter().zip(&existing) {
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
-                // The row that is put back has its earlier time again, and needs a queue entry for that time.
+                // The row that is put back has its earlier time again, so it needs a queue entry for that
+                // time.
                 batch.about(rev);
             }
             match row {
@@ -333,7 +334,8 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Releases the lease. `Unavailable` if another process has judged the lease dead, or may have.
+    /// Releases the lease. Fails with `Unavailable` if another process has, or may have, judged the lease
+    /// dead.
     async fn release(&self, lease: &HeldLease, later_than: Option<Timestamp>) -> Result<()> {
         let key = &lease.key;
         let free = PageLease { holder: None, later_than }.to_row(key);
@@ -344,7 +346,7 @@ impl PageWriter<'_> {
                 Ok(Swap::Applied) => return Ok(()),
                 Ok(Swap::Refused { current }) => {
                     if PageLease::from_row(current.as_ref())?.owner() == Some(lease.holder.owner) {
-                        // The outcome of storing the intent was unknown. The row shows it.
+                        // The outcome of storing the intent was unknown. The current row shows the outcome.
                         expected = current;
                     } else if failure.is_some() && !self.is_past_lease(lease) {
                         // No process judges the lease dead yet, so an earlier attempt of this loop has
@@ -363,9 +365,9 @@ impl PageWriter<'_> {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// Ensures that a row that was read will not be rolled back. `Unavailable` if the row was written under a
-    /// lease, and then rolled back. Waits until the outcome is known. `ours` says that no request of this
-    /// process holds the page.
+    /// Ensures that a row that was read will not be rolled back, and waits until the outcome is known. Fails
+    /// with `Unavailable` if the row was written under a lease, and then rolled back. `ours` says that no
+    /// request of this process holds the page.
     pub async fn ensure_not_rolled_back(&self, table: &'static Schema, seen: &Row, ours: bool) -> Result<()> {
         if self.records.is_alone() {
             return Ok(());
@@ -390,8 +392,8 @@ impl PageWriter<'_> {
         self.records.clock.monotonic().saturating_sub(lease.begun) > LEASE
     }
 
-    /// Pauses between two attempts. The length is partly random, so that several waiting writers do not
-    /// collide again.
+    /// Pauses between two attempts. The length is partly random, so that waiting writers do not collide
+    /// again.
     async fn pause(&self, attempt: u32) {
         let most = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(MAX_PAUSE);
         let chance = (self.records.distinction() % 1000) as u32;

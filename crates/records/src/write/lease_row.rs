@@ -12,7 +12,7 @@ use crate::{
     typed_row,
 };
 
-/// Identifies the owner of a lease: random, so that no two leases have the same.
+/// Identifies the owner of a lease. The name is random, so that no two leases have the same owner.
 pub(super) type Owner = [u8; 16];
 
 /// The content of a row of `heads`.

@@ -1,4 +1,4 @@
-//! Writes of pages: the batch of a page, page leases, and the pipeline that carries a write out.
+//! Writes of pages: the batch of a page, page leases, and the pipeline that executes a write.
 
 mod batch;
 mod hooks;

@@ -1,4 +1,4 @@
-//! The write pipeline: how every write of a page is carried out.
+//! The write pipeline, which executes every write of a page.
 //!
 //! The caller holds the locks of the page and the revision, and has planned the write: the batch, and the
 //! answer of the request. If other processes write to the store too, some writes take a page lease
@@ -35,7 +35,7 @@ impl<T> PlannedWrite<'_, T> {
     }
 }
 
-/// Carries out the writes of pages.
+/// Executes the writes of pages.
 #[derive(Debug)]
 pub struct WritePipeline {
     records: Arc<Records>,
@@ -58,7 +58,7 @@ impl WritePipeline {
     }
 }
 
-/// Carries out one write of a page.
+/// Executes one write of a page.
 #[derive(Debug)]
 pub struct PageWriter<'a> {
     pub(super) records: &'a Records,
@@ -93,7 +93,7 @@ impl<'a> PageWriter<'a> {
         }
     }
 
-    /// Records that a batch supersedes a value, `at` this time.
+    /// Records that a batch supersedes a value at the time `at`.
     pub fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp) {
         if let Some(hooks) = self.hooks {
             hooks.supersede(batch, superseded, at);
@@ -102,8 +102,8 @@ impl<'a> PageWriter<'a> {
 
     /// Executes a planned write, and releases its lease.
     ///
-    /// `Unavailable` if another process has judged the lease dead meanwhile. The write has then happened or
-    /// never will, and a repeat of the request shows which.
+    /// Fails with `Unavailable` if another process has judged the lease dead meanwhile. The write has then
+    /// happened or never will, and a repeat of the request shows which.
     pub async fn execute<T>(
         &self,
         lease: Option<HeldLease>,
