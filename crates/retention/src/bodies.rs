@@ -1,4 +1,4 @@
-//! Where a body is found: the one place that knows the tables of all strategies.
+//! Finds bodies. This module alone knows the tables of all strategies.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -71,8 +71,8 @@ impl RetentionEngine {
         Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
-    /// Ensures that a body that is about to be returned stays readable for another `ttl`, as far as the
-    /// bucket's strategy does this. Returns the body, or `None` if it is not stored.
+    /// Ensures that a body that is about to be returned stays readable for another `ttl`, if the bucket's
+    /// strategy keeps the values that it returns. Returns the body, or `None` if the body is not stored.
     pub async fn on_read(
         &self,
         found: FoundBody,
@@ -111,8 +111,8 @@ impl RetentionEngine {
             FoundRow::Permanent(row) if policy.strategy.keeps_what_it_finds() => {
                 Ok(keep_render(core, page, policy, revision, tid, name).await?.then_some(row))
             }
-            // When this row is deleted, only its copy remains. The read extends the lifetime of the copy, if
-            // there is one.
+            // When this row is deleted, only its copy remains. So the read extends the lifetime of the copy,
+            // if there is one.
             FoundRow::Permanent(row) => {
                 read_copy(core, page, Some(policy), rev, tid, name).await?;
                 Ok(Some(row))
@@ -168,16 +168,16 @@ impl RetentionEngine {
             || has_expired(&self.0, page, rev, tid, written_at).await?)
     }
 
-    /// A render of a revision from which a stored property can be read: `body` names the newest render.
-    /// `is_named` says whether the indexes have the property for it.
+    /// Returns a render of a revision from which a stored property can be read. `body` names the newest
+    /// render. `is_named` says whether the indexes have the property for the newest render.
     pub async fn newest_stored(&self, body: BodyId<'_>, is_named: bool) -> Result<Option<Tid>> {
         let (core, BodyId { page, rev, tid: newest, name, .. }) = (&*self.0, body);
         let policy = core.settings.of(page);
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = newest_by_rev(core, page, rev, name).await?
-            // The row may be of a later render. A generated render counts only for a property that the newest
-            // render lacks, although a generated render may have more properties. And a copy is made before
-            // its render is written, so that the render may come later or never.
+            // The row may be of a later render. If that render was generated, it counts only for a property
+            // that the newest render lacks, although it may have more properties. If it is being written, it
+            // does not count yet: a copy is made before its render, which may follow later or never.
             && (tid == newest || (!is_named && tid > newest && core.records.has_tid(page, tid).await?))
         {
             return Ok(Some(tid));
@@ -203,14 +203,14 @@ impl RetentionEngine {
     /// The row with the body of a property of the latest render.
     pub async fn find_latest(&self, body: BodyId<'_>) -> Result<Option<Row>> {
         match permanent_row(&self.0, body).await? {
-            // The row of the latest value is being set, or its writer was interrupted.
+            // A writer is about to set the row of the latest value, or was interrupted before it did.
             None if self.0.uses_current(body.page) => copy_row_of(&self.0, body).await,
             row => Ok(row),
         }
     }
 
-    /// The row with the newest body of a property, of any revision. A property that the latest render has is
-    /// usually in this row.
+    /// The row with the newest body of a property, of any revision. If the latest render has the property,
+    /// its body is usually in this row.
     pub async fn newest_row(
         &self,
         page: &Page,
@@ -230,13 +230,14 @@ impl RetentionEngine {
         current_row(&self.0, page, name).await
     }
 
-    /// Moves the values of those rows that are in the table of the latest values into the content tables,
-    /// before the values are replaced. There, one batch replaces all of them, or none.
+    /// Moves the values of the rows that are in the table of the latest values into the content tables,
+    /// before the values are replaced. In the content tables, one batch replaces all of these values, or
+    /// none.
     pub async fn move_to_content(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
         move_to_content(&self.0, page, rows.into_iter().filter(is_current).collect()).await
     }
 
-    /// The mutations that replace the read copies of a body, when it is replaced by `new` at `at`.
+    /// The mutations that replace the read copies of a body, when the body is replaced by `new` at `at`.
     pub async fn replaced_copies(
         &self,
         body: BodyId<'_>,
@@ -247,14 +248,14 @@ impl RetentionEngine {
     }
 
     /// The properties of a generated render that no index has. Such a render was generated for a reader of
-    /// its revision, and exists as long as its copies.
+    /// its revision, and exists for as long as its copies.
     pub async fn generated_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<Properties>> {
         generated_render(&self.0, page, rev, tid).await
     }
 
-    /// Keeps a generated render of the latest revision, which has the property `name`. The render may be
-    /// superseded at once. It stays readable for the grace after that, and for the `ttl` in which its reader
-    /// may return.
+    /// Keeps a generated render of the latest revision, which has the property `name`, even if the render is
+    /// superseded at once. It stays readable for the grace after that, and for the `ttl` within which its
+    /// reader may return.
     pub async fn keep_generated(
         &self,
         page: &Page,

@@ -1,4 +1,4 @@
-//! Names a body.
+//! The identity of a body.
 
 use rashomon_records::{Page, PropertyName, Revision, Tid, Versions};
 

@@ -11,11 +11,11 @@ use rashomon_tables::{Key, Row, Swap, Value};
 
 use crate::{core::Core, rows::ClockRow};
 
-/// Tolerated difference between the two clocks: they are read one after the other, on a machine that may be
-/// busy.
+/// The tolerated difference between the two clocks: they are read one after the other, on a machine that may
+/// be busy.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
-/// How far ahead of the clock the stored `reaches` is set. So the row is written about once in this time.
+/// How far ahead of the clock the stored `reaches` is set. The row is written about once in this time.
 const CLOCK_STATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Compares the time of day with the monotonic clock, before each cull. After a clock jump, entries of the
@@ -32,7 +32,7 @@ struct Reference {
     wall: Timestamp,
     monotonic: Duration,
     set: Option<Set>,
-    /// The latest time of day that was reached before the clock was set back, as far as this process knows.
+    /// The latest time of day that the clock had reached when it was set back, as far as this process knows.
     set_back_from: Option<Timestamp>,
     stored: ClockState,
 }
@@ -42,9 +42,9 @@ struct Reference {
 struct Set {
     /// The time of day when the jump was detected.
     at: Timestamp,
-    /// The time of the monotonic clock since which this process has seen the two clocks agree.
+    /// The monotonic time since which this process has seen the two clocks agree.
     since: Duration,
-    /// For how long the clocks had agreed before that, as other processes saw it.
+    /// For how long, before that, other processes had seen the clocks agree.
     before: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Set {
 /// The state of the clock that is stored for all processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ClockState {
-    /// Nothing was culled at a later time.
+    /// Nothing was culled at a time later than this.
     reaches: Timestamp,
     /// The time of day when the last clock jump was detected.
     set_at: Option<Timestamp>,
@@ -71,7 +71,7 @@ impl ClockJumpDetector {
         Self(Mutex::new(Reference { wall, monotonic, set: None, set_back_from: None, stored }))
     }
 
-    /// Takes over the state that other processes have stored before this one started.
+    /// Adopts the state that other processes stored before this one started.
     fn learn(&self, clock: &dyn Clock, stored: ClockState, skew: Duration) {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let set_now = Set::now(wall, monotonic);
@@ -120,7 +120,7 @@ impl ClockJumpDetector {
         *known
     }
 
-    /// The state that has to be stored before anything is culled. `None`: the stored state suffices.
+    /// The state that has to be stored before anything is culled. `None` if the stored state suffices.
     fn state_to_store(&self, clock: &dyn Clock) -> Option<ClockState> {
         let (known, now) = (*self.known(), clock.now());
         let set_at = known.set.map(|set| set.at);
@@ -150,7 +150,7 @@ impl ClockState {
 
     fn to_row(self) -> Row {
         let values = ClockRow { reaches: self.reaches, set_at: self.set_at }.values();
-        // The store stamps swapped rows itself.
+        // The store sets the write time of swapped rows.
         Row { key: Self::key(), values, written_at: Timestamp::EPOCH, expires_at: None }
     }
 }
@@ -167,9 +167,8 @@ pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
     core.clock_is_known.get_or_try_init(|| learn).await.copied()
 }
 
-/// Stores how far the clock has come, and whether it jumped, before anything is culled by it. If the
-/// clock is set back later, a new process knows which deletes may hide its writes. Usually the stored
-/// state suffices.
+/// Stores how far the clock has come, and whether it jumped, before anything is culled. If the clock is set
+/// back later, a new process then knows which deletes may hide its writes. Usually the stored state suffices.
 pub(crate) async fn store_clock_state(core: &Core) -> Result<()> {
     let (key, mut existing) = (ClockState::key(), None);
     while let Some(ours) = core.clock_jumps.state_to_store(&core.records.clock) {
@@ -245,8 +244,8 @@ mod tests {
         assert!(!is_behind(&drift, &clock));
     }
 
-    /// A process that starts at the clock's time, and has learned what the process of `drift` stored before
-    /// its end.
+    /// A detector of a process that starts at the clock's time, and has learned the state that the process of
+    /// `drift` stored before it ended.
     fn begin_after(drift: &ClockJumpDetector, clock: &ManualClock) -> ClockJumpDetector {
         let stored = drift.state_to_store(clock).unwrap_or_else(|| drift.known().stored);
         that_learned(clock, stored)

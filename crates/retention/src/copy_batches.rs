@@ -22,13 +22,13 @@ fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
     ByRevKey { rev, property: name.clone() }.clustering()
 }
 
-/// When, by our clock, the copy of a value that is superseded now expires.
+/// When, by our clock, a copy of a value that is superseded now expires.
 pub(crate) fn kept_for_the_grace(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
 }
 
-/// The batches that copy the bodies of a render, with a write time and an expiry. The first batch fills
-/// the table for requests by tid. If the strategy has a table for requests by revision, and the render is
+/// The batches that copy the bodies of a render, with a write time and an expiry. The first batch fills the
+/// table for requests by tid. If the strategy also has a table for requests by revision, and the render is
 /// the newest of its revision, a second batch fills that table. Each batch copies the whole render or
 /// nothing.
 pub(crate) async fn copy_batches(
@@ -58,7 +58,7 @@ pub(crate) async fn copy_batches(
 }
 
 /// Adds to a replacement the deletes of the replaced properties from the table for requests by revision.
-/// Such requests then find the render by its tid.
+/// Requests by revision then find the render by its tid.
 pub(crate) fn forget_by_rev(write: &mut PageBatch<'_>) {
     for body in &write.bodies {
         write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
@@ -85,7 +85,8 @@ async fn is_newest(core: &Core, page: &Page, rev: Revision, tid: Tid) -> Result<
     Ok(newest.is_none_or(|newest| newest.tid <= tid))
 }
 
-/// Makes bodies fit into one batch. Large bodies get chunks of their own, which expire at `until`.
+/// Moves large bodies into chunks of their own, which expire at `until`, so that the bodies fit into one
+/// batch.
 async fn fit_until(
     core: &Core,
     (page, rev): (&Page, Revision),

@@ -1,4 +1,4 @@
-//! What every part of retention needs.
+//! The state that all parts of retention share.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     read_copies::CopyExpiries, stats::Counters,
 };
 
-/// The maximum number of buckets that are remembered after a write that was not enqueued.
+/// The maximum number of buckets that are remembered because of writes that were not enqueued.
 const MAX_UNQUEUED_BUCKETS: u64 = 10_000;
 
 /// The records, the settings, and the state of this process.
@@ -28,11 +28,11 @@ pub(crate) struct Core {
     /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
     /// at the first use.
     pub(crate) one_rows: OnceCell<bool>,
-    /// The buckets whose rescan was restarted, because of a write that was not enqueued.
+    /// The buckets whose rescan was restarted because of a write that was not enqueued.
     pub(crate) unqueued: Cache<(DomainName, BucketName), ()>,
     /// Held by the task of this process that continues a rescan, or restarts all of them.
     pub(crate) rescans: tokio::sync::Mutex<()>,
-    /// One permit for each cull that a write starts in the background.
+    /// One permit for each cull that runs in the background after a write.
     pub(crate) culls: Arc<Semaphore>,
     pub(crate) counters: Counters,
 }
@@ -65,8 +65,8 @@ impl Core {
         self.settings.of(page).is_some_and(|policy| policy.strategy.is_one_row())
     }
 
-    /// How much longer than its grace a superseded value stays: clocks differ, and writes may be stamped
-    /// early.
+    /// How much longer than its grace a superseded value stays, since clocks differ, and writes may get early
+    /// write times.
     fn margin(&self, policy: &Policy) -> Duration {
         policy.skew.saturating_add(self.records.early())
     }

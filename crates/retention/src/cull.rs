@@ -28,8 +28,8 @@ use crate::{
     watermarks::{Extent, Names, Watermarks, culled_renders, culls, render_watermarks, watermarks},
 };
 
-/// Revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked for
-/// long.
+/// The revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked
+/// for long.
 const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// Rows in the first result page of the index. It is small, since most pages have few new renders.
@@ -44,7 +44,7 @@ const REFERENCES_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not ze
 /// All possible revision numbers.
 pub(crate) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
 
-/// The amount that a cull deleted.
+/// The numbers of renders and bytes that a cull deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Culled {
     /// Renders that lost their bodies.
@@ -60,7 +60,7 @@ impl std::ops::AddAssign for Culled {
     }
 }
 
-/// The properties, and the amount, that one step of a cull deletes.
+/// The properties that one step of a cull deletes, and the numbers of renders and bytes.
 #[derive(Debug, Default)]
 struct Step {
     names: Names,
@@ -68,8 +68,8 @@ struct Step {
 }
 
 impl Step {
-    /// Adds a render or a revision, and returns `true`, unless its bodies are deleted already (`done`).
-    /// Bodies that were written after the cutoff are not added: a later cull deletes them.
+    /// Adds a render or a revision, and returns `true`, unless its bodies are deleted already (`done`). Does
+    /// not add bodies that were written after the cutoff: a later cull deletes them.
     fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
         if written_at > cutoff || done {
             return false;
@@ -81,8 +81,8 @@ impl Step {
 }
 
 /// Culls the values of a page that became eligible because of writes of the revisions `written`: all
-/// revisions that those writes superseded, and superseded renders of the revisions that stay. Idempotent;
-/// several processes may do it at once.
+/// revisions that those writes superseded, and superseded renders of the revisions that stay. The cull is
+/// idempotent, and several processes may cull a page at once.
 pub(crate) async fn cull(
     core: &Core,
     page: &Page,
@@ -103,7 +103,7 @@ pub(crate) async fn cull(
     Ok(culled)
 }
 
-/// Culls whole revisions below `below`: those that no watermark covers yet, and those in `written`.
+/// Culls whole revisions below `below`: the revisions that no watermark covers yet, and those in `written`.
 pub(crate) async fn cull_below(
     core: &Core,
     page: &Page,
@@ -112,7 +112,7 @@ pub(crate) async fn cull_below(
     cutoff: Timestamp,
     written: &RangeInclusive<Revision>,
 ) -> Result<Culled> {
-    // After a change of the policy to keep more, revisions that were stored and kept since may lie below
+    // If the policy was changed to keep more, revisions that were stored and kept since then may lie below
     // the watermark.
     let done = watermarks(core, page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
     let done = once_kept_below(core, page, policy, done).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn cull_below(
     Ok(culled)
 }
 
-/// The lowest revision below `rev` that the policy may have kept, as one of the newest, when the revision
+/// The lowest revision below `rev` that may have been among the newest, which the policy keeps, when `rev`
 /// became eligible.
 async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
     let newest = policy.kept();
@@ -139,7 +139,7 @@ async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revisio
     Ok(lowest.map_or(rev, |lowest| lowest.rev))
 }
 
-/// The revision below which whole revisions may be culled. Reads the index from the latest downwards.
+/// The revision below which whole revisions may be culled. Reads the index of renders from the latest down.
 async fn look_from_the_top(
     core: &Core,
     page: &Page,
@@ -163,8 +163,8 @@ async fn look_from_the_top(
     }
 }
 
-/// Culls a range of revisions, step by step from the lowest. `may_go` is the revision below which the
-/// policy allows to cull.
+/// Culls a range of revisions, step by step from the lowest. `may_go` is the revision below which the policy
+/// allows culls.
 #[boxed]
 async fn cull_revisions(
     core: &Core,
@@ -186,9 +186,9 @@ async fn cull_revisions(
         for row in &revisions.items {
             let row = RevisionRow::from_row(row)?;
             let written_at = row.written_at;
-            // If a revision got a property later, its row may be newer than the cutoff, and is not added
-            // below then. Its older bodies are culled now, each by its own write time. So all its
-            // property names are needed.
+            // If a revision got a property later, its row may be newer than the cutoff, and is then not added
+            // below. Its older bodies are culled now, each by its own write time, so all names of its
+            // properties are needed.
             of_revisions.names.extend(row.properties.keys().cloned());
             let done = watermarks.have(row.record.rev, &row.properties, written_at);
             anything |= of_revisions.add(row.properties, written_at, done, cutoff);
@@ -223,14 +223,14 @@ async fn cull_revisions(
     }
 }
 
-/// The names of all defined properties. A cull deletes all of them, since its range may contain renders
-/// that it has not read: the bodies of a render are deleted together.
+/// The names of all defined properties. A cull deletes all these properties, since its range may contain
+/// renders that it has not read, and the bodies of a render are deleted together.
 pub(crate) fn defined_names(core: &Core) -> Names {
     core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Deletes, in one batch, the bodies of all revisions up to `last`. Deletes the range of earlier
-/// watermarks again, so that the new watermark is true of all its properties.
+/// Deletes, in one batch, the bodies of all revisions up to `last`. Also repeats the deletes of earlier
+/// watermarks, so that the new watermark holds for all its properties.
 async fn delete_below(
     core: &Core,
     page: &Page,
@@ -240,14 +240,14 @@ async fn delete_below(
     mut names: Names,
     cutoff: Timestamp,
 ) -> Result<()> {
-    // A watermark above `may_go` is from before the policy kept those revisions. It is not extended:
-    // revisions there that were written again stay.
+    // A watermark above `may_go` was set before the policy kept the revisions below it. This watermark is not
+    // extended, so revisions there that were written again stay.
     let done = watermarks.highest().filter(|done| *done <= may_go);
     let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
     names.extend(defined_names(core));
     let mut extent = Extent::default().extended(cutoff, &names);
-    // A lower watermark with a later time stays. It says that more was deleted there, before the clock
-    // was set back or under a shorter grace, and is still true.
+    // A lower watermark with a later time stays. It is still true: more was deleted there, before the clock
+    // was set back or under a shorter grace.
     let joins = |watermark: Revision, lower: &Extent| watermark == below || lower.until <= cutoff;
     let (covered, kept): (Vec<_>, Vec<_>) = watermarks
         .0
@@ -278,8 +278,8 @@ async fn delete_below(
     delete(core, page, batch, &extent, |rev, _| rev < below).await
 }
 
-/// Culls superseded renders of the revisions `stay`: of each revision, those below the newest render that
-/// is old enough.
+/// Culls superseded renders of the revisions `stay`. In each revision, culls the renders below the newest
+/// render that is old enough.
 async fn cull_renders_of(
     core: &Core,
     page: &Page,
@@ -348,10 +348,10 @@ pub(crate) async fn cull_renders_to(
     let done = culled_renders(core, page, rev).await?;
     let mut stays = stays;
     if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
-        // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or
-        // the grace was shorter. A revision has one watermark for all its renders, and with that time it
-        // would also cover renders that may not be culled yet. Those are enqueued for later, and this
-        // cull stops below them.
+        // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or the
+        // grace was shorter. A revision has one watermark for all its renders. With that time, the watermark
+        // would also cover renders that may not be culled yet. These are enqueued for later, and this cull
+        // stops below them.
         if let Some(not_yet) =
             written_between(core, page, rev, done.below..stays, cutoff, done.extent.until).await?
         {
@@ -367,7 +367,7 @@ pub(crate) async fn cull_renders_to(
         let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
         let rows = core.records.scan(&RENDERS, scan).await?;
         let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-        // If there are more rows, the last render of this step is the first of the next.
+        // If there are more rows, the last render of this step is the first of the next step.
         let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
         let mut step = Step::default();
         let left = renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
@@ -413,9 +413,8 @@ async fn written_between(
     }
 }
 
-/// Enqueues a revision again because some of its renders are left below culled renders. Their write times
-/// are too late for the cutoff, from a clock that was ahead of the clock of the write that superseded
-/// them.
+/// Enqueues a revision again, since some renders below culled renders are left. The write times of these
+/// renders are later than the cutoff: their clock was ahead of the clock of the write that superseded them.
 async fn enqueue_left_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));
@@ -451,8 +450,8 @@ async fn delete_renders_below(
     delete(core, page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
 }
 
-/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say
-/// to which property it belongs. So while one property stays, all chunks of the revision or render stay.
+/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say to
+/// which property it belongs. So while one property stays, all chunks of the revision or render stay.
 async fn goes_whole(
     core: &Core,
     page: &Page,
@@ -467,8 +466,8 @@ async fn goes_whole(
     Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
 }
 
-/// Carries out a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
-/// `goes` says whether the bodies of a render, or (`None`) a revision's own bodies, are culled.
+/// Executes a batch of deletes, and releases the chunks of the large bodies that the batch deletes. `goes`
+/// says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
 async fn delete(
     core: &Core,
     page: &Page,
@@ -488,8 +487,8 @@ async fn delete(
     Ok(core.records.store.write(first, batch).await?)
 }
 
-/// Releases the chunks of revisions and renders that were written only after they had been culled. The
-/// deletes of the cull hide their bodies, but not their chunk references.
+/// Releases the chunks of revisions and renders that were written after their cull. The deletes of the cull
+/// hide the bodies, but not the chunk references.
 pub(crate) async fn release_hidden(
     core: &Core,
     page: &Page,
@@ -519,8 +518,8 @@ pub(crate) async fn release_hidden(
     if first.is_empty() { Ok(()) } else { Ok(core.records.store.write(first, batch).await?) }
 }
 
-/// The references to chunks that are not released, and for which `is_it` returns true. Its arguments are
-/// the write time, the revision and the render (`None`: a property of the revision).
+/// The references to chunks that are not released, and for which `is_it` returns true. The arguments of
+/// `is_it` are the write time, the revision and the render (`None` for a property of the revision).
 async fn references(
     core: &Core,
     page: &Page,
@@ -540,14 +539,14 @@ async fn references(
     Ok(references)
 }
 
-/// A reference to a set of chunks.
+/// A reference to a chunk set.
 struct Reference {
     chunk_set: ChunkSetId,
     rev: Revision,
     tid: Option<Tid>,
 }
 
-/// Deletes watermarks in a range. If all of the range is deleted (`all`), one range delete suffices, which
+/// Deletes watermarks in a range. If the whole range is deleted (`all`), one range delete suffices, which
 /// makes a single tombstone. Otherwise deletes each of `keys`.
 fn delete_watermarks(
     batch: &mut Batch,

@@ -1,8 +1,9 @@
-//! The table `current`: one row per property for the latest value. It is option A of table-per-query.
+//! The table `current`: one row per property, with the latest value. The table is option A of
+//! table-per-query.
 //!
 //! In the notes, all writes of such a row have the same time, so that Cassandra compares the values instead.
-//! The notes call that an abuse. Here the row is set by compare-and-set: the value of the highest (revision,
-//! tid) stays, in any order of writes.
+//! The notes themselves call this an abuse. Here the row is set by compare-and-set: the value of the highest
+//! (revision, tid) stays, whatever the order of writes.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -20,14 +21,15 @@ use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Sca
 
 use crate::{BodyId, Policy, core::Core, read_copies::copy_row_of};
 
-/// Maximum number of attempts to set a row that other writers set at the same time.
+/// The maximum number of attempts to set a row that other writers set at the same time.
 const MAX_SWAP_ATTEMPTS: usize = 16;
 
-/// The order of the values of a row: revision, tid, time of the last rewrite. A property of the revision has
-/// no tid.
+/// The rank of the value of a row: revision, tid, time of the last rewrite. A property of the revision has no
+/// tid.
 type Rank = (Revision, Option<Tid>, Option<Timestamp>);
 
-/// The new `current` row of a property. It is stored unless the existing row has an equal or higher rank.
+/// The new `current` row of a property. The row is stored unless the existing row has an equal or higher
+/// rank.
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentRow {
     rank: Rank,
@@ -57,8 +59,7 @@ pub(crate) fn is_current(row: &Row) -> bool {
     CurrentKey::read(&row.key).is_some()
 }
 
-/// The revision of the value in a `current` row. Also the render, unless the value is of a property of the
-/// revision.
+/// The revision of the value in a `current` row, and the render, unless the value belongs to the revision.
 pub(crate) fn value_of(row: &Row) -> Option<(Revision, Option<Tid>)> {
     BodyKey::of_row(row).map(|key| key.value())
 }
@@ -78,8 +79,8 @@ pub(crate) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
     (versions == Versions::Render).then_some(tid)
 }
 
-/// The permanent row of a body: from the content table of its render or revision, or from `current`. The table
-/// `current` is read only if some bucket has, or had, rows in it.
+/// The permanent row of a body: from the content table of its render or revision, or from `current`. The
+/// table `current` is read only if some bucket has, or had, rows in it.
 pub(crate) async fn permanent_row(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
     let one_row = core.uses_current(body.page);
     if one_row && let Some(row) = current_row_of(core, body).await? {
@@ -140,15 +141,15 @@ pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
     Err(StoreError::unavailable("other processes keep writing the page: repeat the request").into())
 }
 
-/// Whether the value in a `current` row was superseded for long enough to be deleted.
+/// Whether the value in a `current` row was superseded so long ago that it may be deleted.
 pub(crate) async fn may_be_cleared(core: &Core, page: &Page, policy: &Policy, row: &Row) -> Result<bool> {
     let (rev, tid, _) = rank(row)?;
     was_superseded(core, page, rev, tid, core.cutoff(policy)).await
 }
 
-/// The batch that copies the value of a `current` row into the content table, where other strategies
-/// store it. The write time is no later than that of the render or revision in the index. The `current`
-/// row was set after that, while culls delete by the time of the index.
+/// The batch that copies the value of a `current` row into the content table, where other strategies store
+/// it. The write time is at most that of the render or revision in the index, since culls delete by the time
+/// in the index, and the `current` row was set later.
 pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result<Batch> {
     let (rev, tid, _) = rank(row)?;
     let name = CurrentKey::of(row)?.property;
@@ -158,7 +159,7 @@ pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result
     };
     let indexed = core.records.get(index, page, indexed).await?;
     let written_at = indexed.map_or(row.written_at, |indexed| indexed.written_at.min(row.written_at));
-    // The key of a property of the revision has no tid, so that any tid does.
+    // The key of a property of the revision has no tid, so any tid may be passed.
     let (content, clustering) =
         content_of(versions, &name, rev, tid.unwrap_or(Tid::new(Timestamp::EPOCH, 0)));
     let mut batch = Batch::new(partition_of(page));
@@ -166,8 +167,8 @@ pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result
     Ok(batch)
 }
 
-/// Moves values from `current` rows into the content tables, before the values are replaced. There, one
-/// batch replaces all of them, or none.
+/// Moves values from `current` rows into the content tables, before the values are replaced. In the content
+/// tables, one batch replaces all of them, or none.
 pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) -> Result<()> {
     for row in rows {
         core.records.store.write(Vec::new(), content_batch(core, page, &row).await?).await?;
@@ -178,9 +179,9 @@ pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) ->
     Ok(())
 }
 
-/// Makes the `current` rows of a page hold the latest values, and no value that was superseded for long
-/// enough. A writer may have died before it set its rows, and no write sets the rows of properties that
-/// it does not have.
+/// Repairs the `current` rows of a page: they have to have the latest values, and no value that was
+/// superseded long enough ago. A writer may have died before it set its rows, and no write sets the rows of
+/// properties that the write does not have.
 #[boxed]
 pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     if !has_one_rows(core).await? {
@@ -194,7 +195,7 @@ pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) ->
     delete_superseded_rows(core, page, policy, &latest).await
 }
 
-/// Sets the properties of the latest render that have no permanent row, from their copies.
+/// Sets, from their copies, the properties of the latest render that have no permanent row.
 async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Result<()> {
     let revision = core.records.revision(page, latest.rev).await?;
     let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());
@@ -216,7 +217,7 @@ async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Resul
     Ok(())
 }
 
-/// The body of a copy, for a permanent row: its chunks are copied to chunks that do not expire.
+/// Turns the body of a copy into the body of a permanent row: copies its chunks to chunks that do not expire.
 async fn with_permanent_chunks(
     core: &Core,
     page: &Page,
@@ -235,7 +236,7 @@ async fn with_permanent_chunks(
     Ok(body)
 }
 
-/// Deletes `current` rows whose values were superseded for long enough. If the strategy does not use
+/// Deletes `current` rows whose values were superseded long enough ago. If the strategy does not use
 /// `current`, also deletes rows whose values are in the content tables as well.
 async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
     let cutoff = core.cutoff(policy);

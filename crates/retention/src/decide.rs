@@ -1,14 +1,14 @@
-//! Decides which bodies may be culled, from the rows of the index and without I/O.
+//! Decides from the rows of the index, without I/O, which bodies may be culled.
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{Revision, Tid};
 
 use crate::{Cull, Policy};
 
-/// Reads a page's index of renders from the latest downwards, until it is decided which revisions stay.
+/// Reads a page's index of renders from the latest down, until it is clear which revisions stay.
 ///
-/// A render was superseded at the time when the first higher render was stored. Only these stored times
-/// decide; what a single writer saw does not.
+/// A render is superseded when the first higher render is stored. Only the stored times count, not what a
+/// single writer has seen.
 #[derive(Debug)]
 pub(crate) struct Frontier {
     cutoff: Timestamp,
@@ -35,7 +35,7 @@ impl Frontier {
         }
     }
 
-    /// Takes the next render, in descending order. `true`: no further render needs to be read.
+    /// Takes the next render, in descending order. Returns `true` if no further render needs to be read.
     pub(crate) fn see(&mut self, rev: Revision, stored_at: Timestamp) -> bool {
         if self.lowest != Some(rev) {
             self.lowest = Some(rev);
@@ -51,7 +51,7 @@ impl Frontier {
     }
 
     /// The revision below which whole revisions may be culled. Of this revision and of higher ones, only
-    /// renders may be. `None`: no whole revision may be culled.
+    /// single renders may be culled. `None` if no whole revision may be culled.
     pub(crate) fn whole_below(&self) -> Option<Revision> {
         if !self.whole_revisions || self.revisions < self.kept {
             return None;
@@ -60,8 +60,8 @@ impl Frontier {
     }
 }
 
-/// Of the renders of one revision, finds the one below which all may be culled. `renders` is newest first,
-/// and has the time at which each was stored.
+/// Finds the render of a revision below which all its renders may be culled. `renders` is newest first, and
+/// has the time at which each render was stored.
 pub(crate) fn renders_below(
     renders: impl IntoIterator<Item = (Tid, Timestamp)>,
     cutoff: Timestamp,

@@ -1,4 +1,4 @@
-//! Retention as the service uses it.
+//! The interface of retention for the rest of the service.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -15,8 +15,9 @@ use crate::{
     watermarks::culls,
 };
 
-/// Retention of all buckets of a store: takes part in writes ([`WriteHooks`](rashomon_records::write::WriteHooks)),
-/// finds bodies for readers, and deletes superseded bodies after their time. Cheap to clone.
+/// Retention of all buckets of a store: takes part in writes
+/// ([`WriteHooks`](rashomon_records::write::WriteHooks)), finds bodies for readers, and deletes superseded
+/// bodies when they are eligible. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RetentionEngine(pub(crate) Arc<Core>);
 
@@ -62,16 +63,16 @@ impl RetentionEngine {
     }
 
     /// Continues the rescan of a bucket, which enqueues the pages that exist already. A rescan is needed
-    /// after retention was turned on for the bucket, or was changed to cull more. If a write that was sent
-    /// before may still appear, a second rescan follows some hours later. One call does one step: call it
-    /// until the rescan is finished, and regularly after that. Safe to be interrupted at any point.
+    /// after retention was turned on for the bucket, or was changed to cull more. If writes that were sent
+    /// earlier may still appear, a second rescan follows some hours later. One call does one step: call this
+    /// until the rescan is finished, and regularly after that. It is safe to interrupt at any point.
     #[boxed]
     pub async fn rescan(&self, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
         continue_rescan(&self.0, domain, bucket).await
     }
 
-    /// What the configured retention would delete of a bucket if it were run now. Changes nothing. `progress`
-    /// is called regularly, with the number of pages examined so far.
+    /// Counts what the configured retention would delete of a bucket if it ran now. Changes nothing. Calls
+    /// `progress` regularly, with the number of pages examined so far.
     #[boxed]
     pub async fn dry_run(
         &self,

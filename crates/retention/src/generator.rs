@@ -9,8 +9,8 @@ use rashomon_records::{GenerateError, Page, PropertyName, Revision};
 /// Generates properties, usually by a renderer.
 #[async_trait]
 pub trait Generator: Debug + Send + Sync + 'static {
-    /// The properties that the generator makes for pages of this page's bucket, always all of them together.
-    /// Empty if none is configured.
+    /// The properties that the generator makes for pages of this page's bucket, always all together. Empty if
+    /// no generator is configured.
     fn makes(&self, page: &Page) -> &[PropertyName];
 
     /// Generates all of these properties for a revision, or none. Implementations bound the time and the
@@ -27,7 +27,7 @@ pub trait Generator: Debug + Send + Sync + 'static {
 pub struct Generated {
     /// The name.
     pub name: PropertyName,
-    /// The content type; `None`: the content type of the property's definition.
+    /// The content type. `None` means the content type in the property's definition.
     pub content_type: Option<String>,
     /// The content.
     pub body: Bytes,

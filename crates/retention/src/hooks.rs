@@ -1,5 +1,5 @@
-//! The part of retention in writes: a write enqueues its page, adds a timeline entry, makes the copies that the
-//! strategy requires, and sometimes culls its page.
+//! The part of retention in writes. A write enqueues its page, adds a timeline entry, makes the copies that
+//! the strategy requires, and sometimes culls its page.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -25,8 +25,8 @@ use crate::{
     watermarks::culls,
 };
 
-/// Maximum number of culls that writes have started in the background. A write that finds as many running
-/// leaves its cull to the sweep.
+/// The maximum number of culls that run in the background after writes. A write that finds this number
+/// running leaves its cull to the sweep.
 pub(crate) const MAX_BACKGROUND_CULLS: usize = 4;
 
 #[async_trait]
@@ -43,11 +43,11 @@ impl WriteHooks for RetentionEngine {
         self.0.expiring(page).is_some()
     }
 
-    /// Usually this is now. After the clock was set back, deletes from before (of a cull, or of a write that
-    /// was rolled back) would hide the write. Then the write time is later than those deletes.
+    /// Usually the write time is now. If the clock was set back, earlier deletes, of a cull or of a write
+    /// that was rolled back, would hide the write. Then the write time is later than those deletes.
     ///
-    /// Under some strategies, the write of the latest deleted all values below it, perhaps by a clock that is
-    /// ahead of ours. A write below the latest is then later than that delete.
+    /// Under some strategies, the write of the latest deletes all values below it, perhaps by a clock that is
+    /// ahead of ours. The time of a write below the latest is then later than that delete.
     async fn write_time(
         &self,
         page: &Page,
@@ -123,7 +123,7 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
     Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
 }
 
-/// Adds a queue entry to a write: it says when the values that the write supersedes become eligible.
+/// Adds a queue entry to a write. The entry says when the values that the write supersedes become eligible.
 fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, highest): (Revision, Revision)) {
     let now = core.records.clock.now();
     let at = batch.at().saturating_add(core.records.early());
@@ -147,8 +147,8 @@ struct AfterWrite {
 #[async_trait]
 impl PostCommit for AfterWrite {
     async fn committed(&mut self, took: Duration) -> Result<()> {
-        // After so long, the superseded values may have been culled, as if the write had happened at its
-        // write time.
+        // After so long, the superseded values may have been culled already: they become eligible as if the
+        // write had happened at its write time.
         if took > self.policy.grace {
             let late = "the write took longer than superseded values are kept: repeat the request".to_owned();
             return Err(StoreError::unavailable(late).into());

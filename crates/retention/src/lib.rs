@@ -1,11 +1,11 @@
 //! Retention: deletes superseded bodies after clients have had enough time to finish reading them.
 //!
-//! The decision about what may be deleted ([`decide`]) does no I/O. The cull ([`cull`]) carries it out, one
-//! page at a time, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the
+//! The module [`decide`] decides, without I/O, what may be deleted. The cull ([`cull`]) deletes it, one page
+//! at a time, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the
 //! pages that the queue ([`queue`]) names. A read of a superseded value keeps the value for longer
 //! ([`read_copies`]).
 //!
-//! A cull deletes bodies alone: the record of a revision and the index rows of its renders stay.
+//! A cull deletes only bodies: the record of a revision and the index rows of its renders stay.
 
 mod bodies;
 mod body_id;

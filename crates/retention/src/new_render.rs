@@ -1,9 +1,9 @@
 //! The additional steps of a write in strategies whose superseded values expire.
 //!
-//! The order is that of the notes. First the superseded values and the new values are copied; then the latest
-//! is written; then the copied values are deleted. A write deletes exactly the values that it copied, except
-//! in strategies that delete all lower values. Other values below the latest, of an import or an earlier
-//! strategy, stay until the sweep culls them.
+//! The order of the steps is that of the notes. First the superseded values and the new values are copied;
+//! then the latest is written; then the copied values are deleted. A write deletes exactly the values that it
+//! copied, except in strategies that delete all lower values. Other values below the latest, of an import or
+//! an earlier strategy, stay until the sweep culls them.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -44,7 +44,7 @@ pub(crate) enum CopiedWrite {
 }
 
 impl CopiedWrite {
-    /// Carries out the steps.
+    /// Executes the steps.
     pub(crate) async fn finish(self, core: &Core) -> Result<()> {
         match self {
             Self::Nothing => {}
@@ -102,7 +102,7 @@ pub(crate) async fn plan_copies(
     }
 }
 
-/// The same for a write of the new render (`rev`, `tid`).
+/// Adds the copies and deletes to a write of the new render (`rev`, `tid`).
 #[boxed]
 async fn plan_new_render(
     core: &Core,
@@ -120,20 +120,20 @@ async fn plan_new_render(
         Some(latest) => Some(superseded(core, page, latest, rev).await?),
         None => None,
     };
-    // A writer whose clock is ahead may have replaced a value just now, in an old copy as well. Its write
-    // would hide the new copy, so the new copy gets a later write time.
+    // A writer whose clock is ahead may just have replaced a value, and its existing copy as well. That
+    // replacement would hide the new copy, so the new copy gets a later write time.
     let rows = superseded.iter().flat_map(|old| &old.rows);
     let written_at = rows.map(|(.., written_at)| *written_at).max();
     let times = (core.records.after(written_at.unwrap_or(Timestamp::MIN)), kept_for_the_grace(core, policy));
     if let Some(old) = &superseded {
         let times = match policy.ttl > policy.grace {
             // The render may have been generated for a reader, who may return within the `ttl`. Existing
-            // copies last for that long, and the new ones must not expire earlier.
+            // copies last for that long, and the new copies must not expire earlier.
             true => in_place_of_copies(core, page, (old.rev, old.tid), times).await?,
             false => times,
         };
         let copies = copy_batches(core, page, policy, (old.rev, old.tid), &old.bodies, times).await?;
-        // If the revision stays, requests by revision get its new render: the old one is copied by tid
+        // If the revision stays, requests by revision get its new render, so the old render is copied by tid
         // alone.
         let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
         write.first.extend(copies);
@@ -147,8 +147,8 @@ async fn plan_new_render(
     let of_latest_revision = before == Some(rev);
     if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
         let comes_whole = !strategy.is_one_row() || may_outlast_its_copies(core, policy);
-        // A property of the latest revision belongs to the latest render too, even if an older render
-        // brings it.
+        // A property of the revision belongs to the latest render too, even if the write adds it with an
+        // older render.
         let stays = |name: &PropertyName| {
             let versions = core.records.definitions.get(name).versions;
             comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
@@ -173,7 +173,7 @@ async fn plan_new_render(
         Strategy::TablePerQuery(Current::OneRow, _) => {
             let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
             let (rows, clear) = plan_current_rows(core, write, policy, clear, |_| true).await?;
-            // If all values are in the content tables too, the sweep deletes them from there.
+            // If all values are in the content tables too, the sweep deletes the superseded ones there.
             let delete = match may_outlast_its_copies(core, policy) {
                 true => None,
                 false => add_deletes(core, write, policy, copied, None),
@@ -202,7 +202,7 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
     let mut superseded =
         Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
     for (name, versions) in names {
-        // A value that is deleted by now needs no copy: it was superseded before.
+        // A value that is deleted already needs no copy, since it was superseded earlier.
         let id = BodyId { page, rev, tid, name: &name, versions };
         let Some(row) = find_row(core, id).await? else { continue };
         let (content, key) = content_of(versions, &name, rev, tid);
@@ -216,8 +216,8 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
     Ok(superseded)
 }
 
-/// The deletes of the copied values, with the configured probability. A row that was written again is not
-/// deleted.
+/// Builds the deletes of the copied values, with the configured probability. They do not delete a row that
+/// was written again.
 fn deletes_now_and_then(
     core: &Core,
     page: &Page,
@@ -236,9 +236,9 @@ fn deletes_now_and_then(
     if batch.mutations.is_empty() { CopiedWrite::Nothing } else { CopiedWrite::Delete(batch) }
 }
 
-/// Adds deletes to the batch of the write: of the copied values and, in strategies that copy no
-/// superseded value, of all values below a render. If the write may have to be rolled back, the deletes
-/// are returned instead, to be made after it.
+/// Adds deletes to the batch of the write: of the copied values and, in strategies that copy no superseded
+/// value, of all values below a render. If the write may have to be rolled back, returns the deletes instead,
+/// for after the write.
 fn add_deletes(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -267,8 +267,8 @@ fn add_deletes(
     None
 }
 
-/// The ranges of all values that a render supersedes: of lower revisions if its revision is new, else of
-/// lower renders of its revision.
+/// The ranges of all values that a render supersedes: those of lower revisions if its revision is new, else
+/// those of lower renders of its revision.
 fn all_below(
     core: &Core,
     bodies: &[PageBody],
@@ -290,8 +290,8 @@ fn all_below(
     ranges
 }
 
-/// The `current` rows that a write sets (html last), and the rows that it clears: those of superseded
-/// values that it does not set.
+/// Returns the `current` rows that a write sets (html last), and the rows that it clears: rows of superseded
+/// values that the write does not set.
 async fn plan_current_rows(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -323,9 +323,9 @@ async fn plan_current_rows(
 }
 
 /// Moves the values of `others` to the content tables, where the sweep finds them. `others` are `current`
-/// rows that the write sets, and whose values another write superseded before. Such values were never
-/// copied, since an import copies nothing. The remaining values of their renders are moved with them.
-/// Returns the rows of those remaining values, which are to be cleared.
+/// rows that the write sets, and whose values another write has already superseded. Such values were never
+/// copied, since an import copies nothing. Moves the remaining values of their renders too, and returns the
+/// rows of these remaining values, which have to be cleared.
 #[boxed]
 async fn move_others(
     core: &Core,
@@ -357,14 +357,14 @@ async fn delete_superseded(core: &Core, batch: Batch) {
     }
 }
 
-/// Whether a write that was not acknowledged may appear so late that its copies have expired. The sweep,
+/// Whether a write that was not acknowledged may appear so late that its copies have expired. Then the sweep,
 /// which sets the `current` rows of such a write, would not find the copies.
 fn may_outlast_its_copies(core: &Core, policy: &Policy) -> bool {
     !core.records.is_alone() && policy.grace.min(policy.slack) < LATE_WRITE_WINDOW
 }
 
-/// Whether a write of the revision `by` may delete a render of the revision `superseded`, which may be the
-/// same one.
+/// Whether a write of the revision `by` may delete a render of the revision `superseded`. The two revisions
+/// may be the same.
 fn may_go(policy: &Policy, superseded: Revision, by: Revision) -> bool {
     superseded == by || (policy.cull == Cull::Revisions && policy.kept().get() == 1)
 }

@@ -27,15 +27,15 @@ pub enum Cull {
 /// How long superseded values of a bucket are kept, and by which strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// The strategy. Policies that were stored before there was a choice lack this field.
+    /// The strategy. Stored policies from before there was a choice lack this field.
     #[serde(default)]
     pub strategy: Strategy,
     /// How long a value can be read after it was superseded.
     pub grace: Duration,
-    /// How long a superseded value can be read after it was last read, and a generated one after it was
+    /// How long a superseded value can be read after it was last read, and a generated value after it was
     /// generated.
     pub ttl: Duration,
-    /// How much later than `grace` a superseded value may still be there.
+    /// How much later than `grace` a superseded value may still be stored.
     pub slack: Duration,
     /// How long the timeline keeps its entries, and how long entries of the queue can wait to be processed.
     pub index_ttl: Duration,
@@ -84,12 +84,12 @@ impl Policy {
 /// The retention of all buckets. By default nothing is culled.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// The policy of every bucket that has none of its own; `None`: such buckets keep everything.
+    /// The policy of every bucket that has no policy of its own. `None` if such buckets keep everything.
     pub policy: Option<Policy>,
-    /// The policies of single buckets; `None`: the bucket keeps everything.
+    /// The policies of single buckets. `None` if the bucket keeps everything.
     pub buckets: BTreeMap<(DomainName, BucketName), Option<Policy>>,
-    /// Where the times are stored at which values were superseded. `None`: in the tables, in the batch of the
-    /// write that supersedes.
+    /// The index of the times at which values were superseded. `None` if these times are in the tables,
+    /// written in the batch of the write that supersedes.
     pub timeline: Option<Arc<dyn Timeline>>,
     /// The minimum time between two timeline entries of one page.
     pub sample: Duration,
@@ -118,7 +118,7 @@ impl Retention {
         self.of_bucket(&page.domain, &page.bucket)
     }
 
-    /// The policy of a bucket; `None`: everything is kept.
+    /// The policy of a bucket. `None` if the bucket keeps everything.
     #[must_use]
     pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> Option<&Policy> {
         if self.buckets.is_empty() {
@@ -133,18 +133,18 @@ impl Retention {
         self.policies().next().is_some()
     }
 
-    /// The shortest slack of any bucket; `None` where everything is kept.
+    /// The shortest slack of any bucket. `None` if all buckets keep everything.
     #[must_use]
     pub fn least_slack(&self) -> Option<Duration> {
         self.policies().map(|policy| policy.slack).min()
     }
 
-    /// The greatest skew of any bucket; zero where everything is kept.
+    /// The greatest skew of any bucket. Zero if all buckets keep everything.
     pub(crate) fn greatest_skew(&self) -> Duration {
         self.policies().map(|policy| policy.skew).max().unwrap_or_default()
     }
 
-    /// The shortest time, in any bucket, for which a queue entry is stored after it became eligible.
+    /// The shortest time, in any bucket, for which a queue entry stays stored after it became eligible.
     pub(crate) fn least_index_ttl(&self) -> Duration {
         self.policies().map(|policy| policy.index_ttl).min().unwrap_or(Duration::MAX)
     }

@@ -1,9 +1,9 @@
-//! The retention queue: says when which page has to be checked for values to cull.
+//! The retention queue, which says when each page has to be checked for values to cull.
 //!
-//! An entry is stored before each write. It says when the values that the write supersedes become eligible.
-//! The sweep reads the rows of the page to decide what it deletes. Entries are never deleted one by one,
-//! since a queue full of tombstones cannot be read on a cluster. They expire, and a cursor per shard says
-//! which are processed.
+//! An entry is stored before each write. The entry says when the values that the write supersedes become
+//! eligible. The sweep reads the rows of the page to decide what to delete. Entries are never deleted one by
+//! one, since a queue full of tombstones cannot be read on a cluster. Instead they expire, and a cursor for
+//! each shard says which entries are processed.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
@@ -21,28 +21,29 @@ use crate::{
     rows::{DueCursorRow, DueKey, DueRow},
 };
 
-/// Number of partitions over which the entries of an hour are spread. Every store depends on it: it cannot
-/// change.
+/// The number of partitions over which the entries of an hour are spread. Every store depends on this number,
+/// so it cannot change.
 pub(crate) const SHARDS: u64 = 16;
 
-/// Partitions of the queue in one result page, when all its hours are listed.
+/// The partitions of the queue in one result page, when all hours are listed.
 const DUE_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// Number of hours after the cursor that are read one by one. If none of them has entries, since no server
-/// ran or few writes came, the partitions of the queue are listed to find the hours that have some.
+/// The number of hours after the cursor that are read one by one. If none of them has entries, since no
+/// server ran or few writes came, the partitions of the queue are listed to find the hours that have entries.
 const NEAR_HOURS: i64 = 24;
 
 /// One hour, in microseconds.
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// For how long a write that was not acknowledged may still appear on a cluster. It is longer than the three
-/// hours for which the nodes keep hints for one another.
+/// For how long a write that was not acknowledged may still appear on a cluster. Longer than the three hours
+/// for which the nodes keep hints for one another.
 pub(crate) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
 
-/// Maximum time that the write of a queue entry takes. A slower one is not acknowledged, and is repeated.
+/// The maximum time that the write of a queue entry may take. A slower write is not acknowledged, and is
+/// repeated.
 const MAX_ENQUEUE_TIME: Duration = Duration::from_secs(10);
 
-/// The same for a store that a single process writes to.
+/// The same limit for a store that a single process writes to.
 const MAX_ENQUEUE_TIME_ALONE: Duration = Duration::from_secs(1);
 
 /// An entry of the retention queue: a page has to be checked at a time.
@@ -54,17 +55,17 @@ pub(crate) struct QueueEntry {
     pub(crate) lowest: Revision,
     /// The highest revision that was written.
     pub(crate) highest: Revision,
-    /// The write may have added or replaced renders that are not the newest of their revisions.
+    /// Whether the write may have added or replaced renders that are not the newest of their revisions.
     pub(crate) thorough: bool,
-    /// This is the last check of the page: the entry is not added again, even if the announced write is not
-    /// found.
+    /// Whether this is the last check of the page: the entry is not added again, even if the announced write
+    /// is not found.
     pub(crate) again: bool,
-    /// The latest time at which the values were superseded. Rows may be stamped early, so it is later than
-    /// the write time of the rows by that much.
+    /// The latest time at which the values may have been superseded. Rows may get early write times, so this
+    /// time is later than the write time of the rows by as much.
     pub(crate) at: Timestamp,
 }
 
-/// The cursor of a shard: the time up to which its entries have been processed.
+/// The cursor of a shard: the time up to which the shard's entries have been processed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
     pub(crate) until: Timestamp,
@@ -105,9 +106,9 @@ impl QueueEntry {
         })
     }
 
-    /// An entry from the key of a damaged row: the whole page has to be checked, as if its values had been
-    /// superseded at the time in the key. The rows of the page decide what is culled, so nothing is culled
-    /// too early.
+    /// Builds an entry from the key of a damaged row. The whole page has to be checked, as if its values had
+    /// been superseded at the time in the key. The rows of the page decide what is culled, so nothing is
+    /// culled too early.
     fn from_damaged(key: &Key) -> Option<Self> {
         let DueKey { due_at: eligible_at, domain, bucket, title, .. } = RowKey::read(key)?;
         Some(Self {
@@ -131,8 +132,8 @@ fn shard(page: &Page) -> i64 {
     (page.hash().digest() % SHARDS) as i64
 }
 
-/// Entries that became eligible later than `after` and not later than `until`, the earliest first.
-/// Returns about `limit` at most; of the entries with the same time, all or none.
+/// Entries that became eligible later than `after` and not later than `until`, the earliest first. Returns
+/// about `limit` entries at most. Of the entries with the same time, returns all or none.
 pub(crate) async fn eligible_entries(
     core: &Core,
     shard: i64,
@@ -151,7 +152,7 @@ pub(crate) async fn eligible_entries(
     eligible_entries_in(core, far, shard, (after, until), limit).await
 }
 
-/// The same, for the first of these hours that has such entries.
+/// Like [`eligible_entries`], for the first of these hours that has such entries.
 async fn eligible_entries_in(
     core: &Core,
     hours: impl IntoIterator<Item = i64, IntoIter: Send>,
@@ -177,7 +178,8 @@ async fn eligible_entries_in(
             if cursor.is_none() {
                 break;
             }
-            // There may be more entries with the last time, so those are left for the next call.
+            // There may be more entries with the last time, so entries with this time are left for the next
+            // call.
             let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
             if first.eligible_at < last.eligible_at {
                 let last = last.eligible_at;
@@ -192,14 +194,14 @@ async fn eligible_entries_in(
     Ok(Vec::new())
 }
 
-/// The minimum time from now until a new entry becomes eligible. With it, no cursor of the queue passes
-/// the entry before the entry is written, although the clock of the sweeping process may be ahead.
+/// The minimum time from now until a new entry becomes eligible. It ensures that no cursor of the queue
+/// passes the entry before the entry is written, even if the clock of the sweeping process is ahead.
 pub(crate) fn soonest(core: &Core, policy: &Policy) -> Duration {
     policy.skew + if core.records.is_alone() { MAX_ENQUEUE_TIME_ALONE } else { MAX_ENQUEUE_TIME }
 }
 
-/// The cursor of a shard. If none is stored, a cursor before the earliest entry; `None`: the shard has no
-/// entry.
+/// The cursor of a shard. If no cursor is stored, returns one before the earliest entry, or `None` if the
+/// shard has no entry.
 pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<Done>> {
     let key = Key::new(vec![Value::Int(shard)], Vec::new());
     if let Some(row) = core.records.store.get(&DUE_CURSORS, &key).await? {
@@ -226,8 +228,8 @@ async fn hours_of(core: &Core, shard: i64, hours: RangeInclusive<i64>) -> Result
     Ok(found)
 }
 
-/// Stores the cursor of a shard. `before` is the stored cursor: the new one is written later, even if the
-/// clock was set back since.
+/// Stores the cursor of a shard. `before` is the stored cursor: the write time of the new one is later, even
+/// if the clock was set back since.
 pub(crate) async fn store_cursor(
     core: &Core,
     shard: i64,

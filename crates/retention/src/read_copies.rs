@@ -1,5 +1,4 @@
-//! Read copies: superseded renders that were read are copied, and kept for as long as their reader may
-//! return.
+//! Read copies: superseded renders that were read are copied, and kept for as long as a reader may return.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -28,7 +27,7 @@ use crate::{
     current_table::find_row,
 };
 
-/// Read copies whose expiry this process remembers. For other copies, the store is read.
+/// The read copies whose expiry this process remembers. For other copies, the store is read.
 const MAX_REMEMBERED_COPIES: u64 = 100_000;
 
 /// Rows of `historical` in one result page. Each row may have a body of a megabyte.
@@ -49,8 +48,8 @@ impl CopyExpiries {
     }
 }
 
-/// Keeps a superseded render that is about to be read: all its properties stay readable for another
-/// `ttl`, even if the render is culled meanwhile. `false`: the property `name` has been culled already.
+/// Keeps a superseded render that is about to be read: all its properties stay readable for another `ttl`,
+/// even if the render is culled meanwhile. Returns `false` if the property `name` has been culled already.
 pub(crate) async fn keep_render(
     core: &Core,
     page: &Page,
@@ -84,7 +83,7 @@ pub(crate) async fn keep_render(
     Ok(true)
 }
 
-/// Keeps the latest render in the same way. Used for strategies whose reads copy the latest, and for
+/// Like [`keep_render`], for the latest render. Used for strategies whose reads copy the latest, and for
 /// generated renders.
 pub(crate) async fn keep_latest(
     core: &Core,
@@ -107,8 +106,8 @@ fn needed_until(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
 }
 
-/// The bodies of a render and of its revision, as far as they can still be read. The two are culled at
-/// different times. The bodies of a render are culled together. A property that the revision got later is
+/// The bodies of a render and of its revision that can still be read. The bodies of a render are culled
+/// together. The bodies of its revision are culled at other times: a property that the revision got later is
 /// culled later.
 async fn readable_bodies(
     core: &Core,
@@ -121,7 +120,7 @@ async fn readable_bodies(
     Ok(of_render.into_iter().chain(of_revision).collect())
 }
 
-/// The bodies of a render, or of a revision. Returns none of a render if one of them is missing. Of a
+/// The bodies of a render, or of a revision. For a render, returns no body if one of them is missing. For a
 /// revision, returns those that are stored.
 async fn stored_bodies(
     core: &Core,
@@ -146,9 +145,9 @@ async fn stored_bodies(
     Ok(bodies)
 }
 
-/// The mutations that replace the read copies of a property, when the property is replaced at `at`. Each
-/// copy keeps its expiry. With several writers, a copy that has expired by our clock may still be visible
-/// by another's. It is deleted: a reader there would serve, and copy, the stale value.
+/// The mutations that replace the read copies of a property, when the property is replaced at `at`. Each copy
+/// keeps its expiry. With several writers, a copy that has expired by our clock may still be visible by
+/// another's. Such a copy is deleted: a reader there would serve, and copy, the stale value.
 pub(crate) async fn replaced_copies(
     core: &Core,
     page: &Page,
@@ -173,14 +172,14 @@ pub(crate) async fn replaced_copies(
             table: &HISTORICAL,
             clustering: copy_key(rev, tid, name),
             values: BodyRow { info: body.info.clone(), stored }.to_values(),
-            // The write time of the property itself, if that is possible: the next copy is written later
-            // than that.
+            // The write time of the property itself, if that is possible, so that the next copy is written
+            // later.
             written_at: at.max(written_at.just_after()),
             expires_at: Some(until),
         });
     }
-    // An expired copy was written long before this time. A copy that any process makes from now on is
-    // written later, so that the delete does not hide it.
+    // An expired copy was written long before this time. Any copy that a process makes from now on is written
+    // later, so that the delete does not hide it.
     let skew = core.records.skew.max(core.settings.greatest_skew()) + Duration::from_micros(1);
     let written_at = core.records.clock.now().saturating_sub(skew);
     copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
@@ -191,7 +190,7 @@ pub(crate) async fn replaced_copies(
     Ok(copies)
 }
 
-/// A tid, or (without one) those of all renders of a revision.
+/// The tid in a set, or, without a tid, the tids of all renders of the revision.
 async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<HashSet<Tid>> {
     if let Some(tid) = tid {
         return Ok(HashSet::from([tid]));
@@ -207,8 +206,8 @@ async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Resu
     }
 }
 
-/// Reads the read copies of a render, or (without a tid) of all renders of a revision. Returns what
-/// `pick` takes of each row.
+/// Reads the read copies of a render, or (without a tid) of all renders of a revision. Returns the results of
+/// `pick`.
 async fn picked_copies<T: Send>(
     core: &Core,
     page: &Page,
@@ -225,8 +224,8 @@ async fn picked_copies<T: Send>(
     Ok(picked)
 }
 
-/// Stores read copies of the bodies of a render. They last for twice the `ttl`, so that a render that is
-/// read often is copied once per `ttl`.
+/// Stores read copies of the bodies of a render. The copies last for twice the `ttl`, so that a render that
+/// is read often is copied once per `ttl`.
 pub(crate) async fn store_copies(
     core: &Core,
     page: &Page,
@@ -237,9 +236,9 @@ pub(crate) async fn store_copies(
 ) -> Result<()> {
     let now = core.records.clock.now();
     let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-    // The write time is later than that of a replacement made just now by a clock that is ahead, such as
-    // ours before a correction. Such a replacement would hide the new copy of its property, and expire
-    // before the others.
+    // A clock that is ahead, such as ours before a correction, may just have dated a replacement up to `skew`
+    // later than now. That replacement would hide the new copy of its property, and expire before the others.
+    // So the new copies get a later write time.
     let times = (now.saturating_add(policy.skew), until);
     let times @ (_, until) = in_place_of_copies(core, page, (rev, tid), times).await?;
     let mut copies = copy_batches(core, page, policy, (rev, tid), &bodies, times).await?;
@@ -252,9 +251,8 @@ pub(crate) async fn store_copies(
     Ok(())
 }
 
-/// Adjusts the write time and the expiry of new copies of a render to the copies that exist. The new ones
-/// are written later and do not expire earlier. An earlier reader, under a longer `ttl`, may return for
-/// as long.
+/// Adjusts the write time and the expiry of new copies of a render to the existing copies. The new copies are
+/// written later, and do not expire earlier: an earlier reader, under a longer `ttl`, may return until then.
 pub(crate) async fn in_place_of_copies(
     core: &Core,
     page: &Page,
@@ -268,8 +266,8 @@ pub(crate) async fn in_place_of_copies(
     Ok((written_at, until))
 }
 
-/// Stores the row that leads from the tid of a render to its revision, for a render that the indexes do
-/// not have. The row lasts as long as the copies of the render.
+/// Stores the row that maps the tid of a render to its revision, for a render that the indexes do not have.
+/// The row lasts as long as the copies of the render.
 pub(crate) async fn store_tid(
     core: &Core,
     page: &Page,
@@ -303,7 +301,7 @@ pub(crate) async fn read_copy(
     let Some(row) = row else { return Ok(None) };
     if let Some(policy) = policy {
         match HistoricalKey::read(&row.key) {
-            // The property of the revision was copied with another of its renders. Now this render is
+            // The property of the revision was copied with another render of the revision. Now this render is
             // read.
             Some(other) if other.tid != tid => copy_again(core, page, policy, rev, tid).await?,
             _ => refresh(core, page, policy, rev, tid, &row).await?,
@@ -371,7 +369,7 @@ async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, ti
             }
         }
     }
-    // The row for the tid of a render that the indexes do not have lasts as long as the copies.
+    // The row that maps the tid, for a render that the indexes do not have, lasts as long as the copies.
     let named = core.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
     if named.is_some_and(|named| named.expires_at.is_some()) {
         store_tid(core, page, policy, rev, tid).await?;
@@ -394,7 +392,7 @@ pub(crate) async fn newest_copied(
             return Ok(None);
         };
         let tid = HistoricalKey::of(&row)?.tid;
-        // A write copies its values before it commits. A copy may be of a write that has not committed
+        // A write copies its values before it commits, so a copy may belong to a write that has not committed
         // yet, or never will.
         if copy_row(core, page, rev, tid, name).await?.is_some()
             && (!copied_before || core.records.has_tid(page, tid).await?)
@@ -417,8 +415,8 @@ async fn copied_until_of(
     Ok(copy_row(core, page, rev, tid, name).await?.and_then(|row| row.expires_at))
 }
 
-/// The properties of a render that no index has. Such a render was generated for a reader of its
-/// revision, and exists as long as its copies.
+/// The properties of a generated render that no index has. Such a render was generated for a reader of its
+/// revision, and exists for as long as its copies.
 pub(crate) async fn generated_render(
     core: &Core,
     page: &Page,

@@ -22,24 +22,24 @@ use crate::{
     watermarks::{Watermarks, culled_renders, watermarks},
 };
 
-/// Titles in one step of a rescan or a dry run. A rescan stores its progress after each step.
+/// The titles in one step of a rescan or a dry run. A rescan stores its progress after each step.
 const TITLES_PER_STEP: usize = 200;
 
-/// Buckets in one result page, when the rescans of all buckets are restarted.
+/// The buckets in one result page, when the rescans of all buckets are restarted.
 const BUCKETS_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// The progress of a rescan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rescan {
-    /// Pages that this step looked through.
+    /// The pages that this step examined.
     pub pages: u64,
-    /// The rescan is complete: there is nothing left to enqueue.
+    /// Whether the rescan is complete: there is nothing left to enqueue.
     pub finished: bool,
     /// The time after which enqueued values that may be culled at once become eligible.
     pub eligible_in: Duration,
 }
 
-/// What retention would delete if it were run now.
+/// The numbers of pages, renders and bytes that retention would delete if it ran now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DryRun {
     /// Pages that were examined.
@@ -64,7 +64,7 @@ struct RescanState {
     policy: Option<Policy>,
     after: Option<Title>,
     finished: bool,
-    /// Values that were written at this time or earlier may have expired, under an earlier strategy.
+    /// Values that were written at this time or earlier may have expired under an earlier strategy.
     expired_before: Option<Timestamp>,
     /// When a second rescan begins. By then, writes that were in flight during the first one, and that no
     /// entry announces, have appeared.
@@ -81,7 +81,7 @@ impl RescanState {
     }
 }
 
-/// What the configured retention would delete of a bucket if it were run now.
+/// Counts what the configured retention would delete of a bucket if it ran now.
 pub(crate) async fn dry_run(
     core: &Core,
     domain: &DomainName,
@@ -150,15 +150,15 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
     Ok(walk)
 }
 
-/// Whether the second rescan has to begin. It waits after a clock jump, since the clock may show more
-/// time than has really passed.
+/// Whether the second rescan has to begin. After a clock jump this rescan waits, since the clock may show
+/// more time than has really passed.
 fn is_time_again(core: &Core, state: &RescanState, policy: &Policy) -> bool {
     state.again_at.is_some_and(|again_at| again_at <= core.records.clock.now())
         && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
 }
 
-/// Enqueues the values of a page. Values that were superseded for long enough become eligible at once.
-/// The others become eligible by the times at which they were stored; close times share an entry.
+/// Enqueues the values of a page. Values that were superseded long enough ago become eligible at once. The
+/// others become eligible by the times at which they were stored. Values with close times share an entry.
 async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     let now = core.records.clock.now();
     let cutoff = core.cutoff(policy);
@@ -234,16 +234,16 @@ pub(crate) async fn restart_all_rescans(core: &Core) -> Result<()> {
 async fn reset_rescan(core: &Core, key: Key) -> Result<()> {
     let Some(row) = core.records.store.get(&RETENTION_WALKS, &key).await? else { return Ok(()) };
     let mut batch = Batch::new(key.partition);
-    // The policy is kept: copies that were made under it still expire.
+    // The policy is kept, since copies that were made under this policy still expire.
     let RescanRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
     let again = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
     again.put(&mut batch, core.records.after(row.written_at));
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Whether the missing body of a render, or (`None`) of a revision, may have expired. This is so if the
-/// body was superseded, and superseded values of the bucket expire, or expired under an earlier policy.
-/// No watermark records an expiry.
+/// Whether the missing body of a render, or (`None`) of a revision, may have expired. This is possible if the
+/// body was superseded, and superseded values of the bucket expire, or expired under an earlier policy. No
+/// watermark records an expiry.
 pub(crate) async fn has_expired(
     core: &Core,
     page: &Page,
@@ -302,7 +302,7 @@ async fn set_rescan_state(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Adds to `run` what retention would delete of a page.
+/// Adds to `run` the values of a page that retention would delete.
 async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
     let cutoff = core.cutoff(policy);
     let mut frontier = Frontier::new(policy, cutoff);
@@ -346,7 +346,7 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
     Ok(())
 }
 
-/// Adds to `run` what retention would delete of the bodies of a page's revisions.
+/// Adds to `run` the bodies of a page's revisions that retention would delete.
 async fn dry_run_revisions(
     core: &Core,
     page: &Page,
@@ -369,8 +369,8 @@ async fn dry_run_revisions(
 }
 
 impl DryRun {
-    /// Counts the bodies of a render or a revision, and returns whether they would be deleted. `None`: there
-    /// are none, or they are deleted already.
+    /// Counts the bodies of a render or a revision, and returns whether they would be deleted. Returns `None`
+    /// if there are none, or if they are deleted already.
     fn add(&mut self, properties: &Properties, done: bool, goes: bool) -> Option<bool> {
         if properties.is_empty() || done {
             return None;

@@ -24,7 +24,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A cull watermark of one revision: the same for its renders below `tid`.
+    /// A cull watermark of one revision: like that of a page, for the renders of the revision below `tid`.
     pub(crate) struct CulledRendersRow in CULLED_RENDERS {
         key { rev: Revision, tid: Tid }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }

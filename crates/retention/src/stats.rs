@@ -1,4 +1,4 @@
-//! Counters of what retention has done in this process.
+//! Counters of the work of retention in this process.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::Sweep;
 
-/// What retention has done since the process began.
+/// The work of retention since the process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionStats {
     /// Queue entries that were processed.
@@ -18,7 +18,7 @@ pub struct RetentionStats {
     pub culled_bytes: u64,
     /// How long the oldest entry that the last sweep left in the queue has been eligible.
     pub overdue: Duration,
-    /// The last sweep left entries in the queue, because of a recent clock jump.
+    /// Whether the last sweep left entries in the queue, because of a recent clock jump.
     pub paused: bool,
     /// Entries that were added to the timeline.
     pub timeline_entries: u64,
@@ -57,8 +57,8 @@ impl Counters {
         self.culled_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts a sweep. An interrupted sweep may raise `overdue`, but does not lower it: it has not seen all
-    /// entries.
+    /// Counts a sweep. An interrupted sweep may raise `overdue`, but does not lower it, since the sweep has
+    /// not seen all entries.
     pub(crate) fn swept(&self, sweep: &Sweep, is_finished: bool) {
         self.entries.fetch_add(sweep.entries, Relaxed);
         self.culled(sweep.renders, sweep.bytes);

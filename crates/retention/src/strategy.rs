@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How superseded values are kept for their time, and how they are deleted after it.
+/// How superseded values are kept for their time, and how they are deleted afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// "Retention policies using application-enforced TTLs": one table has current and recent values. Values
-    /// are deleted from it by the times at which they were superseded.
+    /// are deleted from the table by the times at which they were superseded.
     #[default]
     AppTtl,
     /// "Two-table": superseded values are copied into a table whose rows expire, and deleted from the table
@@ -24,7 +24,8 @@ pub enum Strategy {
 /// The layout of the table for the latest values in table-per-query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Current {
-    /// Option A: one row per property. Compare-and-set keeps the value of the highest (revision, tid) in it.
+    /// Option A: one row per property. Compare-and-set keeps the value of the highest (revision, tid) in the
+    /// row.
     #[default]
     #[serde(rename = "A")]
     OneRow,
@@ -57,8 +58,8 @@ impl Strategy {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate))
     }
 
-    /// Whether a write copies its own new values, so that of two concurrent writes neither loses the other's
-    /// values.
+    /// Whether a write copies its own new values. Then, of two concurrent writes, neither loses the values of
+    /// the other.
     pub(crate) fn copies_new(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate | Fill::WriteThrough))
     }
@@ -68,9 +69,9 @@ impl Strategy {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead))
     }
 
-    /// Whether a read copies a superseded value that it finds among the current ones, before it returns the
-    /// value. Such a value may be deleted at any moment. Two-table does not copy it, which is the corner case
-    /// of that strategy.
+    /// Whether a read copies a superseded value that it finds among the current values, before it returns the
+    /// value. Such a value may be deleted at any moment. Two-table does not copy the value: this is the
+    /// corner case of that strategy.
     pub(crate) fn keeps_what_it_finds(self) -> bool {
         self != Self::TwoTable
     }

@@ -22,11 +22,11 @@ use crate::{
     rescan::restart_all_rescans,
 };
 
-/// Rows that are read to find the write that a queue entry announced. If the write is not among them, the
+/// The rows that are read to find the write that a queue entry announced. If the write is not among them, the
 /// page is enqueued again.
 const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// What one sweep did.
+/// The report of one sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
     /// Queue entries that were processed.
@@ -35,18 +35,18 @@ pub struct Sweep {
     pub renders: u64,
     /// The bytes of those bodies before compression.
     pub bytes: u64,
-    /// Pages that could not be culled, because rows of theirs are damaged.
+    /// Pages that could not be culled, because some of their rows are damaged.
     pub damaged: u64,
     /// How long the oldest entry that was left in the queue has been eligible.
     pub overdue: Duration,
-    /// Entries were left in the queue, because of a recent clock jump.
+    /// Whether entries were left in the queue, because of a recent clock jump.
     pub paused: bool,
-    /// Queue entries may have expired before they were processed, since no sweep ran for too long. The next
-    /// rescans enqueue all pages again.
+    /// Whether queue entries may have expired before they were processed, since no sweep ran for too long.
+    /// The next rescans enqueue all pages again.
     pub lapsed: bool,
 }
 
-/// Processes eligible entries of the queue, and adds what it did to `sweep`.
+/// Processes eligible entries of the queue, and adds the results to `sweep`.
 pub(crate) async fn process_eligible(core: &Core, limit: NonZeroUsize, sweep: &mut Sweep) -> Result<()> {
     if !core.settings.is_on() {
         return Ok(());
@@ -76,7 +76,7 @@ async fn sweep_shard(
     sweep: &mut Sweep,
 ) -> Result<()> {
     let Some(before) = cursor_of(core, shard).await? else {
-        // The shard has no entry. Each entry that is added from now on becomes eligible later than now.
+        // The shard has no entry. Any entry that is added from now on becomes eligible later than now.
         return store_cursor(core, shard, now, None).await;
     };
     let mut done = before.until;
@@ -121,8 +121,8 @@ async fn sweep_shard(
     if done == before.until { Ok(()) } else { store_cursor(core, shard, done, Some(before)).await }
 }
 
-/// Culls the page of a queue entry. `false`: the entry stays in the queue, because of a recent clock
-/// jump.
+/// Culls the page of a queue entry. Returns `false` if the entry stays in the queue, because of a recent
+/// clock jump.
 async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
     let page = &entry.page;
     let Some(policy) = core.settings.of(page) else { return Ok(true) };
@@ -170,14 +170,13 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
     Ok(true)
 }
 
-/// Adds an entry to the queue once more.
+/// Adds an entry to the queue again.
 pub(crate) async fn enqueue_again(core: &Core, entry: QueueEntry) -> Result<()> {
     let Some(policy) = core.settings.of(&entry.page) else { return Ok(()) };
     Ok(core.records.store.write(Vec::new(), entry.batch(policy, core.records.clock.now())).await?)
 }
 
-/// Whether the write that a queue entry announced is stored. Reads a few rows alone, so `false` may be
-/// wrong.
+/// Whether the write that a queue entry announced is stored. Reads only a few rows, so `false` may be wrong.
 async fn has_come(core: &Core, entry: &QueueEntry) -> Result<bool> {
     if entry.highest == Revision::MAX {
         // The rescan made the entry, or the entry is damaged: no write was announced.

@@ -1,4 +1,5 @@
-//! The timeline: an index of the times at which values were superseded. It need not be complete or correct.
+//! The timeline: an index of the times at which values were superseded. The index need not be complete or
+//! correct.
 //!
 //! With the timeline, a write that culls need not read the whole index of the page. The sweep culls the
 //! values that the timeline does not name. So entries may be sampled, and all of them may be lost. Entries
@@ -36,10 +37,11 @@ pub trait Timeline: Debug + Send + Sync + 'static {
     async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
-    /// than the entry says. If the write of the entry was rolled back, it was superseded later or not at all.
+    /// than the entry says. If the write of the entry was rolled back, the revision was superseded later or
+    /// not at all.
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>>;
 
-    /// The same for the renders of one revision.
+    /// The render of the newest entry at or before `at`, among the renders of one revision.
     async fn render(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<Option<Tid>>;
 }
 
@@ -57,8 +59,8 @@ struct PageTimeline {
     renders: BTreeMap<(Revision, Timestamp), (Tid, Timestamp)>,
 }
 
-/// Entries of each kind that a timeline in memory keeps of one page. When there are more, the oldest is
-/// dropped.
+/// The entries of each kind that a timeline in memory keeps of one page. Beyond this number, the oldest entry
+/// is dropped.
 const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 impl MemoryTimeline {
@@ -113,7 +115,8 @@ impl Timeline for MemoryTimeline {
     }
 }
 
-/// Pages, and domains, that sampling remembers. A page that was forgotten may get an entry too early.
+/// The maximum number of pages, and of domains, that sampling remembers. A page that was forgotten may get an
+/// entry too early.
 const MAX_SAMPLED_KEYS: u64 = 100_000;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -143,7 +146,7 @@ impl Sampling {
         }
     }
 
-    /// Whether the page may get an entry at this time of the monotonic clock. If so, the entry is counted.
+    /// Whether the page may get an entry at this time of the monotonic clock. If it may, counts the entry.
     pub fn takes(&self, page: &Page, now: Duration) -> bool {
         let rested = self.pages.get(page).is_none_or(|last| now.saturating_sub(last) >= self.every);
         if !rested {
@@ -162,8 +165,9 @@ impl Sampling {
     }
 }
 
-/// Records in a batch which value it supersedes, if sampling takes the value. If the timeline is in the tables,
-/// its entry goes into the batch; otherwise [`add_timeline_entry`] adds it after the commit.
+/// Records in a batch which value it supersedes, if sampling takes the value. If the timeline is in the
+/// tables, the timeline entry goes into the batch; otherwise [`add_timeline_entry`] adds the entry after the
+/// commit.
 pub(crate) fn put_timeline_entry(
     core: &Core,
     batch: &mut PageBatch<'_>,
@@ -189,9 +193,9 @@ pub(crate) fn put_timeline_entry(
     }
 }
 
-/// Adds the entry of a superseded value to a timeline outside the tables, and counts it. If the timeline is in
-/// the tables, the write has added the entry already. A failure only delays the cull; the entry is not
-/// counted.
+/// Adds the entry of a superseded value to a timeline outside the tables, and counts the entry. If the
+/// timeline is in the tables, the write has added the entry already. A failure only delays the cull, and the
+/// entry is not counted.
 pub(crate) async fn add_timeline_entry(core: &Core, page: &Page, policy: &Policy, what: Superseded) {
     if let Some(timeline) = &core.settings.timeline {
         let now = core.records.clock.now();

@@ -1,4 +1,5 @@
-//! Cull watermarks: each cull stores how far the page was culled. They tell a culled body from a lost one.
+//! Cull watermarks: each cull stores how far the page was culled. The watermarks distinguish a culled body
+//! from a lost one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,23 +19,23 @@ use crate::{
     rows::{CulledRendersRow, CulledRow},
 };
 
-/// Rows of a page's watermarks in one result page. Most pages have one.
+/// The rows of a page's watermarks in one result page. Most pages have one watermark.
 const WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// Rows of the watermarks of revisions in one result page.
+/// The rows of the watermarks of revisions in one result page.
 const RENDER_WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// Names of properties.
 pub(crate) type Names = BTreeSet<PropertyName>;
 
-/// What a watermark covers: the bodies of these properties that were written at `until` or before. They are
+/// The extent of a watermark: the bodies of these properties that were written at `until` or before are
 /// deleted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extent {
     pub(crate) until: Timestamp,
     pub(crate) names: Names,
-    /// The write time of the watermark, by a clock that may be ahead of ours. A row that replaces it is
-    /// written later.
+    /// The write time of the watermark, by a clock that may be ahead of ours. A row that replaces the
+    /// watermark is written later.
     pub(crate) written_at: Timestamp,
 }
 
@@ -61,7 +62,7 @@ impl Extent {
         self
     }
 
-    /// The extent that covers both.
+    /// The extent that covers both extents.
     pub(crate) fn joined(mut self, other: &Self) -> Self {
         self.written_at = self.written_at.max(other.written_at);
         self.extended(other.until, &other.names)
@@ -69,7 +70,7 @@ impl Extent {
 }
 
 /// The watermarks of a page, from the highest down. A page has several if its policy was changed to keep
-/// more, or if two processes culled it at once. A body that any of them covers is deleted.
+/// more, or if two processes culled the page at once. A body that any watermark covers is deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Watermarks(pub(crate) Vec<(Revision, Extent)>);
 
@@ -93,7 +94,7 @@ pub(crate) struct RenderWatermark {
 }
 
 impl RenderWatermark {
-    /// Reads the row of a watermark. Returns its revision, too.
+    /// Reads the row of a watermark, and returns it with its revision.
     fn from_row(row: &Row) -> Result<(Revision, Self)> {
         let CulledRendersRow { rev, tid, written_before, properties } = TypedRow::from_row(row)?;
         let extent = Extent { until: written_before, names: properties.0, written_at: row.written_at };
@@ -129,7 +130,7 @@ impl Culls {
 }
 
 impl Culls {
-    /// The latest time up to which bodies were deleted, of the revision `lowest` or of a higher one.
+    /// The latest time up to which bodies of the revision `lowest` or of a higher one were deleted.
     pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
         let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
         whole.chain(self.renders.values().map(|watermark| watermark.extent.until)).max()
@@ -177,15 +178,15 @@ pub(crate) async fn render_watermarks(
         .rows(&CULLED_RENDERS, Scan::new(partition_of(page), RENDER_WATERMARKS_PAGE_ROWS).range(range));
     while let Some(row) = rows.next().await? {
         let (rev, watermark) = RenderWatermark::from_row(&row)?;
-        // The rows of a revision are sorted from the newest tid down, and the first one covers the most
+        // The rows of a revision are sorted by tid, the newest first, and the first row covers the most
         // renders.
         watermarks.entry(rev).or_insert(watermark);
     }
     Ok(watermarks)
 }
 
-/// Whether the body of a property that was written at `written_at` was culled. The property is of the
-/// render `tid`, or (`None`) of the revision.
+/// Whether the body of a property that was written at `written_at` was culled. The property belongs to the
+/// render `tid`, or, if that is `None`, to the revision.
 pub(crate) async fn is_culled(
     core: &Core,
     page: &Page,
