@@ -33,14 +33,14 @@ impl Archive {
         Self::new(records, Arc::new(BlockStore::new(store, 0)), None)
     }
 
-    /// Excludes seals, compactions, erasures and the giving up of blocks in this process, until the guard is
-    /// dropped.
+    /// Excludes other seals, compactions and erasures in this process, and other calls that give up blocks,
+    /// until the guard is dropped.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.blocks.sealing.lock().await
     }
 
-    /// Returns the time up to which garbage collection entries are final. No process, and no failed batch of
-    /// another process, will make a page reference a block that was enqueued before that time.
+    /// Returns the time up to which garbage collection entries are final: if a block was enqueued before this
+    /// time, no process, and no failed batch of another process, will still make a page reference the block.
     pub(super) async fn placed_until(&self) -> Result<Timestamp> {
         if self.records.is_alone() {
             Ok(Timestamp::MAX)

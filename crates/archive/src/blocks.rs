@@ -38,15 +38,15 @@ const PIECES_PER_READ: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 /// Reads and writes blocks.
 #[derive(Debug)]
 pub struct BlockStore {
-    /// The tables themselves.
+    /// The store of the tables, without the blocks.
     pub(super) store: Arc<dyn TableStore>,
-    /// Held by a seal, a compaction, an erasure, or while unreadable blocks are given up. A process runs one
-    /// of these at a time.
+    /// Held by a seal, a compaction, an erasure, or a call that gives up unreadable blocks. A process runs
+    /// one of these at a time.
     pub(super) sealing: tokio::sync::Mutex<()>,
     pub(super) damage: Damage,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
-    /// The block that was requested last, even if the cache has no room for it: one read opens the same block
-    /// several times.
+    /// The block that was requested last, even if the cache has no room for it, since one read opens the same
+    /// block several times.
     last: Mutex<Option<Arc<OpenBlock>>>,
     /// Revisions that stay in the tables, since they are too large for a block.
     pub(super) too_large: TooLarge,
@@ -61,7 +61,7 @@ pub(super) struct OpenBlock {
     memory: usize,
 }
 
-/// How much of a block belongs to a page.
+/// The share of a page in a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
     /// Bytes of new text.
@@ -110,7 +110,7 @@ impl BlockStore {
         Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
     }
 
-    /// Writes the pieces of a block. The block must be enqueued for garbage collection before.
+    /// Writes the pieces of a block. The block must already be enqueued for garbage collection.
     pub(super) async fn write(&self, of: &Page, id: BlockId, bytes: &Bytes, now: Timestamp) -> Result<()> {
         let parts = bytes.len().div_ceil(PIECE_BYTES);
         for part in 0..parts {
@@ -161,8 +161,8 @@ impl BlockStore {
         }
     }
 
-    /// Returns an unpacked block, from the cache if it is there. Of several concurrent callers, one unpacks
-    /// the block for all.
+    /// Returns an unpacked block, from the cache if it is there. If several callers request a block at once,
+    /// one unpacks it for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(last) = self.last(|last| last.clone()).filter(|last| last.id == id) {
             return Ok(last);
@@ -211,7 +211,7 @@ pub(super) fn in_hex(id: BlockId) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Creates the error of an unreadable block, for operators.
+/// Creates the error for operators about an unreadable block.
 pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }
@@ -226,8 +226,8 @@ fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
 }
 
-/// Returns a message if a later version wrote the block. No damage of such a block is known, and no part of
-/// it may be given up.
+/// Returns a message if a later version wrote the block. Such a block is not known to be damaged, so no part
+/// of it may be given up.
 pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
     let why = match Block::salvage(bytes, Limits::default()) {
         Err(error @ BlockError::NewerVersion { found, known }) if found > known => unreadable(id, &error),

@@ -63,7 +63,7 @@ pub(super) async fn candidates(
 struct Body {
     row: BodyRow,
     written_at: Timestamp,
-    /// Whether its text was left out.
+    /// Whether the text was left out.
     is_left_out: bool,
 }
 
@@ -99,7 +99,7 @@ async fn bodies(
                 let BodyKey { rev, tid: of, .. } =
                     BodyKey::read(&row.key).ok_or_else(|| unreadable(table.name(), &row))?;
                 let written_at = row.written_at;
-                // The store deletes a row that expires by itself.
+                // A row that expires needs no seal: the store deletes it.
                 if row.expires_at.is_some() {
                     continue;
                 }
@@ -127,14 +127,15 @@ async fn bodies(
     Ok(found)
 }
 
-/// Removes the bodies of a revision or render from `found`, and adds their texts to `texts`.
+/// Removes the bodies of a revision or render from `found`, and adds the texts of these bodies to `texts`.
 fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
     let mut bodies = Bodies::new();
     for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
         let place = match &row.stored {
             Stored::Chunks(set) => BodyLocation::Chunks(set.clone()),
             _ if is_left_out => BodyLocation::Entry(0),
-            // A text that cannot be decompressed is damaged. It becomes empty, and does not match its SHA-1.
+            // A text that cannot be decompressed is damaged. It is replaced by an empty text, which does not
+            // match the SHA-1.
             Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
                 let text = plain(&row).ok().flatten().unwrap_or_default();
                 texts.insert((name.clone(), of), text);

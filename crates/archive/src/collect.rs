@@ -1,4 +1,4 @@
-//! Garbage collection of blocks that no page references: of interrupted seals, and of compactions.
+//! Garbage collection of blocks that no page references. Interrupted seals and compactions leave such blocks.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -29,8 +29,8 @@ const ENTRIES_PER_READ: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 pub(super) enum References {
     /// All pages of the block reference it.
     AllPages,
-    /// Some pages of the block reference it. The entry stays, so that an erasure of another page's revision
-    /// finds the block.
+    /// Some pages of the block reference it. The garbage collection entry stays, so that an erasure of
+    /// another page's revision finds the block.
     SomePages,
     /// No page of the block references it.
     NoPage,
@@ -52,7 +52,7 @@ impl GcEntry {
     }
 }
 
-/// Entries that a run of the garbage collector leaves, since a replica does not answer.
+/// The entries that a run of the garbage collector leaves, since a replica does not answer.
 #[derive(Debug, Default)]
 pub struct Waiting {
     entries: u64,
@@ -60,7 +60,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns the result of a read that every replica has to answer, or `None` if one does not.
+    /// Returns the result of a read that every replica has to answer, or `None` if a replica does not answer.
     pub fn unless_unavailable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(Error::Store(StoreError::Unavailable(outage))) => {
@@ -72,7 +72,7 @@ impl Waiting {
         }
     }
 
-    /// Logs once a run that the collector waits.
+    /// Logs, once a run, that the collector waits.
     pub fn log(self, what: &'static str) {
         let Some(outage) = self.outage else { return };
         tracing::warn!(
@@ -86,8 +86,7 @@ impl Waiting {
 
 impl BlockStore {
     /// Enqueues a block: the garbage collector checks later whether a page references it. `written_at` is the
-    /// write time of the entry, at least `now`. It must be later than the last [`Self::dequeue`] of the
-    /// block.
+    /// write time of the entry: at least `now`, and later than the last [`Self::dequeue`] of the block.
     pub(super) async fn enqueue(
         &self,
         of: &Page,
@@ -206,8 +205,8 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Returns which pages reference a block. `NoPage` is confirmed by every replica: a batch that references
-    /// the block may have failed and still have reached one replica.
+    /// Returns which pages reference a block. Every replica confirms `NoPage`, since a failed batch that
+    /// references the block may have reached one replica.
     pub(super) async fn references(&self, entry: &GcEntry) -> Result<References> {
         match self.references_from(entry, ReadFrom::Quorum).await? {
             References::NoPage => self.references_from(entry, ReadFrom::AllReplicas).await,
@@ -215,8 +214,8 @@ impl BlockStore {
         }
     }
 
-    /// As [`Self::references`], for the deletion of the entry: `AllPages` is confirmed by every replica, too. A
-    /// batch by which a page leaves the block may have reached only one replica.
+    /// Like [`Self::references`], for the deletion of the entry: every replica confirms `AllPages`, too,
+    /// since the batch by which a page leaves the block may have reached only one replica.
     async fn confirmed_references(&self, entry: &GcEntry) -> Result<References> {
         match self.references_from(entry, ReadFrom::Quorum).await? {
             References::SomePages => Ok(References::SomePages),
@@ -241,8 +240,8 @@ impl BlockStore {
     }
 
     /// Whether a page left the block after `due`, or may have left it, so that a process may still be reading
-    /// the block. A block is enqueued again before a page leaves it, while other blocks of its pages come and
-    /// go. Call it after the check that no page references the block.
+    /// the block. A block is enqueued again before a page leaves it, even if the pages reference and leave
+    /// other blocks meanwhile. Call this after the check that no page references the block.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
         Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
     }
@@ -252,9 +251,9 @@ impl BlockStore {
         self.names_from(page, id, ReadFrom::Quorum).await
     }
 
-    /// As [`Self::names`], from these replicas. If all replicas answer and the page does not reference the
-    /// block, the replicas agree on the whole index afterwards. The batch by which a page leaves a block also
-    /// makes the page reference another one.
+    /// Like [`Self::names`], but reads from these replicas. If all replicas answer and the page does not
+    /// reference the block, the replicas then agree on the whole index: the batch by which a page leaves a
+    /// block also makes the page reference another one.
     async fn names_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);

@@ -1,10 +1,9 @@
 //! The columns of blocks in the archive. Each entry has one line of values.
 //!
 //! An entry begins a revision or a render, or has a body, or both: the first body of a revision is in the
-//! entry that begins the revision. Values are omitted if they can be derived from other entries or from the
-//! content. The derived value must be equal to the omitted one, so the values of a single entry are
-//! incomplete. Code that changes blocks reads [`Unit`](super::entries::Unit)s from the old block, and writes
-//! them to a new one.
+//! entry that begins the revision. Values are omitted if a reader can derive them from other entries or from
+//! the content, and if the derived value is equal. So the values of a single entry are incomplete. Code that
+//! changes blocks reads [`Unit`](super::entries::Unit)s from the old block, and writes them to a new one.
 
 use rashomon_blocks::{Column, Value};
 
@@ -19,7 +18,7 @@ pub(super) enum Field {
     TidTicks,
     /// The eight bytes of a render's tid that are not its time, in the order of tids.
     Tid,
-    /// For a render, absent if equal to that of its revision.
+    /// For a render, absent if equal to the store time of its revision.
     StoredAt,
     /// Absent if equal to `stored_at`.
     WrittenAt,
@@ -43,7 +42,7 @@ pub(super) enum Field {
     BodyWrittenAt,
     /// The headers of a body, as JSON.
     Headers,
-    /// The size of a body. Size and SHA-1 are absent if the content is in the block and a reader computes
+    /// The size of a body. Size and SHA-1 are absent if the content is in the block, and a reader computes
     /// both.
     Size,
     Sha1,
@@ -67,7 +66,8 @@ impl Kind {
     pub(super) const IMPORTED: Self = Self(2);
     /// A render of the last revision begins here.
     pub(super) const RENDER: Self = Self(4);
-    /// The entry has a body. It belongs to the revision or render that begins here, or else to the last one.
+    /// The entry has a body, which belongs to the revision or render that begins here, or else to the last
+    /// one.
     pub(super) const BODY: Self = Self(8);
 
     const ALL: i64 = 15;

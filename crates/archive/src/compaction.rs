@@ -1,5 +1,5 @@
-//! Compaction: revisions of a page that are spread over many small parts of blocks are rewritten into fewer,
-//! larger ones.
+//! Compaction: rewrites revisions of a page that are spread over many small parts of blocks into fewer,
+//! larger parts.
 
 use rashomon_tables::Error as StoreError;
 use serde::Serialize;
@@ -13,13 +13,13 @@ use super::{
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
-/// A page has a small part of a block if the block has fewer than this number of its revisions.
+/// A part is small if the block has fewer than this number of revisions of the page.
 const SMALL_PART_REVISIONS: u64 = 128;
 
-/// Maximum number of blocks of a page that are compacted together, and are unpacked for it.
+/// The maximum number of blocks of a page that are compacted, and therefore unpacked, together.
 const MAX_GROUP_PARTS: usize = 64;
 
-/// Maximum number of revisions of a page that are compacted together: a block has no more.
+/// The maximum number of revisions of a page that are compacted together, which is the maximum of a block.
 const MAX_GROUP_REVISIONS: u64 = 4096;
 
 /// Number of titles in one read.
@@ -30,7 +30,7 @@ const TITLES_PER_READ: usize = 500;
 pub struct CompactionOptions {
     /// Compact only pages with at least this number of small parts; at least 2.
     pub parts: usize,
-    /// How long to wait after each page, so that readers and writers are not held up.
+    /// How long to wait after each page, so that readers and writers are not delayed.
     pub rest: std::time::Duration,
 }
 
@@ -50,21 +50,21 @@ pub struct CompactionReport {
     pub parts: u64,
     /// Revisions in these parts.
     pub revisions: u64,
-    /// Uncompressed bytes of their bodies.
+    /// Uncompressed bytes of the bodies in these parts.
     pub raw_bytes: u64,
     /// New blocks.
     pub blocks: u64,
     /// Bytes of the new blocks.
     pub stored_bytes: u64,
-    /// Parts that stay as they are, since they are damaged.
+    /// Parts that are left unchanged, since they are damaged.
     pub kept: u64,
 }
 
 impl Archive {
     /// Compacts the archive of a bucket: rewrites small parts of each page into fewer, larger ones. The old
     /// blocks stay until no process can be reading them, and are then garbage collected. A compaction may be
-    /// interrupted at any point, and may run beside writers, seals and other compactions. `progress` is
-    /// called after every page.
+    /// interrupted at any point, and may run beside writers, seals and other compactions. Calls `progress`
+    /// after every page.
     pub async fn compact(
         &self,
         domain: &DomainName,
@@ -144,8 +144,8 @@ impl<'a> Compactor<'a> {
         Ok(())
     }
 
-    /// Selects the small parts. A few revisions with little text in common can fill a block. Such a part is
-    /// not small, since it would take as much space in another block.
+    /// Selects the small parts. If the revisions of a part have little text in common, they may fill a block
+    /// although they are few. Such a part is not small, since it would take as much space in another block.
     async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         for row in index {

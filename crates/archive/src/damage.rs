@@ -1,4 +1,4 @@
-//! Skips what cannot be read in damaged blocks, and reports it.
+//! Skips and reports the unreadable parts of damaged blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +42,7 @@ pub struct SkippedDamage {
 /// The page, the block, and the lowest revision of a skipped part.
 type SkipKey = (Page, BlockId, Revision);
 
-/// The skipped parts, once each. Unset if damage is an error.
+/// The skipped parts, each once. Unset if damage is an error.
 #[derive(Debug, Default)]
 pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, SkippedDamage>>>);
 
@@ -76,14 +76,14 @@ impl Damage {
 }
 
 impl Archive {
-    /// From now on, all readers skip the unreadable parts of damaged blocks, as if these did not exist. This
-    /// is for a command that uses these buckets alone, takes what is readable, and reports the rest. If a
-    /// value was written again after it was sealed, readers may get the value of an earlier block.
+    /// Makes all readers skip the unreadable parts of damaged blocks from now on, as if these parts did not
+    /// exist. This is for a command that uses these buckets alone, reads everything readable, and reports the
+    /// rest. If a value was written again after it was sealed, readers may get the value of an earlier block.
     pub fn skip_damage(&self) {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }
 
-    /// Takes the list of the parts that were skipped since the last call.
+    /// Returns the parts that were skipped since the last call.
     #[must_use]
     pub fn skipped_damage(&self) -> Vec<SkippedDamage> {
         let skipped = self.blocks.damage.0.get();
@@ -93,14 +93,14 @@ impl Archive {
     }
 
     /// Returns `Unsupported` if a later version wrote a block that may contain a revision. Only that version
-    /// can read the block; this version neither gives up nor rewrites any part of it.
+    /// can read the block. This version neither gives up nor rewrites any part of the block.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         self.blocks.check_versions(page, rev).await
     }
 
-    /// Gives up the completely unreadable blocks that may contain a revision: deletes them, after no page
-    /// references them any more. Returns the lost revisions of each page. If it is interrupted, another call
-    /// completes it.
+    /// Gives up the completely unreadable blocks that may contain a revision: first makes all pages drop
+    /// their references to a block, then deletes the block. Returns the lost revisions of each page. If a
+    /// call is interrupted, another call completes it.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         let _alone = self.alone().await;
         self.check_versions(page, rev).await?;
@@ -130,7 +130,7 @@ impl Archive {
         named_by.sort_by_key(|(of, _)| of == page);
         let titles: BTreeSet<_> = named_by.iter().map(|(of, _)| of.title.clone()).collect();
         let now = self.records.clock.now();
-        // With clocks that differ, the row may have been written at a time later than now.
+        // If clocks differ, the row may have been written at a time later than now.
         let at = now.saturating_add(self.records.skew);
         blocks.enqueue(page, id, &titles, now, at).await?;
         for (of, row) in &named_by {
@@ -170,7 +170,8 @@ impl BlockStore {
     }
 }
 
-/// Finds the pages of a bucket whose indexes reference a block. The block cannot be read, so all indexes are.
+/// Finds the pages of a bucket whose indexes reference a block. Reads all indexes, since the block cannot be
+/// read.
 async fn named_by(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
     let mut found = Vec::new();
     let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);

@@ -11,7 +11,7 @@ use rashomon_records::{PropertyInfo, PropertyName, Sha1, Tid, rows::Properties};
 /// The texts of a unit, by property and render.
 pub(super) type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
-/// Why a revision stays in the tables.
+/// The reason why a revision stays in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StayReason {
     /// A part of the revision was written a short time ago.
@@ -51,7 +51,7 @@ fn info<'u>(
     (name, &body.info)
 }
 
-/// Whether exactly the bodies that the revision or render lists exist.
+/// Whether the stored bodies are exactly those that the revision or render lists.
 fn is_whole(named: &Properties, there: &BTreeMap<&PropertyName, &PropertyInfo>) -> bool {
     named.len() == there.len() && named.iter().all(|(name, info)| there.get(name) == Some(&info))
 }

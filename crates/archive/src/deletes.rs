@@ -1,7 +1,7 @@
-//! Decides which rows are deleted from the tables after a block has them, without I/O.
+//! Decides, without I/O, which rows are deleted from the tables once they are in a block.
 //!
-//! Neighbouring rows are deleted by one delete of their range. On a cluster, each delete of a single row
-//! would slow down readers for days.
+//! Neighbouring rows are deleted by a single range delete. On a cluster, a delete for each row would slow
+//! down readers for days.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,7 @@ use rashomon_records::{
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The rows that exist in the four indexes of a page, within the region of a part of a block, each in rising
-/// order.
+/// The rows of a page's four indexes within the region of a part of a block, each in rising order.
 #[derive(Debug, Default)]
 pub(super) struct StoredRows {
     pub(super) revisions: Vec<Row>,
@@ -68,9 +67,9 @@ impl Seen {
 /// write times.
 pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
-/// Returns the units whose rows have not changed since they were sealed, by revision. These rows may be
-/// deleted. A unit that was written again stays in the tables. A revision that is sealed again has only rows
-/// of later writes in the tables.
+/// Returns the units whose rows have not changed since the seal, by revision. These rows may be deleted. A
+/// unit that was written again stays in the tables. A revision that is sealed again has only rows of later
+/// writes in the tables.
 pub(super) fn deletable<'u>(
     units: &'u [Unit],
     stored: &StoredRows,
@@ -118,7 +117,7 @@ pub(super) fn delete(
         let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
         batch.delete_range(&REVISIONS, within(Vec::new()), until);
         batch.delete_range(&RENDERS, within(Vec::new()), until);
-        // Names come from the index rows: the block may lack bodies that its policy does not keep.
+        // The names come from the index rows, since the block may lack bodies that its policy does not keep.
         let of_revision: BTreeSet<&PropertyName> =
             units().flat_map(|unit| unit.revision.properties.keys()).collect();
         for name in of_revision {
@@ -131,9 +130,9 @@ pub(super) fn delete(
         }
     }
     // A write that was not acknowledged may be on one replica only. A read repair may then have brought its
-    // rows of some tables to other replicas. The place of its other rows in the indexes is unknown, and a
-    // range must not delete these rows. For revisions with numbers outside the region, only the rows inside
-    // the region were read.
+    // rows of some tables to other replicas. The positions of its other rows in the indexes are unknown, and
+    // a range delete must not delete these rows. For revisions with numbers outside the region, only the rows
+    // inside the region were read.
     let (Some((first, _)), Some((last, _))) = (deletable.first_key_value(), deletable.last_key_value())
     else {
         return Ok(());
@@ -204,7 +203,7 @@ fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
     rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
 }
 
-/// Returns the first and the last of each run of neighbours that are deletable.
+/// Returns the first and the last row of each run of neighbouring rows that may be deleted.
 fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
     let (mut runs, mut open): (Vec<(T, T)>, bool) = (Vec::new(), false);
     for (row, goes) in rows {

@@ -7,7 +7,7 @@ use rashomon_records::{ExportRecord, Parent, PropertyInfo, PropertyName, Revisio
 pub(super) struct ExportParts(i64);
 
 impl ExportParts {
-    /// The SHA-1 of the revision is that of its text, in MediaWiki's notation.
+    /// The SHA-1 of the revision is that of the text, in MediaWiki's notation.
     const SHA1: i64 = 1;
     /// The SHA-1 of the main slot is that of the text.
     const MAIN_SHA1: i64 = 2;
@@ -43,7 +43,7 @@ impl Expected {
     }
 }
 
-/// Removes the derivable values from the export fields of a revision. Returns which values were removed.
+/// Removes the derivable values from the export fields of a revision. Returns which values it removed.
 pub(super) fn take_out(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
     let expected = Expected::of(rev, bodies);
     let mut parts = ExportParts::default();

@@ -18,8 +18,8 @@ use rashomon_records::{
     rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow, digest, to_json},
 };
 
-/// Up to this number of bytes of bodies in a block, the size and SHA-1 of a body are omitted: a reader of the
-/// revision computes them. For later bodies the block has both, which bounds the work of reading all of them.
+/// Up to this number of bytes of bodies in a block, the size and SHA-1 of a body are omitted, and a reader of
+/// the revision computes them. For later bodies the block stores both, which bounds the work of a reader.
 const MAX_HASHED_BYTES: u64 = 16 << 20;
 
 /// A revision with its renders and their bodies. A unit is sealed as a whole.
@@ -50,12 +50,12 @@ impl ArchivedBody {
     }
 }
 
-/// Where the bytes of a body are.
+/// The location of the bytes of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BodyLocation {
     /// In the block, in the entry with this ordinal.
     Entry(u64),
-    /// In chunks, as before the seal.
+    /// In chunks, as they were before the seal.
     Chunks(ChunkSet),
 }
 
@@ -100,7 +100,7 @@ pub(super) struct UnitWriter<'a> {
 type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
 impl UnitWriter<'_> {
-    /// Adds a unit and its texts. Stores in the unit where its bodies are.
+    /// Adds a unit and its texts, and stores the locations of its bodies in the unit.
     pub(super) fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
         let mut line = revision_line(unit, self.above);
         let is_imported = unit.has_the_render_of_an_import(self.page);
@@ -265,13 +265,13 @@ pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow
     }
 }
 
-/// Returns the digest of the request that created a render. It differs if bodies were left out or added
-/// later.
+/// Returns the digest of the request that created a render. The result differs from the digest in the row if
+/// bodies were left out or added later.
 pub(super) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
     if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
 }
 
-/// Adds the values of a body. `is_hashed`: the size and SHA-1 are omitted.
+/// Adds the values of a body. If `is_hashed`, omits size and SHA-1.
 fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
     let info = &body.info;
     line.bytes(Field::Headers, json_bytes(to_json(&info.headers)));

@@ -23,7 +23,7 @@ use rashomon_records::{
     schemas::ARCHIVE_EPOCHS,
 };
 
-/// Maximum number of blocks that are rewritten for one revision. A revision may be in several blocks, but
+/// The maximum number of blocks that are rewritten for one revision. A revision may be in several blocks, but
 /// hardly in so many.
 const MAX_ROUNDS: usize = 1000;
 
@@ -34,13 +34,13 @@ pub struct FromBlocks {
     pub made: u64,
     /// Unreadable revisions that were dropped: they are in none of the new blocks.
     pub given_up: Vec<(Title, Revision)>,
-    /// Blocks that may contain the revision and were left, since another process may be about to make pages
-    /// reference them.
+    /// Blocks that may contain the revision and were not rewritten, since another process may be about to
+    /// make pages reference them.
     pub left: u64,
 }
 
-/// A value that changes with every erasure in a bucket. A seal or a compaction checks it before a page
-/// references a new block, since the content of the block may have been erased meanwhile.
+/// The erasure epoch of a bucket, which changes with every erasure. A seal or a compaction checks it before a
+/// page references a new block, since the content of the block may have been erased meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch(Option<Bytes>);
 
@@ -66,7 +66,7 @@ impl BlockStore {
 }
 
 impl Archive {
-    /// Makes running seals and compactions of the page's bucket start again.
+    /// Changes the epoch of the page's bucket, so that running seals and compactions start again.
     pub async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
@@ -79,7 +79,7 @@ impl Archive {
 
     /// Rewrites the blocks that contain content of a revision that is marked as erased, without that content,
     /// and deletes the old blocks. All other revisions of a damaged block must be readable. With `gives_up`,
-    /// the unreadable ones are dropped and reported in [`FromBlocks::given_up`].
+    /// unreadable revisions are dropped and reported in [`FromBlocks::given_up`].
     pub async fn erase_from_blocks(&self, page: &Page, rev: Revision, gives_up: bool) -> Result<FromBlocks> {
         let mut done = FromBlocks::default();
         for _ in 0..MAX_ROUNDS {
@@ -88,7 +88,8 @@ impl Archive {
                 None => self.block_left_with(page, rev, &mut done).await?,
             };
             let Some((id, titles)) = found else { return Ok(done) };
-            // If the block was made recently, another process may be about to make more pages reference it.
+            // If the block was written recently, another process may be about to make more pages reference
+            // it.
             let enqueued_at = self.blocks.enqueued_at(id).await?;
             let is_being_placed = match enqueued_at {
                 Some(enqueued_at) => enqueued_at > self.placed_until().await?,
@@ -140,7 +141,7 @@ impl Archive {
             let block = self.blocks.open(&of, id).await?;
             let mut together = CombinedRevisions::default();
             together.add(&of, &block)?;
-            // The revisions fit into one block, since they come from one.
+            // The revisions fit into one block, since they come from one block.
             rewriter.begin(&of, vec![row], 0).await?;
             while let Some((unit, texts)) = together.next_with() {
                 let number = unit.revision.record.rev;
@@ -162,7 +163,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Replaces the rows of a unit by the current ones, which are blank, and removes its bodies.
+    /// Replaces the rows of a unit by the current rows, which are blank, and removes its bodies.
     async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
         let rev = unit.revision.record.rev;
         let not_marked = || {
@@ -183,8 +184,8 @@ impl Archive {
     }
 
     /// Finds an enqueued block that contains content of a revision, and that other pages reference while this
-    /// page does not, or does not yet. Deletes enqueued blocks that no page references, except those that
-    /// another process may be about to make pages reference.
+    /// page does not, or does not yet. Deletes enqueued blocks that no page references, unless another
+    /// process may be about to make pages reference them.
     async fn block_left_with(
         &self,
         page: &Page,
@@ -222,7 +223,7 @@ impl Archive {
     }
 }
 
-/// Whether a block has content of a revision, or cannot be read. The revision is marked as erased.
+/// Whether a block has content of a revision that is marked as erased, or cannot be read.
 async fn may_have_content(
     blocks: &BlockStore,
     page: &Page,
@@ -230,7 +231,7 @@ async fn may_have_content(
     marked: &RevisionRow,
 ) -> Result<bool> {
     match blocks.open(page, id).await {
-        // Another process may be writing it.
+        // Another process may still be writing the block.
         Err(StoreError::Corrupt(_)) => Ok(true),
         block => has_content(&*block?, page, marked),
     }

@@ -3,9 +3,9 @@
 //!
 //! All revisions of a new page except the highest go into the block that is being filled. A full block is
 //! written, read back and compared, like a sealed one. Then the highest revision of each of its pages is
-//! written into the tables, and then the pages come to reference the block. So a page has its highest
-//! revision before it has older ones. An interrupted import leaves pages that lack some revisions; the next
-//! import writes these as rows.
+//! written into the tables, and after that the pages reference the block. So a page has its highest revision
+//! before it has older ones. An interrupted import leaves pages that lack some revisions, and the next import
+//! writes these as rows.
 //!
 //! Revisions that come out of order, or for a page that has revisions already, are imported as rows.
 
@@ -60,8 +60,8 @@ const MAX_WAITING_PAGES: usize = 512;
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
 /// A revision with at least this many bytes of text is added to the block on another thread, while the next
-/// revisions are received. For a smaller revision, the handover would take as long as the work, and many
-/// threads would keep memory that they free.
+/// revisions are received. For a smaller revision, the handover would take as long as the work, and each of
+/// many threads would retain memory that it has freed.
 const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
 /// Maximum number of tids of a page that are kept to be compared with the tids of new revisions. Further
@@ -88,7 +88,7 @@ struct Counts {
 struct State {
     current: Option<Current>,
     filling: Filling,
-    /// The previous block, while its pages come to reference it.
+    /// The previous block, while its pages are made to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
     sealed: SealReport,
 }
@@ -110,11 +110,12 @@ struct Current {
 struct HighestRevision {
     page: Page,
     rev: Revision,
-    /// Its renders, as rows.
+    /// The renders, as rows.
     renders: Vec<ImportUnit>,
     /// When the revision was written, or `None` if it was not written yet.
     written_at: Option<Timestamp>,
-    /// The epoch of the bucket before that write. Another process may erase the stored revision.
+    /// The epoch of the bucket before the revision was written. Another process may erase the stored
+    /// revision.
     epoch: Option<Epoch>,
     /// Whether the page has no rows yet.
     is_new: bool,
@@ -145,7 +146,7 @@ pub trait RowImporter: Debug + Send + Sync {
     /// Stores revisions of a page as rows.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
-    /// Writes rows of a page that [`Self::new_units`] created. `is_new`: the page has no rows yet.
+    /// Writes rows of a page that [`Self::new_units`] created. `is_new` says that the page has no rows yet.
     async fn write_units(
         &self,
         page: &Page,
@@ -187,7 +188,7 @@ impl HistoryArchiver {
         self.begin_page(&mut state, page).await?;
         if !state.goes_to_blocks(&revisions) {
             if state.current.as_ref().is_some_and(|current| current.to_blocks) {
-                // The earlier revisions must be stored, so that the others can be compared with them.
+                // The earlier revisions must be stored first, so that the others can be compared with them.
                 state.end_page();
                 self.flush(&mut state).await?;
                 state.current = Some(self.beginning(page, false));
@@ -347,14 +348,14 @@ impl Filling {
 }
 
 impl State {
-    /// Ends the page: all its revisions have been received.
+    /// Ends the page after all its revisions have been received.
     fn end_page(&mut self) {
         let Some(highest) = self.current.take().and_then(|current| current.highest) else { return };
         if highest.written_at.is_none() {
             self.filling.bytes += highest.renders.iter().map(size_of).sum::<u64>();
             self.filling.highest_by_page.push(highest);
         } else if self.filling.pending.has(&highest.page) {
-            // The highest revision is stored already. The page can reference its part of the block.
+            // The highest revision is stored already, so the page can reference its part of the block.
             self.filling.highest_by_page.push(highest);
         }
     }
@@ -395,7 +396,7 @@ struct Placing {
 
 impl Placing {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
-    /// block. Returns the sealed revisions, counted.
+    /// block. Returns the number of sealed blocks and bytes.
     async fn all(self, mut filling: Filling, at: Timestamp) -> Result<SealReport> {
         let gone = filling.pending.take_released();
         let made = self.archive.make_block(filling.pending).await?;
@@ -481,7 +482,8 @@ impl Placing {
         Ok(())
     }
 
-    /// Returns `Unavailable` if the chunks of a body were received too long ago to be referenced now.
+    /// Returns `Unavailable` if the chunks of a body were received so long ago that they may not be
+    /// referenced now.
     fn check_chunks(&self, unit: &Unit) -> Result<()> {
         for (_, _, body) in unit.all_bodies() {
             if let BodyLocation::Chunks(set) = &body.place {

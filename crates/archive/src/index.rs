@@ -16,7 +16,7 @@ use rashomon_records::{
     },
 };
 
-/// A row of the index of a page: what a block has of the page.
+/// A row of the index of a page: the revisions of the page in one block.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct IndexRow {
     pub(super) block: BlockId,
@@ -91,7 +91,7 @@ impl IndexRow {
         })
     }
 
-    /// Combines the row with the row of other revisions.
+    /// Combines the row with that of other revisions in the same block.
     fn and(mut self, other: Self) -> Self {
         self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
         self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
@@ -174,7 +174,8 @@ impl IndexRow {
     }
 }
 
-/// The column that sorts the rows of a table. It comes after the property name in tables that have one.
+/// The column that sorts the rows of a table. In tables with a property name, this column comes after the
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Axis {
     /// The index of the clustering column.
@@ -213,7 +214,7 @@ pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Res
     index_from(store, partition, ReadFrom::Quorum).await
 }
 
-/// Reads the index like [`index_of`], from the given replicas.
+/// Reads the index like [`index_of`], but from these replicas.
 pub(super) async fn index_from(
     store: &dyn TableStore,
     partition: &[Value],

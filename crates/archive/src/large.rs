@@ -1,4 +1,5 @@
-//! Large bodies: a block takes some bodies that are stored in chunks because they are too large for a row.
+//! Large bodies: bodies that are stored in chunks because they are too large for a row. A block takes some of
+//! them.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use rashomon_records::{
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
-/// Maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the whole
-/// block in memory.
+/// The maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the
+/// whole block in memory.
 pub(super) const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
 /// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not

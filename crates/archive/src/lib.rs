@@ -1,9 +1,10 @@
 //! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
 //! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block
-//! ([`entries`], [`blocks`]). It adds one row for each page and block to the [`index`]. The [`UnionStore`] is a
-//! store in which the sealed rows still exist, so that a reader does not know which rows are in blocks. A row
-//! in the tables hides a row with the same key in a block, since the row in the tables was written later.
+//! ([`entries`], [`blocks`]), and adds one row for each page and block to the [`index`]. The [`UnionStore`]
+//! is a store in which the sealed rows still exist, so that a reader does not know which rows are in blocks.
+//! A row in the tables hides a row with the same key in a block, since the row in the tables was written
+//! later.
 
 mod archive;
 mod blocks;
@@ -62,13 +63,13 @@ pub use self::{
 /// Minimum age before an unreferenced block is deleted. Longer than any seal can take.
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// Which superseded values of a bucket are sealed, and when.
+/// The superseded values of a bucket that are sealed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketArchive {
     /// Which renders are kept.
     pub policy: ArchivePolicy,
-    /// How long a value must have been superseded before it is sealed. Longer than the skew of the clocks,
-    /// and longer than any write takes.
+    /// How long a value must have been superseded before it is sealed. This time is longer than the skew of
+    /// the clocks, and longer than any write takes.
     pub after: Duration,
 }
 
@@ -81,9 +82,9 @@ impl Default for BucketArchive {
 /// When superseded values are sealed, and how blocks are read.
 #[derive(Debug, Clone)]
 pub struct ArchiveSettings {
-    /// For every bucket that has no settings of its own.
+    /// The settings of every bucket that has no settings of its own.
     pub all: BucketArchive,
-    /// For single buckets.
+    /// The settings of single buckets.
     pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
     /// Maximum number of bytes of unpacked blocks in memory.
     pub cache_bytes: u64,
@@ -103,7 +104,7 @@ impl ArchiveSettings {
     }
 }
 
-/// Whether a store has sealed revisions. `false` for a cluster that cannot be reached yet.
+/// Whether a store has sealed revisions. Returns `false` for a cluster that cannot be reached yet.
 pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
     match has_rows(&**store, &ARCHIVE_INDEX).await {
         Err(StoreError::Unavailable(_)) => Ok(false),
@@ -121,9 +122,9 @@ pub async fn blocks_of(
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
-        // The rows of the index are spread over the partitions of all pages, so a search for one would go
-        // page by page. The table of blocks shows the same: a block is written before its index row, and
-        // deleted after it.
+        // The rows of the index are spread over the partitions of all pages, so a search for a row would go
+        // page by page. The table of blocks gives the same answer: a block is written before its index row,
+        // and deleted after it.
         None => match has_rows(&**store, &ARCHIVE_BLOCKS).await {
             Ok(false) => return Ok(None),
             // A cluster that cannot be reached yet may have an archive.

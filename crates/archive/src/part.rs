@@ -27,13 +27,13 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
-/// A revision in an unpacked block. Values that are derived from its contents are computed at the first
-/// request, since the block may have megabytes of contents.
+/// A revision in an unpacked block. Values that are derived from contents are computed at the first request,
+/// since the block may have megabytes of contents.
 #[derive(Debug)]
 pub(super) struct Packed {
     page: Page,
     lines: UnitLines,
-    /// `None`: the entries cannot be understood.
+    /// `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
@@ -57,9 +57,9 @@ impl Packed {
 /// The revisions of a page in a block.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Each with the time of the edit and the write time.
+    /// The revisions, each with the time of the edit and the write time.
     revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<Packed>)>,
-    /// Each with its write time.
+    /// The renders, each with its write time.
     renders: BTreeMap<(Revision, Tid), Timestamp>,
     bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
     memory: usize,

@@ -1,4 +1,4 @@
-//! A block that is being filled, and the check that everything can be read back.
+//! A block that is being filled, and the check that all of it can be read back.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -37,12 +37,12 @@ pub(super) struct Pending {
     titles: usize,
     /// An upper bound of the bytes of values in the builder.
     values: usize,
-    /// Chunks that the pages release when they come to reference the block: the bodies are in the block, or
+    /// The chunks that the pages release when they reference the block, since the bodies are in the block, or
     /// are not kept.
     gone: ReleasedChunks,
 }
 
-/// Sets of chunks that pages release, with their revisions.
+/// Chunk sets that pages release, with their revisions.
 pub(super) type ReleasedChunks = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 
 impl Pending {
@@ -61,12 +61,13 @@ impl Pending {
         is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
-    /// Whether this many bytes of new text of a page fit into one block, but not into the rest of this one.
+    /// Whether this many bytes of new text of a page fit into an empty block, but not into the rest of this
+    /// block.
     pub(super) fn would_split(&self, literals: u64) -> bool {
         self.builder.would_split(literals)
     }
 
-    /// Returns one of the pages, which names the bucket of all of them.
+    /// Returns one of the pages. It names the bucket of all pages.
     pub(super) fn of(&self) -> Option<&Page> {
         self.pages.first().map(|(page, _)| page)
     }
@@ -97,7 +98,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Records chunks that a page releases when it comes to reference the block.
+    /// Records chunks that a page releases when it references the block.
     pub(super) fn release_chunks(&mut self, page: &Page, rev: Revision, gone: Vec<ChunkSet>) {
         if !gone.is_empty() {
             let gone = gone.into_iter().map(|set| (rev, set));
@@ -117,8 +118,8 @@ impl Pending {
     }
 }
 
-/// Compares all records and bodies in a block with the units that were put in. Bodies are compared by their
-/// SHA-1, which was compared with the text when they were put in.
+/// Compares all records and bodies in a block with the units that were put in. The bodies are compared by
+/// their SHA-1, which was compared with the text before.
 pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) -> Result<()> {
     let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
     let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;

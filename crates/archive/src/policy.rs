@@ -1,4 +1,4 @@
-//! Decides which renders the archive keeps, without I/O.
+//! Decides, without I/O, which renders the archive keeps.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,24 +10,24 @@ use super::{
 };
 use rashomon_records::{Tid, content::ChunkSet, rows::RenderRow};
 
-/// Which renders of superseded revisions the archive keeps. It always keeps revisions, properties of the
-/// revision, and the records of all renders.
+/// The renders of superseded revisions that the archive keeps. The archive always keeps revisions, properties
+/// of the revision, and the records of all renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArchivePolicy {
     /// All renders.
     #[default]
     Every,
-    /// The first render of each revision. Later renders were made of the same text.
+    /// The first render of each revision. Later renders were made from the same text.
     FirstRender,
-    /// One render in each interval, of whichever revision. A render is kept if it was made at least this long
-    /// after the last kept one. A render that comes late is kept if it was made at least this long before
-    /// that.
+    /// One render in each interval, of any revision. A render is kept if it was made at least this long after
+    /// the last kept render. A render that is stored late is kept if it was made at least this long before
+    /// the last kept render.
     Interval(Duration),
 }
 
 impl ArchivePolicy {
-    /// Whether a render that was made at `made_at` is kept. `is_first`: it is the first of its revision.
-    /// `last`: when the last kept render of the page was made.
+    /// Whether a render that was made at `made_at` is kept. `is_first` says whether it is the first of its
+    /// revision. `last` is the time at which the last kept render of the page was made.
     pub(super) fn keeps(self, is_first: bool, made_at: Timestamp, last: Option<Timestamp>) -> bool {
         match self {
             Self::Every => true,
@@ -40,7 +40,7 @@ impl ArchivePolicy {
     }
 }
 
-/// Removes renders that are not kept from the revisions of a page before they go into blocks.
+/// Removes the renders that are not kept from the revisions of a page, before the revisions go into blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thinning {
     policy: ArchivePolicy,
@@ -78,7 +78,7 @@ impl Thinning {
     pub(super) fn left_out<'r>(&mut self, renders: impl IntoIterator<Item = &'r RenderRow>) -> BTreeSet<Tid> {
         let mut left_out = BTreeSet::new();
         // A render does not count as the first one if it has no properties, or if its bodies were left out
-        // before.
+        // earlier.
         let mut is_first = true;
         for render in renders.into_iter().filter(|one| !one.properties.is_empty() && !one.left_out) {
             let made_at = render.tid.time();
@@ -102,8 +102,8 @@ mod tests {
         Timestamp::from_micros(hours * HOUR.as_micros() as i64)
     }
 
-    /// Returns the hours of the renders that are kept. Each render is given by whether it is the first of its
-    /// revision, and by its hour.
+    /// Returns the hours of the renders that are kept. Each render is given as a pair: whether it is the
+    /// first of its revision, and its hour.
     fn kept(policy: ArchivePolicy, renders: &[(bool, i64)]) -> Vec<i64> {
         let mut last = None;
         let mut kept = Vec::new();

@@ -1,8 +1,9 @@
 //! Rewrites blocks, for compaction and for erasure.
 //!
-//! The revisions of pages in some blocks are written into new blocks, which are read back and compared like
-//! sealed ones. Then one batch of each page replaces its references to the old blocks by references to the
-//! new ones. An interrupted run leaves blocks that no page references, each with a garbage collection entry.
+//! The revisions that pages have in some blocks are written into new blocks, which are read back and compared
+//! like sealed ones. Then one batch for each page replaces its references to the old blocks by references to
+//! the new ones. An interrupted run leaves blocks that no page references, each with a garbage collection
+//! entry.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ struct Move {
     page: Page,
     /// The rows that are deleted from the index of the page.
     replaced: Vec<IndexRow>,
-    /// The rows that replace them.
+    /// The rows that take their place.
     made: Vec<IndexRow>,
     /// The earliest deadline of the new blocks.
     deadline: Option<Deadline>,
@@ -49,7 +50,7 @@ pub(super) struct BlockRewriter<'a> {
     moves: Vec<Move>,
     /// The epoch of the bucket before the first read.
     epoch: Option<Epoch>,
-    /// The blocks that pages do not reference any more.
+    /// The blocks that pages no longer reference.
     left: BTreeSet<BlockId>,
     /// Number of new blocks.
     pub(super) made: u64,
@@ -64,7 +65,7 @@ impl<'a> BlockRewriter<'a> {
         Ok(Self { archive, pending, moves, epoch: None, left, made: 0, stored_bytes: 0 })
     }
 
-    /// Reads the epoch of the bucket, once. Call it before reading any revision that is going to be pushed.
+    /// Reads the epoch of the bucket, once. Call this before reading any revision that is going to be pushed.
     pub(super) async fn remember_epoch(&mut self, of: &Page) -> Result<()> {
         if self.epoch.is_none() {
             self.epoch = Some(self.archive.blocks.epoch(of).await?);
@@ -73,7 +74,8 @@ impl<'a> BlockRewriter<'a> {
     }
 
     /// Begins a page: the revisions that are pushed next replace these rows of its index. `literals` is the
-    /// approximate number of bytes of new text. If one block has room for them, they go into one block.
+    /// approximate number of bytes of their new text. If one block has room for the text, the revisions go
+    /// into one block.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
         // One index row references all revisions that a page has in one block.
         if self.moves.iter().any(|one| one.page == *page) || self.pending.would_split(literals) {
@@ -101,7 +103,7 @@ impl<'a> BlockRewriter<'a> {
         }
     }
 
-    /// Writes the last block. Returns the blocks that pages do not reference any more.
+    /// Writes the last block. Returns the blocks that pages no longer reference.
     pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
         self.end_block().await?;
         Ok(std::mem::take(&mut self.left))
@@ -145,8 +147,8 @@ impl<'a> BlockRewriter<'a> {
             for row in one.replaced.iter().filter(|row| enqueued.insert(row.block)) {
                 let titles = self.archive.blocks.open(&one.page, row.block).await?.titles();
                 let now = self.archive.records.clock.now();
-                // With a clock that is ahead, an earlier entry of the block may have been deleted at a time
-                // later than now.
+                // If a clock is ahead, an earlier entry of the block may have been deleted at a time later
+                // than now.
                 let written_at = now.saturating_add(self.archive.records.skew);
                 self.archive.blocks.enqueue(&one.page, row.block, &titles, now, written_at).await?;
             }
@@ -154,7 +156,8 @@ impl<'a> BlockRewriter<'a> {
         Ok(())
     }
 
-    /// Makes a page reference its new blocks. Returns `false` if it does not.
+    /// Makes a page reference its new blocks. Returns `false` if the page cannot, since its index has
+    /// changed.
     async fn place(&mut self, one: Move) -> Result<bool> {
         if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
             return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
@@ -179,7 +182,7 @@ impl<'a> BlockRewriter<'a> {
             row.to_stored().put(&mut batch, now);
         }
         for row in &one.replaced {
-            // With clocks that differ, the row may have been written at a time later than now.
+            // If clocks differ, the row may have been written at a time later than now.
             batch.delete(
                 &ARCHIVE_INDEX,
                 row.to_stored().clustering(),

@@ -23,7 +23,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A block that the garbage collector has to examine: it deletes the block if no index row references it.
+    /// A block that the garbage collector has to examine, and deletes if no index row references it.
     pub(super) struct GcEntryRow in ARCHIVE_NOTES {
         key { block: BlockId }
         values {

@@ -1,9 +1,9 @@
-//! Sealing: revisions that were superseded long enough move from the tables of their page into a block.
+//! Sealing: revisions that were superseded long enough ago move from the tables of their page into a block.
 //!
 //! No row is deleted from a table before its block is stored, was read back, and was compared with the sealed
 //! rows. Then one batch for each page writes the index row and deletes the sealed rows, so that readers find
-//! each row in one of both. An interrupted seal leaves at most a block that no page references, and a garbage
-//! collection entry for the block.
+//! each row in the tables or in the block. An interrupted seal leaves at most a block that no page
+//! references, and a garbage collection entry for the block.
 
 mod reading;
 mod renders;
@@ -47,8 +47,8 @@ use rashomon_records::{
 /// Number of revisions in one read.
 const REVISIONS_PER_STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
-/// Maximum number of uncompressed bytes of bodies and of metadata that are read together. A single revision
-/// may have more.
+/// The maximum number of uncompressed bytes of bodies and of metadata that are read together. A single
+/// revision may have more.
 const MAX_STEP_BYTES: u64 = 8 << 20;
 
 /// Number of titles in one read.
@@ -57,10 +57,10 @@ const TITLES_PER_READ: usize = 500;
 /// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SealOptions {
-    /// Seal only pages with many eligible revisions, or with a revision that has been eligible for this time.
-    /// `None`: seal all eligible revisions, however few. This makes more and smaller blocks.
+    /// Seals only pages with many eligible revisions, or with a revision that has been eligible for this
+    /// time. `None` seals all eligible revisions, however few, which makes more and smaller blocks.
     pub unless_younger: Option<Duration>,
-    /// How long to wait after each page, so that readers and writers are not held up.
+    /// How long to wait after each page, so that readers and writers are not delayed.
     pub rest: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct SealReport {
     pub revisions: u64,
     /// Renders of these revisions.
     pub renders: u64,
-    /// Uncompressed bytes of their bodies. Bodies in chunks do not count.
+    /// Uncompressed bytes of the bodies. Bodies in chunks do not count.
     pub raw_bytes: u64,
     /// Bytes of the blocks.
     pub stored_bytes: u64,
@@ -114,10 +114,10 @@ impl std::ops::Add for SealReport {
 }
 
 impl Archive {
-    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough. Seals
+    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough ago. Seals
     /// nothing if the archive is off. A seal may be interrupted at any point, and may run beside writers and
-    /// other seals. `progress` is called after every page. Damage of one page does not keep other pages from
-    /// being sealed.
+    /// other seals. Calls `progress` after every page. Damage of one page does not prevent the seal of other
+    /// pages.
     pub async fn seal(
         &self,
         domain: &DomainName,
@@ -158,18 +158,18 @@ struct Sealer<'a> {
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
     pending: Pending,
-    /// By title: revisions in the pending block that were in blocks already and are sealed again.
+    /// Revisions in the pending block that were in blocks already and are sealed again, by title.
     resealed: BTreeMap<Title, Resealed>,
     /// Revisions of the current page that have only a part of their rows in the tables.
     parts: BTreeSet<Revision>,
-    /// The range of the current page's revisions that were not processed yet.
+    /// The range of the current page's revisions that are not processed yet.
     rest: ClusteringRange,
     /// The epoch of the bucket before any of the pending revisions was read.
     epoch: Option<Epoch>,
     sealed: SealReport,
 }
 
-/// Why no more revisions are taken.
+/// The reason why no more revisions are taken.
 #[derive(Debug)]
 enum StopReason {
     /// The page is damaged. Contains a description of the damage.
@@ -303,7 +303,7 @@ impl<'a> Sealer<'a> {
     }
 
     /// Takes a revision as readers see it: its rows in a block, together with rows that were written since.
-    /// No render is thinned out, since each late render was made for a reader that asked for it.
+    /// Thins out no render, since each late render was made for a reader that asked for it.
     async fn reseal(&mut self, page: &Page, rev: Revision) -> Taken {
         if self.is_known_too_large(page, rev) {
             return Ok(());
@@ -380,8 +380,8 @@ impl<'a> Sealer<'a> {
         self.step(page, step, &all).await
     }
 
-    /// Takes a revision that is too large with all its renders: takes it without the renders that are not
-    /// kept, unless it is still too large.
+    /// Takes a revision that is too large with all its renders. Takes it without the renders that are not
+    /// kept, unless it is still too large then.
     async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
         let mut thinning = self.thinning;
         let left_out = thinning.left_out(&renders);
@@ -394,7 +394,7 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    /// Counts a revision that is too large for a block. It is not read again for a while.
+    /// Counts a revision that is too large for a block. The revision is not read again for a while.
     fn too_large(&mut self, page: &Page, rev: Revision, why: &str) {
         self.archive.blocks.too_large.remember(page, rev, why, self.archive.records.clock.now());
         self.count_too_large();
@@ -547,8 +547,8 @@ impl<'a> Sealer<'a> {
     }
 }
 
-/// Changes the page's references to the chunks of sealed bodies: the references no longer belong to a
-/// revision, so that no cull of the revision releases them.
+/// Changes the page's references to the chunks of sealed bodies. The references no longer belong to a
+/// revision, so no cull of the revision releases them.
 pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
     let at = unit.last_written().just_after();
     for (_, _, body) in unit.all_bodies() {
@@ -559,7 +559,7 @@ pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
 }
 
 /// Releases the page's references to some chunks. The chunks are garbage collected when no process can be
-/// reading them, or deleted with their revision when that is erased.
+/// reading them, or deleted when their revision is erased.
 pub(super) fn release_chunks<'s>(
     batch: &mut Batch,
     page: &Page,

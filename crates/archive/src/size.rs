@@ -1,9 +1,9 @@
-//! How much of a block a revision takes with its renders and bodies. The size is known from the rows, before
-//! bodies are read.
+//! The space in a block that a revision takes with its renders and bodies. The size is known from the rows,
+//! before bodies are read.
 //!
 //! A reader unpacks a block up to [`Limits`]. Blocks are filled up to well below these limits, and a revision
-//! is added to a block as a whole. So a revision may take the space between the two. A larger revision stays
-//! in its tables.
+//! is added to a block as a whole. So a revision may take the space between the fill level and the limits. A
+//! larger revision stays in its tables.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use rashomon_records::{
     rows::{Properties, RenderRow, RevisionRow, index_size, to_json},
 };
 
-/// Maximum number of bytes of bodies that a block takes of one revision with its renders.
+/// The maximum number of bytes of bodies that a block takes of one revision with its renders.
 pub(super) const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
 
 /// Maximum number of entries that a block takes of one revision: one for each body, and for each render
@@ -26,8 +26,8 @@ pub(super) const MAX_UNIT_ENTRIES: usize = 32 << 10;
 /// Maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
 pub(super) const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
 
-/// Bytes of a body's values that are not in the index row of its revision or render: times, and the name of
-/// its chunks.
+/// The bytes of a body's values that are not in the index row of its revision or render: times, and the name
+/// of its chunk set.
 const BODY_VALUE_BYTES: usize = 64;
 
 /// Bytes of a body's values in the index row of its revision or render, without the headers: size and SHA-1
@@ -37,7 +37,7 @@ const BODY_INFO_BYTES: usize = 128;
 /// Bytes of a render's values without its properties: tid, digest and times.
 const RENDER_VALUE_BYTES: usize = 64;
 
-/// An upper bound of what a revision takes of a block.
+/// An upper bound of the space in a block that a revision takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UnitSize {
     /// Entries.
@@ -131,7 +131,7 @@ impl UnitSize {
         self.largest_value = self.largest_value.max(bytes);
     }
 
-    /// Says why no block takes the revision. `None`: blocks take it.
+    /// Returns the reason why no block takes the revision. `None` if blocks take it.
     pub(super) fn excess(&self) -> Option<&'static str> {
         if self.bodies > MAX_UNIT_BODY_BYTES {
             Some("its bodies have more bytes than a block takes of one revision")

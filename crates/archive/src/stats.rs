@@ -14,17 +14,17 @@ use rashomon_records::{
     schemas::REVISIONS,
 };
 
-/// How much of a domain is in blocks.
+/// The content of a domain in blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ArchiveStats {
     /// Number of blocks.
     pub blocks: u64,
     /// Bytes of the blocks.
     pub block_bytes: u64,
-    /// Damaged or missing blocks. Their unreadable parts are not counted in other fields.
+    /// Damaged or missing blocks. The other fields do not count their unreadable parts.
     pub damaged_blocks: u64,
-    /// Blocks that a later version wrote and that show no damage. Their content is not counted in other
-    /// fields either.
+    /// Blocks that a later version wrote and that show no damage. The other fields do not count their content
+    /// either.
     pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
@@ -44,12 +44,13 @@ pub struct ArchiveStats {
     pub record_bytes: u64,
 }
 
-/// How much of the blocks a property takes.
+/// The space that a property takes in blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InBlocks {
     /// Blocks that contain the property.
     pub blocks: u64,
-    /// Bytes of its texts. A literal that several properties share counts for the property that brought it.
+    /// Bytes of the texts of the property. A literal that several properties share counts for the property
+    /// that added it.
     pub bytes: u64,
 }
 

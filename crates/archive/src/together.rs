@@ -1,4 +1,4 @@
-//! Combines what several blocks have of one page.
+//! Combines the revisions of one page from several blocks.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ struct BodyInBlock {
 }
 
 /// The revisions of a page in some blocks. If several blocks have the same row, the row that was written last
-/// is used.
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct CombinedRevisions {
     revisions: BTreeMap<Revision, RevisionRow>,
@@ -71,7 +71,7 @@ impl CombinedRevisions {
         self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
     }
 
-    /// As [`Self::next`], for callers that continue after an unreadable text.
+    /// Like [`Self::next`], for callers that continue after an unreadable text.
     pub(super) fn next_with(&mut self) -> Option<(Unit, Result<Texts>)> {
         let (rev, revision) = self.revisions.pop_first()?;
         let mut texts = Ok(Texts::new());

@@ -10,12 +10,12 @@ use rashomon_clock::Timestamp;
 
 use rashomon_records::{Page, Revision};
 
-/// Maximum number of remembered revisions. When it is reached, all are forgotten, and the next seal reads
-/// them again.
+/// The maximum number of remembered revisions. When it is reached, all revisions are forgotten, and the next
+/// seal reads them again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// How long a revision is remembered. It is read again then, since it may have been erased, or some of its
-/// renders culled.
+/// How long a revision is remembered. Then the revision is read again, since it may have been erased, or some
+/// of its renders culled.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Revisions that were found too large, each with the time at which it was found.

@@ -1,4 +1,4 @@
-//! Looks up rows of the archive, as rows of the tables that they came from.
+//! Looks up rows of the archive, as rows of their original tables.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,7 +22,7 @@ use rashomon_records::{
     rows::page_of,
 };
 
-/// From this number of unread revisions on, a search decodes them on another thread.
+/// A search that finds at least this many unread revisions decodes them on another thread.
 const MIN_UNITS_FOR_THREAD: usize = 8;
 
 /// A row of the archive, and the block that contains it.
@@ -51,7 +51,7 @@ impl Found {
         (self.block.id(), rev)
     }
 
-    /// Converts it into a row of its table. This reads the text of a body.
+    /// Converts the found row into a row of its table. For a body, this reads the text.
     pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
         let ArchivedRow { clustering, written_at, what } = self.row;
         let values = match what {
@@ -97,9 +97,9 @@ pub(super) struct Search<'a> {
     pub(super) partition: &'a [Value],
     pub(super) range: &'a ClusteringRange,
     pub(super) order: Order,
-    /// Only rows that come after this key.
+    /// Only rows after this key.
     pub(super) after: Option<&'a [Value]>,
-    /// Only rows that do not come after this key.
+    /// Only rows up to this key.
     pub(super) until: Option<&'a [Value]>,
     /// A search may end when it has found this number of rows.
     pub(super) wanted: usize,
@@ -126,8 +126,8 @@ impl BlockStore {
         found.map(|found| found.into_row(&key.partition)).transpose()
     }
 
-    /// Returns the first rows that match, in their order: all of them, or at least the wanted number. Blocks
-    /// are opened one after the other, and only as far as needed.
+    /// Returns the first rows that match, in their order: all matching rows, or at least the wanted number.
+    /// Opens blocks one after the other, and only as far as needed.
     pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<Found>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
@@ -165,7 +165,7 @@ impl BlockStore {
         if axis.place == 0 || !search.range.prefix.is_empty() {
             return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
         }
-        // Rows are sorted by property name first, and then by revision. Each name is searched on its own.
+        // Rows are sorted by property name first, and then by revision. Each name is searched separately.
         let mut found = Vec::new();
         for range in by_name(search, index) {
             found.extend(self.search_sorted(search, axis, page, index, &range, is_strict).await?);
@@ -210,8 +210,8 @@ impl BlockStore {
     }
 }
 
-/// Decodes the revisions of wanted rows on another thread, if there are more than a few. Decoding reads the
-/// contents of each, which would hold up tasks that wait for the store.
+/// Decodes the revisions of wanted rows on another thread, if they are more than a few. Decoding reads the
+/// contents of each revision, which would delay tasks that wait for the store.
 async fn decode_off_thread(found: &[Found], wanted: usize) -> Result<()> {
     let unread: Vec<_> = found.iter().take(wanted).filter_map(Found::unread).collect();
     if unread.len() < MIN_UNITS_FOR_THREAD {
@@ -219,7 +219,7 @@ async fn decode_off_thread(found: &[Found], wanted: usize) -> Result<()> {
     }
     blocking(move || {
         for (block, packed) in unread {
-            // An error is reported when the row itself is made.
+            // An error is reported when the row itself is decoded.
             let _ = block.unit(&packed);
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Search<'_> {
             && self.until.is_none_or(|until| compare(until).is_le())
     }
 
-    /// Sorts rows. Of several rows with the same key, the row that was written last is kept.
+    /// Sorts rows. Of several rows with the same key, keeps the one that was written last.
     fn sort(&self, found: &mut Vec<Found>) {
         found.sort_by(|one, other| {
             compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
@@ -274,7 +274,7 @@ fn sources<'i>(
         .filter_map(|row| {
             let (first, last) = row.span(axis);
             let (start, end) = if rises { (first, last) } else { (last, first) };
-            // A block need not be opened if all its rows come before `after` or behind `until`.
+            // A block need not be opened if all its rows come before `after` or after `until`.
             let is_ahead = |limit: Option<&[Value]>, of: &Value, ahead: std::cmp::Ordering| {
                 let limit = limit.filter(|limit| range.prefix.first() == limit.first() || axis.place == 0);
                 let ahead = if rises { ahead } else { ahead.reverse() };
@@ -297,7 +297,7 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
         .filter(|prefix| {
             let (range, name) = (search.range, &prefix[0]);
             let first_column = ClusteringRange { prefix: Vec::new(), ..range.clone() };
-            // Names that the scan has passed already.
+            // The names that the scan has passed already.
             let gone_by = search.after.and_then(|after| after.first()).is_some_and(|after| {
                 if search.order == Order::Forward { name < after } else { name > after }
             });

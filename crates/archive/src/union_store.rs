@@ -23,8 +23,8 @@ use rashomon_records::{
 /// A store in which the sealed rows still exist in their tables. Writes go to the tables themselves.
 ///
 /// A row in a table hides a row with the same key in a block, since the row in the table was written later. A
-/// table is always read before the index of the archive, so that a row that is being sealed is found in one
-/// of both.
+/// table is always read before the index of the archive, so that a row that is being sealed is found in the
+/// table or in the archive.
 #[derive(Debug)]
 pub struct UnionStore {
     blocks: Arc<BlockStore>,
@@ -47,13 +47,13 @@ impl UnionStore {
         if is_the_latest(table, &scan)
             && let [TableRow::Whole(_)] = &below.rows[..]
         {
-            // Does not look for more rows: a caller that wants one row reads no further.
+            // A caller that wants one row reads no further, so no more rows are searched.
             let next = Some(ScanPosition::behind(&below)?);
             let rows = below.rows.drain(..);
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // Does not look behind a full page: the next page shows whether more rows exist.
+        // Nothing after a full page is searched: the next page shows whether more rows exist.
         let is_full = below.rows.len() >= scan.limit.get();
         let last = below.rows.last().filter(|_| is_full || below.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
@@ -118,7 +118,7 @@ impl UnionStore {
     }
 }
 
-/// The next rows of the table itself, in the order of the scan, and where to continue in the table.
+/// The next rows of the table itself, in the order of the scan, and the position in the table after them.
 struct Below {
     rows: Vec<TableRow>,
     next: Option<Cursor>,
@@ -234,8 +234,8 @@ fn union_page(
         page.items.push(row);
     }
     let more = from_tables.peek().is_some() || archived.peek().is_some();
-    // The search in the archive returns one row more than fits into the page, so a row is left whenever more
-    // exist. This does not hold if unreadable rows were skipped.
+    // The search in the archive returns one row more than fits into the page, so at least one row is left if
+    // more rows exist. This does not hold if unreadable rows were skipped.
     let more = more || below.next.is_some() || may_be_more || skipped.is_some();
     let ends = skipped.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
     let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
@@ -251,14 +251,14 @@ fn union_page(
     Ok(page)
 }
 
-/// Where a scan continues.
+/// The position at which a scan continues.
 #[derive(Debug, Default)]
 struct ScanPosition {
-    /// The position in the table. `None`: at its start.
+    /// The position in the table. `None` means the start of the table.
     below: Option<Cursor>,
     /// Whether the table has no more rows.
     is_done: bool,
-    /// The scan continues behind this key, in the archive and among the rows that are read from the table.
+    /// The scan continues after this key, in the archive and among the rows that are read from the table.
     after: Option<Vec<Value>>,
 }
 
@@ -271,7 +271,7 @@ struct ScanPositionJson {
 }
 
 impl ScanPosition {
-    /// Creates a cursor for the position behind the last row that was read from the table.
+    /// Creates a cursor for the position after the last row that was read from the table.
     fn behind(below: &Below) -> Result<Cursor> {
         let after = below.rows.last().map(|row| row.clustering().to_vec());
         Self { below: below.next.clone(), is_done: below.next.is_none(), after }.encode()

@@ -85,7 +85,7 @@ impl EntryLine {
         name_and_title(&self.stream)
     }
 
-    /// Whether its size and SHA-1 have to be computed.
+    /// Whether the size and SHA-1 of the content have to be computed.
     fn is_hashed(&self) -> bool {
         self.line.is(Kind::BODY) && !self.line.has(Field::Size) && !self.line.has(Field::Chunks)
     }
@@ -126,7 +126,7 @@ pub(super) fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLine
     Ok(Some(pages))
 }
 
-/// Adds the next entry of a block to its unit. Returns `None` if it has no unit.
+/// Adds the next entry of a block to its unit. Returns `None` if the entry belongs to no unit.
 fn add_line(of: &Page, entry: EntryLine, pages: &mut PageLines) -> Option<()> {
     if !entry.line.is(Kind::REVISION) {
         pages.last_mut()?.1.last_mut()?.lines.push(entry);

@@ -14,7 +14,7 @@ use super::{
 };
 use rashomon_records::Result;
 
-/// Maximum time from the write of a block to its reference in a page. The garbage collector waits much
+/// The maximum time from the write of a block to its reference in a page. The garbage collector waits much
 /// longer.
 const MAX_PLACING_TIME: Duration = Duration::from_secs(600);
 
@@ -51,7 +51,7 @@ impl Archive {
 }
 
 impl VerifiedBlock {
-    /// Returns the time until which pages may come to reference this block.
+    /// Returns the time until which pages may start to reference this block.
     pub(super) fn deadline(&self) -> Deadline {
         Deadline {
             wall: self.enqueued_at.saturating_add(MAX_PLACING_TIME),
@@ -84,7 +84,7 @@ impl Deadline {
     }
 }
 
-/// Runs long computations on a thread of their own, so that tasks that wait for the store are not held up.
+/// Runs long computations on a thread of their own, so that tasks that wait for the store are not delayed.
 pub(super) async fn blocking<T, E>(
     work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
 ) -> std::result::Result<T, E>

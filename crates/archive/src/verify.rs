@@ -23,8 +23,8 @@ use rashomon_records::{
 const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 impl Archive {
-    /// Decodes every block, and compares it with the indexes of its pages. This does not compare bodies with
-    /// their SHA-1: bodies that readers see are compared together with those of the tables.
+    /// Decodes every block, and compares it with the indexes of its pages. Does not compare bodies with their
+    /// SHA-1: the bodies that readers see are compared together with those of the tables.
     pub async fn verify(
         &self,
         report: &mut VerifyReport,
@@ -34,7 +34,7 @@ impl Archive {
         report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
         let mut seen = BTreeSet::new();
         let listed = self.verify_listed(&mut seen, report, progress).await;
-        // The list of blocks ends at an unreadable row. Blocks behind it are found by the pages that
+        // The list of blocks ends at an unreadable row. Blocks after that row are found by the pages that
         // reference them.
         if !report_listing(
             &ARCHIVE_BLOCKS,
@@ -73,7 +73,7 @@ impl Archive {
     ) -> Result<()> {
         let mut pages = PartitionStream::new(&*self.blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
         while let Some(of) = pages.next().await? {
-            // The problems of an index were reported before.
+            // The problems of an index were reported already.
             let (Some(page), Ok(index)) = (page_of(&of), index_of(&*self.blocks.store, &of).await) else {
                 continue;
             };
@@ -108,8 +108,9 @@ impl Archive {
             if index.iter().any(|row| row.block == id) {
                 continue;
             }
-            // No page needs the block of an interrupted seal, nor of an interrupted import, which is
-            // repeated. Such a block has a garbage collection entry until it is deleted.
+            // No page needs the block of an interrupted seal. No page needs the block of an interrupted
+            // import either, which is repeated. Such a block has a garbage collection entry until it is
+            // deleted.
             if self.blocks.enqueued_at(id).await?.is_some() {
                 continue;
             }
@@ -167,7 +168,7 @@ async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut Ver
     Ok(())
 }
 
-/// Whether the content of a block matches an index row of the page. `true` for a damaged block: its
+/// Whether the content of a block matches an index row of the page. Returns `true` for a damaged block, whose
 /// unreadable parts are reported as problems of the block itself.
 async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<bool> {
     let block = blocks.open(page, row.block).await?;

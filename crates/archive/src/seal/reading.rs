@@ -1,4 +1,4 @@
-//! Reads what a page has in its tables, with bounded memory, even if some rows are damaged.
+//! Reads the tables of a page with bounded memory, even if some rows are damaged.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ impl Sealer<'_> {
 
     /// Returns all rows of a range, in rising order. With `keys_alone` the rows have no values, since a page
     /// may have many revisions that are too large. Damaged rows are included without values and with the
-    /// lowest write time, so that no row in a block is equal to them.
+    /// lowest write time, so that no row in a block is equal to a damaged one.
     pub(super) async fn all(
         &self,
         table: &'static Schema,
@@ -67,7 +67,7 @@ impl Sealer<'_> {
         Ok(rows)
     }
 
-    /// Counts the revisions of a page that were not processed yet, as far as they can be read.
+    /// Counts the readable revisions of a page that are not processed yet.
     pub(super) async fn count_rest(&self, page: &Page) -> Result<u64> {
         let (mut count, mut after) = (0, None);
         loop {
@@ -86,8 +86,8 @@ impl Sealer<'_> {
         }
     }
 
-    /// Returns the revisions below `below` of which the tables have renders and no revision row. These
-    /// renders were added to revisions that are in blocks.
+    /// Returns the revisions below `below` that have renders but no revision row in the tables. These renders
+    /// were added to revisions that are in blocks.
     pub(super) async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
         let (mut alone, mut after) = (BTreeSet::new(), None);
         loop {

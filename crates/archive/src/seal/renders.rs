@@ -16,7 +16,7 @@ use rashomon_records::{
 pub(super) enum RendersOf {
     /// All renders, the oldest first.
     All(Vec<RenderRow>),
-    /// There are more renders than a block takes of one revision. Not all of them were read.
+    /// There are more renders than a block takes of one revision, and not all of them were read.
     TooMany,
     /// The row of a render is damaged. Contains a description of the damage.
     Damaged(String),
@@ -30,7 +30,7 @@ pub(super) const TOO_MANY_RENDERS: &str =
 pub(super) struct RenderReader<'a> {
     store: &'a dyn TableStore,
     page: &'a Page,
-    /// The range that was not read yet.
+    /// The range that is not read yet.
     range: ClusteringRange,
     after: Option<Cursor>,
     is_done: bool,
@@ -46,7 +46,7 @@ impl<'a> RenderReader<'a> {
         Self { store, page, range, after: None, is_done: false, rows, damaged }
     }
 
-    /// Returns the renders of a revision. Skips those of lower revisions.
+    /// Returns the renders of a revision. Skips the renders of lower revisions.
     pub(super) async fn of(&mut self, rev: Revision) -> Result<RendersOf> {
         let (mut renders, mut bytes) = (Vec::new(), 0);
         loop {
@@ -110,7 +110,7 @@ impl<'a> RenderReader<'a> {
     }
 }
 
-/// Returns the revision of a render's key.
+/// Returns the revision in the key of a render.
 fn rev_of(key: &Key) -> Option<Revision> {
     RenderKey::read(key).map(|key| key.rev)
 }

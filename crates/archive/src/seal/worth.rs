@@ -1,4 +1,4 @@
-//! Decides whether sealing a page is worth it now.
+//! Decides whether it is worth sealing a page now.
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
@@ -18,13 +18,13 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// Number of renders that make sealing a page worth it at once.
+/// The number of renders that make a page worth sealing at once.
 const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {
-    /// Whether sealing the revisions below `below` is worth it: they have enough renders, or one of them has
-    /// been eligible for long enough. A revision is eligible since the next one was stored. Revisions that
-    /// stay in the tables permanently do not count.
+    /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has
+    /// been eligible for long enough. A revision is eligible from the time at which the next one was stored.
+    /// Revisions that stay in the tables permanently do not count.
     pub(super) async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let old = self.cutoff.saturating_sub(age);
@@ -74,8 +74,8 @@ impl Sealer<'_> {
         }
     }
 
-    /// Whether a revision stays in the tables permanently, judged by its stored renders. Unless the answer
-    /// `matters`, the revision is looked up only if the renders alone suggest that it stays.
+    /// Whether a revision stays in the tables permanently, judged by its stored renders. Unless
+    /// `matters` is set, looks up the revision only if the renders alone suggest that it stays.
     async fn is_too_large(&self, page: &Page, renders: &[RenderRow], matters: bool) -> Result<bool> {
         let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };
         let of_renders = renders.iter().flat_map(|render| render.properties.values());
@@ -86,7 +86,7 @@ impl Sealer<'_> {
             return Ok(false);
         }
         let why = match self.why_too_large(page, rev, renders).await {
-            // A damaged revision stays, and does not count either.
+            // A damaged revision stays, and does not count.
             Err(Error::Store(StoreError::Corrupt(_))) => return Ok(true),
             why => why?,
         };
@@ -105,8 +105,7 @@ impl Sealer<'_> {
         let all = BTreeSet::new();
         let key = Key::new(partition_of(page), rev_key(rev));
         let Some(row) = self.archive.blocks.store.get(&REVISIONS, &key).await? else {
-            // The other rows of the revision are in a block, and would be sealed again together with these
-            // renders.
+            // The other rows of the revision are in a block, and would be sealed again with these renders.
             return Ok(match self.as_read(page, rev).await? {
                 Some((revision, RendersOf::All(renders))) => UnitSize::of(&revision, &renders, &all).excess(),
                 Some((_, RendersOf::TooMany)) => Some(TOO_MANY_RENDERS),
@@ -122,8 +121,8 @@ impl Sealer<'_> {
         Ok(UnitSize::of(&revision, renders, &left_out).excess())
     }
 
-    /// Returns the revision below which all revisions were superseded long enough: the highest one that was
-    /// stored at the cutoff or before.
+    /// Returns the revision below which all revisions were superseded long enough ago: the highest revision
+    /// that was stored at the cutoff or before.
     pub(super) async fn superseded_below(&self, page: &Page) -> Result<Option<Revision>> {
         let (mut limit, mut after) = (NonZeroUsize::MIN, None);
         loop {
