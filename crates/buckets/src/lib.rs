@@ -1,7 +1,7 @@
-//! The bucket layer: what revisions, renders and properties mean, over the table layer.
+//! The bucket layer: revisions, renders and properties, built on the table layer.
 //!
-//! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, and their
-//! constructors check it. The crate returns plain data.
+//! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, whose
+//! constructors check the input. The crate returns plain data.
 
 mod revisions;
 

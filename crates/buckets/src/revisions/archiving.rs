@@ -17,12 +17,12 @@ use crate::{
 };
 
 impl Maintenance {
-    /// Seals the eligible revisions of a bucket: those that were superseded long enough, with their renders
-    /// and bodies.
+    /// Seals the eligible revisions of a bucket, with their renders and bodies. A revision is eligible when
+    /// it was superseded long enough ago.
     ///
     /// Seals nothing if the archive is off. A seal may be interrupted at any point, and may run beside
-    /// writers and other seals. `progress` is called after every page. Damage of one page does not keep other
-    /// pages from being sealed.
+    /// writers and other seals. Calls `progress` after every page. Damage of one page does not prevent the
+    /// seal of other pages.
     #[boxed]
     pub async fn seal(
         &self,
@@ -41,8 +41,8 @@ impl Maintenance {
     /// larger ones.
     ///
     /// Garbage collection deletes the unreferenced blocks once no reader can be reading them. A compaction
-    /// may be interrupted at any point, and may run beside writers, seals and other compactions. `progress`
-    /// is called after every page.
+    /// may be interrupted at any point, and may run beside writers, seals and other compactions. Calls
+    /// `progress` after every page.
     #[boxed]
     pub async fn compact_archive(
         &self,
@@ -57,17 +57,18 @@ impl Maintenance {
         }
     }
 
-    /// Returns an archiver that writes imported histories directly into blocks; `None` if the archive is off.
-    /// In this process, no other archiver and no other writer may work on the same pages at the same time.
+    /// Returns an archiver that writes imported histories directly into blocks, or `None` if the archive is
+    /// off. In this process, no other archiver and no other writer may work on the same pages at the same
+    /// time.
     #[must_use]
     pub fn history_archiver(&self) -> Option<HistoryArchiver> {
         let rows = Arc::clone(&self.0) as Arc<dyn RowImporter>;
         HistoryArchiver::new(Arc::clone(self.0.archive.as_ref()?), rows)
     }
 
-    /// Verifies the archive alone: every block can be decoded completely, the indexes of its pages reference
-    /// the revisions in it, and the blocks have the revisions that the indexes name. `progress` is called
-    /// from time to time with the number of blocks read.
+    /// Verifies only the archive: every block can be decoded completely, the indexes of its pages reference
+    /// the revisions in it, and the blocks have the revisions that the indexes name. Calls `progress`
+    /// regularly with the number of blocks read.
     #[boxed]
     pub async fn verify_archive(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
@@ -77,26 +78,25 @@ impl Maintenance {
         Ok(report)
     }
 
-    /// Makes all later reads pass over the unreadable parts of damaged blocks, as if these parts did not
-    /// exist.
+    /// Makes all later reads skip the unreadable parts of damaged blocks, as if these parts did not exist.
     ///
     /// For a command that opened these buckets for itself, reads as much as possible, and reports the missing
-    /// parts. A value that was written again after it was sealed may then be read with the content of an
-    /// earlier block.
+    /// parts. If a value was written again after it was sealed, a reader may get its content from an earlier
+    /// block.
     pub fn skip_damage(&self) {
         if let Some(archive) = &self.0.archive {
             archive.skip_damage();
         }
     }
 
-    /// Returns the damage that was passed over since the last call.
+    /// Returns the damage that was skipped since the last call.
     #[must_use]
     pub fn skipped_damage(&self) -> Vec<SkippedDamage> {
         self.0.archive.as_ref().map(|archive| archive.skipped_damage()).unwrap_or_default()
     }
 
-    /// Returns `Unsupported` if a block that may have the revision was written by a later version of the
-    /// program. That version can read the block; this version neither gives it up nor rewrites it.
+    /// Returns `Unsupported` if a later version of the program wrote a block that may have the revision. Only
+    /// that version can read the block. This version neither gives up the block nor rewrites it.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         match &self.0.archive {
             Some(archive) => archive.check_versions(page, rev).await,
@@ -104,9 +104,9 @@ impl Maintenance {
         }
     }
 
-    /// Gives up blocks that may have the revision, and of which nothing can be read: removes them from the
-    /// indexes of their pages, and deletes them. Returns the lost revisions, by page. May be interrupted at any
-    /// point; a repeat completes it.
+    /// Gives up completely unreadable blocks that may have the revision: removes them from the indexes of
+    /// their pages, and deletes them. Returns the lost revisions, by page. May be interrupted at any point; a
+    /// repeat completes the work.
     #[boxed]
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         match &self.0.archive {

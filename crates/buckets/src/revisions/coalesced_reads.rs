@@ -10,10 +10,9 @@ use crate::Result;
 
 /// Lets concurrent callers share one read per key.
 ///
-/// A read is shared only by callers that arrived before the read began. A read that was already running when
-/// a caller arrived may have missed a write that was acknowledged in between. So that caller waits for the
-/// running read, and shares the next read with all other waiting callers. No caller waits for more than two
-/// reads.
+/// Only callers that arrived before a read began share the read. A read that was already running may have
+/// missed a write that was acknowledged before the caller arrived. So that caller waits for the running read,
+/// and shares the next read with all other waiting callers. No caller waits for more than two reads.
 ///
 /// If the reading caller is cancelled, the next caller reads. The map has an entry for a key only while a
 /// caller waits for the key.
@@ -89,8 +88,8 @@ struct WaitingCaller<'a, K: Eq + Hash + Clone, T> {
 }
 
 impl<K: Eq + Hash + Clone, T> WaitingCaller<'_, K, T> {
-    /// Counts a read that begins now. Takes the lock that arriving callers take, so that each caller arrives
-    /// either before the read begins or after.
+    /// Counts a read that begins now. Takes the same lock as arriving callers, so that each caller arrives
+    /// either before or after the beginning of the read.
     fn begin(&self) -> u64 {
         let mut waiting = self.reads.waiting();
         let callers = waiting.get_mut(&self.key).expect("the entry exists while a caller waits");

@@ -1,7 +1,8 @@
 //! Garbage collection: deletes unreferenced chunk sets and blocks.
 //!
-//! The collector examines a chunk set or a block only after a failed write that names it can no longer take
-//! effect by itself. The collector relies only on reads that all replicas have answered. See decision 0017.
+//! The collector examines a chunk set or a block only after a failed write that references it can no longer
+//! take effect by itself. The collector relies only on reads that all replicas have answered. See decision
+//! 0017.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -33,13 +34,13 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 impl Maintenance {
-    /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago. They belong to
-    /// writes that were refused or interrupted, and to bodies that were replaced. Also deletes the blocks of
-    /// the archive that no page names. Returns the number of bodies deleted. `age` has to be longer than any
-    /// write may take.
+    /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago: the chunks of
+    /// refused or interrupted writes, and those of replaced bodies. Also deletes the blocks of the archive
+    /// that no page references. Returns the number of bodies deleted. `age` has to be longer than any write
+    /// may take.
     ///
-    /// On a cluster, an entry waits until a failed write that names its chunk set can no longer take effect
-    /// by itself, and until all replicas answer.
+    /// On a cluster, an entry waits until a failed write that references its chunk set can no longer take
+    /// effect by itself, and until all replicas answer.
     #[boxed]
     pub async fn collect_orphans(&self, age: Duration) -> Result<u64> {
         if let Some(archive) = &self.0.archive {
@@ -48,8 +49,8 @@ impl Maintenance {
         self.0.chunk_collector().collect(self.0.records.entries_before(age).await?).await
     }
 
-    /// Deletes the blocks of the archive that no page names any more, and returns their number. This process
-    /// may do nothing else meanwhile.
+    /// Deletes the blocks of the archive that no page references any more, and returns their number. This
+    /// process may do nothing else meanwhile.
     ///
     /// If no other process uses the store, all such blocks are deleted. Otherwise the blocks that another
     /// process may be reading are kept, as by [`Self::collect_orphans`].
@@ -75,8 +76,8 @@ pub(super) struct ChunkCollector<'a> {
 }
 
 impl ChunkCollector<'_> {
-    /// Deletes the unreferenced chunk sets whose entries were written at `until` or before, and these
-    /// entries. Returns the number of sets deleted.
+    /// Deletes the unreferenced chunk sets whose entries were written at `until` or before, and deletes these
+    /// entries. Returns the number of deleted sets.
     pub(super) async fn collect(&self, until: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting) = (0, Waiting::default());
         let mut hours = self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS);
@@ -108,18 +109,18 @@ impl ChunkCollector<'_> {
     }
 
     /// Returns whether a chunk set is needed. All replicas have to confirm the answer: a batch that
-    /// references or releases the set may have failed, and may have reached one replica only.
+    /// references or releases the set may have failed, and may have reached only one replica.
     async fn need_for(&self, page: &Page, set: ChunkSetId, until: Timestamp) -> Result<SetState> {
         let range = ClusteringRange::prefix(vec![set.to_value()]);
         let row = self.rows_from_all_replicas(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
         let Some(row) = row else { return Ok(SetState::Unreferenced { released: None }) };
-        // A set that was released after `until` has another entry. The set is examined when that entry is old
+        // A set that was released after `until` has another entry, and is examined when that entry is old
         // enough.
         let reference = ChunkReference::from_row(&row)?;
         if reference.released_at.is_none_or(|released_at| released_at > until) {
             return Ok(SetState::Referenced);
         }
-        // If only this process writes to the store, no batch can have reached some replicas only.
+        // If only this process writes to the store, no batch can have reached only some replicas.
         if !self.records.is_alone() && self.is_still_named(page, &reference).await? {
             return Ok(SetState::ReleasedButNamed);
         }
@@ -140,14 +141,14 @@ impl ChunkCollector<'_> {
     /// Whether a row still names a released set.
     ///
     /// The release is in one batch with the row that replaces the body. If that batch failed and has reached
-    /// one replica only, the other replicas still have a row that names the set. The reads from all replicas
+    /// only one replica, the other replicas still have a row that names the set. The reads from all replicas
     /// make the batch take effect everywhere for this revision. So no replica needs the replaced body when
     /// its chunks are deleted.
     async fn is_still_named(&self, page: &Page, reference: &ChunkReference) -> Result<bool> {
         let (rev, set) = (reference.rev, reference.chunk_set);
         let named = match rev {
             Some(rev) => self.revision_names(page, rev, set).await,
-            // The version that released the set did not store the revision.
+            // The program version that released the set did not store the revision.
             None => self.page_names(page, set).await,
         };
         let (domain, title) = (&page.domain, &page.title);
@@ -205,7 +206,7 @@ impl ChunkCollector<'_> {
     }
 
     /// Whether a row of bodies in a range names a set. Reads all rows of the range, even after a match, so
-    /// that all replicas agree on them.
+    /// that all replicas agree on these rows.
     async fn any_names(
         &self,
         table: &'static Schema,
@@ -249,7 +250,7 @@ impl ChunkCollector<'_> {
             let Some((page, entry)) = noted(&row, until) else { continue };
             let counts = match self.records.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
                 None => true,
-                // A set may have two entries. It is counted at the entry of its release.
+                // A set may have two entries. The set is counted at the entry of its release.
                 Some(row) => ChunkReference::from_row(&row)?.released_at == Some(entry.noted_at),
             };
             counted += u64::from(counts);
@@ -260,15 +261,16 @@ impl ChunkCollector<'_> {
 
 /// Whether a chunk set is needed.
 enum SetState {
-    /// The page references the set, or released it a short time ago.
+    /// The page references the set, or has released it a short time ago.
     Referenced,
-    /// The page released the set, and a row still names it.
+    /// The page has released the set, and a row still names the set.
     ReleasedButNamed,
     /// The set is not needed. `released` is the write time of its released reference, if there is one.
     Unreferenced { released: Option<Timestamp> },
 }
 
-/// Returns the entry of a row, and its page. `None` if the entry was written after `until`, or is unreadable.
+/// Returns the entry of a row, and its page. Returns `None` if the entry was written after `until`, or is
+/// unreadable.
 fn noted(row: &Row, until: Timestamp) -> Option<(Page, ChunkSetEntry)> {
     let entry = ChunkSetEntry::read(row).filter(|entry| entry.noted_at <= until)?;
     let ChunkSetEntry { domain, bucket, title, .. } = entry.clone();

@@ -46,7 +46,7 @@ const RENDER_BATCH_ROWS: usize = 400;
 
 /// The longest time between a read of a body and the write of its copy. Another server may have read the body
 /// before the erasure, and does not check again before it writes the copy. The deletes of copies have a write
-/// time that is later by this much, and hide such a copy.
+/// time that is later by this duration, and so hide such a copy.
 const MAX_COPY_DURATION: Duration = Duration::from_secs(3600);
 
 /// The maximum number of attempts to delete a `current` row that other processes set at the same time.
@@ -55,7 +55,7 @@ const MAX_SWAP_ATTEMPTS: usize = 16;
 /// The maximum number of revisions that [`SameBytes`] lists. Further revisions are only counted.
 const MAX_LISTED_REVISIONS: usize = 20;
 
-/// The options of an erasure: what is erased beside the content, and what the record says of the erasure.
+/// The options of an erasure: further fields to erase, and the entry in the record of erasures.
 #[derive(Debug, Clone, Default)]
 pub struct EraseOptions {
     /// The person who erases the revision.
@@ -66,9 +66,10 @@ pub struct EraseOptions {
     pub user: bool,
     /// Also erases the comment of the revision.
     pub comment: bool,
-    /// Gives up unreadable revisions in a damaged block that also has the erased revision. They are then
-    /// missing, as if they had never been stored. Without this option, such a block is an error. A caller
-    /// that sets it must have called [`Maintenance::skip_damage`](crate::Maintenance::skip_damage).
+    /// Gives up unreadable revisions in a damaged block that also has the erased revision. These revisions
+    /// are then missing, as if they had never been stored. Without this option, such a block is an error. A
+    /// caller that sets the option must have called
+    /// [`Maintenance::skip_damage`](crate::Maintenance::skip_damage).
     pub give_up_damaged: bool,
 }
 
@@ -77,7 +78,7 @@ pub struct EraseOptions {
 pub struct EraseReport {
     /// When the revision was erased, by whom, and why. A repeated erasure has the values of the first one.
     pub erasure: Erasure,
-    /// Whether the revision was already marked as erased. The missing steps of that erasure were then
+    /// Whether the revision was already marked as erased. If it was, the missing steps of that erasure were
     /// completed.
     pub again: bool,
     /// The number of renders of the revision.
@@ -88,12 +89,13 @@ pub struct EraseReport {
     pub blocks: u64,
     /// The revisions that were given up, of this page and of other pages.
     pub given_up: Vec<(Title, Revision)>,
-    /// Other revisions of the page that have a body with the same bytes. Those bodies are not erased.
+    /// Other revisions of the page that have a body with the same bytes. The bodies of these revisions are
+    /// not erased.
     pub same: Vec<SameBytes>,
     /// The number of blocks that may have the revision, and that another process may be about to add to the
     /// index. If there are any, the erasure has to be repeated in some hours.
     pub left: u64,
-    /// How long the store's files keep the deleted data. `None`: no file has the data any more.
+    /// How long the store's files keep the deleted data. `None` if no file has the data any more.
     pub kept_for: Option<Duration>,
 }
 
@@ -108,16 +110,16 @@ pub struct SameBytes {
     pub count: u64,
 }
 
-/// The state of an erasure that was begun.
+/// The state of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureState {
     /// The page.
     pub page: Page,
     /// The revision.
     pub rev: Revision,
-    /// When the erasure was begun, by whom, and why.
+    /// When the erasure began, who began it, and why.
     pub erasure: Erasure,
-    /// When the erasure was finished. `None`: it was interrupted, and has to be repeated.
+    /// When the erasure was finished. `None` if it was interrupted, and has to be repeated.
     pub finished_at: Option<Timestamp>,
     /// The time until which the store's files keep the deleted data. `None` if no file had the data when the
     /// erasure was finished, or if the erasure is not finished.
@@ -126,7 +128,7 @@ pub struct ErasureState {
 
 impl RevisionStore {
     /// Erases the content of a revision and of all its renders, from tables, blocks and files. The record
-    /// stays, and says that the revision is erased. Other revisions with the same content keep it.
+    /// stays, and says that the revision is erased. Other revisions with the same content keep their content.
     ///
     /// An erasure may be interrupted at any point. Repeating the call completes it.
     #[boxed]
@@ -169,8 +171,8 @@ impl Eraser<'_> {
             }
         };
         let _alone = archive.alone().await;
-        // A block of a later version makes it impossible to complete the erasure. Checked before anything is
-        // marked as erased.
+        // If a later version wrote a block, the erasure could not be completed. So the blocks are checked
+        // before anything is marked as erased.
         archive.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, how).await?;
         archive.another_epoch(page).await?;
@@ -248,8 +250,8 @@ impl Eraser<'_> {
         batch.then.delete_range(&HISTORICAL, of_revision(rev), copied);
         batch.then.delete_range(&BY_REV, of_revision(rev), copied);
         for set in &target.chunks {
-            // The reference keeps the revision. By it, `erase_chunks` finds the chunks and deletes them,
-            // without waiting for the garbage collector.
+            // The released reference still names the revision, so `erase_chunks` finds the chunks and deletes
+            // them without waiting for the garbage collector.
             let first = ChunkStore::release(&mut batch.then, page, set.id, Some(rev), at);
             batch.first.push(first);
         }
@@ -368,8 +370,8 @@ impl Eraser<'_> {
             rows_of(&*self.records.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE_ROWS)
                 .await?
         {
-            // The set is deleted even if it is not released. A strategy may have deleted the row that named
-            // the set, and left the release to the sweep.
+            // The set is deleted even if it is not released: a strategy may have deleted the row that named
+            // the set, and may have left the release to the sweep.
             let reference = ChunkReference::from_row(&row)?;
             if reference.rev == Some(rev) {
                 self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
@@ -399,7 +401,7 @@ impl Eraser<'_> {
     }
 
     /// Returns the other revisions of the page that have a body with the same bytes as an erased one, by
-    /// property. Their number shows whether nearly all revisions have these bytes, as with an empty
+    /// property. The count shows whether nearly all revisions have these bytes, as with an empty
     /// `data-parsoid`, or whether a text is left that should be erased too.
     async fn same_as(&self, page: &Page, rev: Revision, erased: &[Properties]) -> Result<Vec<SameBytes>> {
         let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
@@ -433,8 +435,8 @@ impl Eraser<'_> {
         Ok(named.collect())
     }
 
-    /// Stores that an erasure was begun and is not finished. Returns when, by whom and why the revision was
-    /// erased first.
+    /// Stores that an erasure has begun and is not finished. Returns when, by whom and why the revision was
+    /// first erased.
     async fn begin_erasure(&self, page: &Page, rev: Revision, how: &EraseOptions) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.records.no_revision(page, rev).await?);
@@ -445,7 +447,7 @@ impl Eraser<'_> {
             Some(row) => ErasureRow::from_row(row)?.erasure(),
             None => Erasure { at: self.records.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
         };
-        // An erasure that was finished earlier is unfinished until it is completed again.
+        // An erasure that was finished earlier counts as unfinished until it is completed again.
         self.put_erasure(page, rev, existing.as_ref(), &erasure, (None, None)).await?;
         Ok(erasure)
     }
@@ -491,7 +493,7 @@ impl Eraser<'_> {
     }
 }
 
-/// Returns the revisions of a page whose erasure was begun and is not finished.
+/// Returns the revisions of a page whose erasure has begun and is not finished.
 pub(super) async fn unfinished_erasures(records: &Records, page: &Page) -> Result<Vec<Revision>> {
     let key = erasure_key(page, Revision::MIN);
     let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
@@ -512,7 +514,7 @@ fn erasure_key(page: &Page, rev: Revision) -> Key {
 }
 
 typed_row! {
-    /// The row of an erasure that was begun.
+    /// The row of an erasure that has begun.
     struct ErasureRow in ERASURES {
         key { title: Title, rev: Revision }
         values {
@@ -531,8 +533,8 @@ impl ErasureRow {
     }
 }
 
-/// Returns the record of a revision after its erasure. The record has no sizes and digests, by which the
-/// erased content could be guessed.
+/// Returns the record of a revision after its erasure. The record has no sizes and digests, since the erased
+/// content could be guessed from them.
 fn blank_record(
     mut record: RevisionRecord,
     names: &BTreeSet<PropertyName>,

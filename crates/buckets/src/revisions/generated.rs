@@ -11,14 +11,13 @@ use crate::{
     Revision, Tid,
 };
 
-/// For how long a failed render of a revision is remembered, so that a failing renderer is not called for
-/// each read.
+/// For how long a failed render of a revision is remembered, so that not every read calls a failing renderer.
 const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Maximum number of revisions that are remembered because they are being rendered or have failed.
+/// The maximum number of revisions that are remembered because they are being rendered or have failed.
 const MAX_REMEMBERED_RENDERS: u64 = 10_000;
 
-/// The renders in flight, and those that failed a moment ago.
+/// The renders in flight, and those that failed recently.
 #[derive(Debug)]
 pub(super) struct RendersInFlight(Cache<(Page, Revision), Result<Tid>>);
 
@@ -30,8 +29,8 @@ impl RendersInFlight {
 }
 
 impl RevisionStore {
-    /// Has the property of a revision generated, and returns the render that then has it. Concurrent callers
-    /// share one call of the renderer. `None`: the generator does not make this property.
+    /// Generates the property of a revision, and returns the render that then has the property. Concurrent
+    /// callers share one call of the renderer. Returns `None` if the generator does not make this property.
     pub(super) async fn generated(
         &self,
         page: &Page,
@@ -51,7 +50,7 @@ impl RevisionStore {
         });
         let made = Box::pin(made).await;
         if !matches!(made, Err(Error::Generate(_))) {
-            // The render is in the store now, or something else than the renderer failed.
+            // Either the render is stored now, or something other than the renderer failed.
             shared.generated.0.invalidate(&key).await;
         }
         made.map(Some)
@@ -59,8 +58,8 @@ impl RevisionStore {
 }
 
 impl Shared {
-    /// Has a revision rendered, and stores the result as a render. If the bucket has a policy, an older
-    /// revision than the latest gets it as read copies instead.
+    /// Calls the renderer for a revision, and stores the result as a render. If the bucket has a policy and
+    /// the revision is not the latest, stores read copies instead.
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
         let Some(generator) = &self.settings.retention.generator else {
             return Err(GenerateError::Failed("no renderer is configured".to_owned()).into());

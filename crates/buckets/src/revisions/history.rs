@@ -22,8 +22,8 @@ use crate::{
 impl RevisionStore {
     /// Returns the revisions of a page above `after`, lowest first: at most `limit`, and about 4 MiB of rows.
     ///
-    /// A revision without a render is left out. So are revisions and renders whose rows are damaged;
-    /// [`Self::found_damage`] names these rows.
+    /// Revisions without a render are left out, and so are revisions and renders whose rows are damaged;
+    /// [`Self::found_damage`] names the damaged rows.
     #[boxed]
     pub async fn history(
         &self,
@@ -64,8 +64,8 @@ impl RevisionStore {
         Ok(Listing { items, next })
     }
 
-    /// Returns the bodies of one property of the revision, for the revisions from `first` to `last`: at most
-    /// about 4 MiB, as stored. An export reads a history with this.
+    /// Returns the bodies of one property of the revision, as stored, for the revisions from `first` to
+    /// `last`: at most about 4 MiB. Exports read histories by this function.
     ///
     /// If the result does not reach `last`, the caller continues above the last returned revision.
     #[boxed]
@@ -102,7 +102,7 @@ impl RevisionStore {
         Ok(bodies)
     }
 
-    /// Whether a property of the revision that is not stored was deleted by retention. If not, it is lost.
+    /// Whether retention deleted a missing property of the revision. If not, the property is lost.
     #[boxed]
     pub async fn was_deleted(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<bool> {
         match self.0.records.revision(page, rev).await? {

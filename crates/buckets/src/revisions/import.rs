@@ -1,4 +1,4 @@
-//! Imports of whole histories: stores revisions as they are given, in any order.
+//! Imports of whole histories: stores revisions as they are in the input, in any order.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,14 +39,15 @@ const MAX_RECORD_BYTES: usize = 64 << 10;
 const MAX_KEY_BYTES: usize = 256;
 
 impl RevisionStore {
-    /// Stores revisions of one page as they are given. Returns the outcome of each revision, in their order.
+    /// Stores revisions of one page as they are in the input. Returns the outcomes in the order of the
+    /// revisions.
     ///
-    /// A revision that is stored already is compared with the input: the outcome is `Unchanged`, or
-    /// `Conflict`, and the stored revision stays as it is. Renders that the stored revision lacks are added
+    /// A revision that is stored already is compared with the input. The outcome is `Unchanged` or
+    /// `Conflict`, and the stored revision does not change. Renders that the stored revision lacks are added
     /// to it.
     ///
-    /// A render without properties says that no render of the revision is known. It is stored with a new
-    /// revision, and adds nothing to a stored revision.
+    /// A render without properties means that no render of the revision is known. Such a render is stored
+    /// with a new revision, and is ignored if the revision is stored already.
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
@@ -94,7 +95,7 @@ impl PageState {
     }
 }
 
-/// Imports revisions as they are given.
+/// Imports revisions as they are in the input.
 pub(super) struct Importer<'a> {
     pub(super) records: &'a Records,
     pub(super) writes: &'a WritePipeline,
@@ -120,8 +121,8 @@ impl Importer<'_> {
         let is_new = latest.is_none();
         let mut state = PageState { is_new, ..PageState::default() };
         if !is_new {
-            // If the writer of the latest render was interrupted, the render may exist only in copies.
-            // Nothing completes it once the import supersedes it, so it is completed here.
+            // If the writer of the latest render was interrupted, the render may exist only in copies. After
+            // the import has superseded the render, nothing would complete it, so it is completed here.
             writer.complete_interrupted().await?;
             state.revisions = self.stored_revisions(page, &revisions).await?;
         }
@@ -141,15 +142,15 @@ impl Importer<'_> {
         Ok(outcomes)
     }
 
-    /// Returns the units of a revision that is not stored, the oldest render first. The error says what is
-    /// wrong with the revision.
+    /// Returns the units of a revision that is not stored, the oldest render first. The error describes the
+    /// fault of the revision.
     pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
         let (mut state, mut units) = (PageState::default(), Vec::new());
         plan_new(self.sound(revision)?, &mut state, &mut units);
         Ok(units)
     }
 
-    /// Checks a revision. The error says what is wrong with the revision.
+    /// Checks a revision. The error describes the fault of the revision.
     fn sound(&self, revision: ImportRevision) -> std::result::Result<Sound, String> {
         let rev = revision.record.rev;
         if record_size(&revision.record) > MAX_RECORD_BYTES {
@@ -219,7 +220,7 @@ impl Importer<'_> {
         Ok(of.filter(|of| *of != rev))
     }
 
-    /// Reads the rows of those revisions that are stored already.
+    /// Reads the rows of the revisions that are stored already.
     async fn stored_revisions(
         &self,
         page: &Page,
@@ -227,7 +228,7 @@ impl Importer<'_> {
     ) -> Result<HashMap<Revision, RevisionRow>> {
         let revs = || revisions.iter().map(|revision| revision.record.rev);
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(HashMap::new()) };
-        // Usually the input has the revisions in page order. The stored revisions in their range are then
+        // Usually the input has the revisions in page order. Then all stored revisions in their range are
         // revisions of the input, and one scan is enough.
         let limit = NonZeroUsize::MIN.saturating_add(2 * revisions.len());
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
@@ -296,8 +297,8 @@ impl Importer<'_> {
         Ok(ImportUnit { revision: None, render, of_revision: Bodies::new(), of_render })
     }
 
-    /// Returns the bodies of the properties. The error names a property whose definition has other versions:
-    /// a reader would look for it in the other content table.
+    /// Returns the bodies of the properties. The error names a property whose definition has other versions,
+    /// since a reader would look for it in the other content table.
     fn bodies_of(
         &self,
         properties: Vec<(NewProperty, Option<Timestamp>)>,

@@ -22,8 +22,8 @@ use crate::{
 /// The approximate memory of a cache entry beside the bytes of its body.
 const ENTRY_OVERHEAD: usize = 1024;
 
-/// The cache of the newest properties. It is exact if the store has partition versions, and stays empty
-/// otherwise.
+/// The cache of the newest properties. The cache is exact if the store has partition versions, and stays
+/// empty otherwise.
 #[derive(Debug)]
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
@@ -97,13 +97,13 @@ impl RevisionStore {
             return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
-        // Boxed, so that the future of a read from memory is small.
+        // Boxed, so that the future of a read from memory stays small.
         let read = || {
             let read = shared.read_and_keep_latest(key, page, name);
             Box::pin(cache.reads.read((page.clone(), name.clone()), read))
         };
         let property = match read().await {
-            // If the renderer makes the property, a second read finds it.
+            // If the renderer generates the property, a second read finds it.
             Err(Error::NotFound(Missing::LatestProperty { latest, .. }))
                 if self.generated(page, latest, name).await?.is_some() =>
             {
@@ -196,9 +196,9 @@ impl Shared {
         Err(self.records.incomplete(page))
     }
 
-    /// Reads the latest property from the store. One round of reads is enough if the page does not change
-    /// meanwhile: the first rows of the renders, of the revisions and of the property, side by side. If these
-    /// rows are of different renders, reads the exact rows.
+    /// Reads the latest property from the store. Reads the first rows of the renders, of the revisions and of
+    /// the property concurrently. This is enough if the rows belong to one render. Otherwise reads the exact
+    /// rows, and repeats the reads if the page changes meanwhile.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
         let versions = self.records.definitions.get(name).versions;
         let mut absent = None;
@@ -213,8 +213,8 @@ impl Shared {
             let (rev, tid) = (index.rev, index.tid);
             let revision = match revision {
                 Some(row) if RevisionRow::rev_of(&row)? == rev => RevisionRow::from_row(&row)?,
-                // A later revision is visible without its render so far, or was written between the two
-                // reads.
+                // The row of a later revision is visible, but its render is not visible yet, or was written
+                // between the two reads.
                 _ => match self.records.revision(page, rev).await? {
                     Some(revision) => revision,
                     None => continue,
@@ -236,7 +236,7 @@ impl Shared {
                 Some(row) => Some(row),
                 None => self.retention.find_latest(id).await?,
             };
-            // A later render may have been stored since.
+            // A later render may have been stored meanwhile.
             let Some(body) = body else { continue };
             let body = BodyRow::from_row(&body)?;
             let (info, body) = body.into_body(&self.records.chunks)?;
@@ -249,8 +249,8 @@ impl Shared {
         }
     }
 
-    /// Returns the error for a property that the latest revision lacks. It names the newest revision that has
-    /// the property.
+    /// Returns the error for a property that the latest revision lacks. The error names the newest revision
+    /// that has the property.
     async fn no_latest(
         &self,
         page: &Page,

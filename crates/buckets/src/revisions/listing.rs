@@ -22,22 +22,22 @@ use crate::{
 const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// The maximum number of renders that a result page of the list of revisions counts. If the revisions of a
-/// result page have more renders, the result page ends early. A single revision that has more is reported
+/// result page have more renders, the result page ends early. A single revision with more renders is reported
 /// with this number.
 pub const MAX_COUNTED_RENDERS: u64 = 5_000;
 
 /// The maximum number of bytes of rows that are read to count renders. A result page ends early there, too.
 const MAX_COUNTED_BYTES: usize = 12 << 20;
 
-/// The maximum number of renders, the newest ones, that a line of the list of revisions names.
+/// The maximum number of newest renders that a line of the list of revisions names.
 const NAMED_RENDERS: usize = 4;
 
-/// The renders next to a render, of the same revision.
+/// The renders before and after a render, in the same revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RendersBeside {
-    /// The next newer ones, newest first.
+    /// The next newer renders, newest first.
     pub newer: Vec<Tid>,
-    /// The next older ones, newest first.
+    /// The next older renders, newest first.
     pub older: Vec<Tid>,
 }
 
@@ -88,7 +88,7 @@ impl RevisionStore {
         Ok((RevisionDetail { record: Arc::new(revision.record), renders }, next))
     }
 
-    /// Returns the renders of a revision next to one of them, at most `limit` on each side.
+    /// Returns the renders of a revision before and after one of its renders, at most `limit` on each side.
     #[boxed]
     pub async fn renders_beside(
         &self,
@@ -124,7 +124,7 @@ impl RevisionStore {
     /// Returns the revisions of the page below `after`, latest first: at most `limit`, and fewer if they have
     /// many renders. A revision whose row is damaged is included, as [`RevisionSummary::unreadable`].
     ///
-    /// `Missing::Page` if the list is empty and there is no such page.
+    /// Returns `Missing::Page` if the list is empty and there is no such page.
     #[boxed]
     pub async fn revisions(
         &self,
@@ -173,8 +173,8 @@ impl RevisionStore {
 #[derive(Default)]
 struct Summaries {
     lines: Vec<RevisionSummary>,
-    /// Revisions below this one were left out, since there are too many renders to count. `None`: no revision
-    /// was left out.
+    /// Revisions below this one were left out, since there are too many renders to count. `None` if no
+    /// revision was left out.
     whole_from: Option<Revision>,
 }
 
@@ -183,10 +183,10 @@ struct Summaries {
 struct RenderCounts {
     /// The counts by revision, the highest revision first.
     counted: Vec<CountedRenders>,
-    /// The renders of each revision whose rows are damaged, by their keys: the newest of them, and their
-    /// number.
+    /// The revisions that have damaged rows of renders. For each, the newest of these renders, by the keys of
+    /// the rows, and the number of these renders.
     damaged: BTreeMap<Revision, (Tid, u64)>,
-    /// Revisions below this one have not been counted. `None`: all have been counted.
+    /// Revisions below this one have not been counted. `None` if all have been counted.
     whole_from: Option<Revision>,
 }
 
@@ -200,8 +200,8 @@ struct CountedRenders {
 }
 
 impl Shared {
-    /// Makes the lines of the list for consecutive revisions, the highest first. A revision without a stored
-    /// render is left out: its render may not be visible yet.
+    /// Builds the lines of the list for consecutive revisions, the highest first. A revision without a stored
+    /// render is left out, since its render may not be visible yet.
     async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Summaries> {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
             return Ok(Summaries::default());
@@ -256,8 +256,8 @@ impl Shared {
     }
 
     /// Counts the renders in a range by revision. Stops at [`MAX_COUNTED_RENDERS`] or [`MAX_COUNTED_BYTES`],
-    /// or exceeds them by less than a result page of the store. Reads the properties of only the newest
-    /// render of each revision.
+    /// or exceeds these bounds by less than a result page of the store. Reads the properties of only the
+    /// newest render of each revision.
     async fn count_renders(&self, page: &Page, range: ClusteringRange) -> Result<RenderCounts> {
         let mut counts = RenderCounts::default();
         let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);
@@ -297,8 +297,8 @@ impl Shared {
                 return Ok(counts);
             }
             if renders >= MAX_COUNTED_RENDERS || bytes >= MAX_COUNTED_BYTES {
-                // The renders of the lowest revision may not all have been counted, so it is left to the next
-                // result page. If it is the only revision, its count so far is reported.
+                // The renders of the lowest revision may not all have been counted, so this revision is left
+                // to the next result page. If it is the only revision, its count so far is reported.
                 let highest = (counts.counted.first().map(|of| of.newest.rev))
                     .max(counts.damaged.last_key_value().map(|(rev, _)| *rev));
                 counts.whole_from = match lowest {

@@ -4,8 +4,8 @@
 //! state of the page at a time comes from the revision with the greatest timestamp until then, among the
 //! revisions that have the property. A late re-render of an older revision is not a state.
 //!
-//! No index leads from a time to a revision that has the property, so revisions are examined one after
-//! another. The number of revisions that a request examines is bounded, see [`walk`].
+//! No index maps a time to a revision that has the property, so revisions are examined one after another. The
+//! number of revisions that a request examines is bounded, see [`walk`].
 
 mod walk;
 
@@ -56,7 +56,7 @@ impl State {
     }
 
     /// All renders that are selected at the end of some second, from the second of the revision until before
-    /// the second `next`, which is that of the next revision (`None`: there is no next revision).
+    /// `next`, the second of the next revision (`None` if there is no next revision).
     fn selectable(&self, next: Option<i64>) -> Vec<PropertyVersion> {
         let begin = second(self.timestamp);
         let mut selected = Vec::new();
@@ -75,10 +75,10 @@ impl State {
 impl RevisionStore {
     /// Returns the render from which a property of the page is read as the property was at `time`.
     ///
-    /// This is the render that [`at_time`](Self::at_time) returns. If the archive's policy left that render
-    /// out, and with it all others of its revision, returns the newest kept render before it, as
-    /// [`Self::memento`] does. `Culled` if there is no kept render; `OutOfReach` if too many revisions would
-    /// have to be examined.
+    /// This is the render that [`at_time`](Self::at_time) returns. If the archive's policy left out all
+    /// renders of its revision, returns the newest kept render before them, as [`Self::memento`] does. Fails
+    /// with `Culled` if there is no kept render, and with `OutOfReach` if too many revisions would have to be
+    /// examined.
     #[boxed]
     pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
@@ -99,8 +99,8 @@ impl RevisionStore {
     /// Returns the state of the page at the end of the second of `time` (`None`: the latest), among the
     /// revisions that have the property, as RFC 7089 defines it.
     ///
-    /// For a time before the first state, returns the first state. `OutOfReach` if too many revisions would
-    /// have to be examined.
+    /// For a time before the first state, returns the first state. Fails with `OutOfReach` if too many
+    /// revisions would have to be examined.
     #[boxed]
     pub async fn memento(
         &self,
@@ -151,8 +151,8 @@ impl RevisionStore {
     /// Lists the states of the page that [`Self::memento`] can select, oldest first, from a position on: at
     /// most `limit`.
     ///
-    /// The list is shorter, and possibly empty, where many revisions lack the property. The number of
-    /// examined revisions is bounded, and the next position is after them.
+    /// The list is shorter, and may be empty, where many revisions lack the property, since the number of
+    /// examined revisions is bounded. The next position is after the examined revisions.
     #[boxed]
     pub async fn mementos(
         &self,
@@ -193,7 +193,7 @@ impl RevisionStore {
                     break None;
                 }
                 Found::Exhausted => {
-                    // The next state is not before the last revision that was examined.
+                    // The next state is not earlier than the last examined revision.
                     let until = walk.examined_until().unwrap_or(i64::MIN);
                     let listed = list.add(&state, Some(until), skip).or(skip);
                     break walk.position(Some((state.timestamp, state.rev, listed)));
@@ -210,9 +210,9 @@ impl RevisionStore {
     }
 }
 
-/// A result page of a timemap, while it is filled.
+/// A result page of a timemap that is being filled.
 struct List {
-    /// The entries. If there are more than `limit`, at least one more than `limit` is collected.
+    /// The entries. If there are more than `limit` entries, at least `limit + 1` are collected.
     items: Vec<(PropertyVersion, MementoPosition)>,
     limit: usize,
 }

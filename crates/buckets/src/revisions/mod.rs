@@ -1,6 +1,6 @@
 //! Buckets of revisions: reads, writes and maintenance.
 //!
-//! Reads and writes are in a file each. Their decisions are in functions without I/O.
+//! Reads and writes are in a file each. Decisions are made by functions without I/O.
 
 mod archiving;
 mod coalesced_reads;
@@ -51,15 +51,15 @@ use crate::{
 pub struct Settings {
     /// The definitions of properties.
     pub definitions: Definitions,
-    /// The maximum number of bytes of newest properties that are kept in memory. Nothing is kept if the store
-    /// has no partition versions.
+    /// The maximum number of bytes of newest properties that are kept in memory. If the store has no
+    /// partition versions, no properties are kept.
     pub cache_bytes: u64,
     /// How far in the future the timestamp of a write request may be.
     pub skew: Duration,
-    /// Which superseded values are kept, and for how long.
+    /// The policies of retention: which superseded values are kept, and for how long.
     pub retention: Retention,
-    /// Which superseded revisions are sealed in blocks. `None`: no further revisions are sealed. Existing
-    /// blocks are read in either case.
+    /// The settings of seals. `None` if no further revisions are sealed. Existing blocks are read in either
+    /// case.
     pub archive: Option<ArchiveSettings>,
 }
 
@@ -79,8 +79,8 @@ impl Default for Settings {
 #[derive(Debug, Clone)]
 pub struct RevisionStore(pub(crate) Arc<Shared>);
 
-/// The operations that keep a store in order: retention, the archive, garbage collection, verification, repair
-/// and statistics. Cheap to clone.
+/// The operations that keep a store in order: retention, the archive, garbage collection, verification,
+/// repair and statistics. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Maintenance(Arc<Shared>);
 
@@ -113,7 +113,7 @@ impl Shared {
 /// The limit of a scan that needs a single row.
 const SINGLE_ROW: NonZeroUsize = NonZeroUsize::MIN;
 
-/// The maximum number of attempts of a read. An attempt fails if it finds an index row, and not the row that
+/// The maximum number of attempts of a read. An attempt fails if it finds an index row, but not the row that
 /// the index row names.
 const MAX_READ_ATTEMPTS: usize = 4;
 
@@ -176,7 +176,8 @@ impl RevisionStore {
         &self.0.records.catalog
     }
 
-    /// Returns the damaged rows that were skipped since the last call. The results of reads lack these rows.
+    /// Returns the damaged rows that were skipped since the last call. The results of reads do not have these
+    /// rows.
     #[must_use]
     pub fn found_damage(&self) -> Vec<FoundDamage> {
         self.0.records.catalog.damage.take()
@@ -202,24 +203,24 @@ impl RevisionStore {
         self.0.records.stage_bytes(page, name, body).await
     }
 
-    /// Moves a staged body from memory to chunks. The body then takes no memory until the write that names
-    /// it. A body that is in chunks already is returned unchanged.
+    /// Moves a staged body from memory to chunks. The body then takes no memory until a write references it.
+    /// A body that is in chunks already is returned unchanged.
     #[boxed]
     pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
         let stored = self.0.records.chunks.spill(page, &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 
-    /// Whether the content of a revision was erased. Writes of that content are refused, so it should not be
+    /// Whether the content of a revision was erased. Writes of this content are refused, so it should not be
     /// staged.
     #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         self.0.records.is_erased(page, rev).await
     }
 
-    /// Returns the error `Erased` if the content of the revision of a new render was erased. Nothing of the
-    /// render should be staged then. The write itself checks a revision that is missing now, or that arrives
-    /// meanwhile.
+    /// Returns the error `Erased` if the content of the revision of a new render was erased. Then the
+    /// properties of the render should not be staged. A revision that is missing now, or that arrives
+    /// meanwhile, is checked by the write.
     #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {
@@ -249,7 +250,7 @@ impl Maintenance {
         self.0.retention.stats()
     }
 
-    /// Culls values that were superseded for long enough. See [`RetentionEngine::sweep`].
+    /// Culls values that were superseded long enough ago. See [`RetentionEngine::sweep`].
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
         self.0.retention.sweep(limit).await
     }
@@ -259,7 +260,7 @@ impl Maintenance {
         self.0.retention.rescan(domain, bucket).await
     }
 
-    /// What the configured retention would delete of a bucket. See [`RetentionEngine::dry_run`].
+    /// Counts what the configured retention would delete of a bucket. See [`RetentionEngine::dry_run`].
     pub async fn dry_run(
         &self,
         domain: &DomainName,
@@ -269,7 +270,7 @@ impl Maintenance {
         self.0.retention.dry_run(domain, bucket, progress).await
     }
 
-    /// Waits until the culls that writes have started in the background are done.
+    /// Waits until the background culls that writes have started are done.
     pub async fn drain_background_culls(&self) {
         self.0.retention.drain_background_culls().await;
     }

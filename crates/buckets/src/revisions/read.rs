@@ -39,8 +39,8 @@ impl RevisionStore {
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
             }
-            // A property without an entry in the index was never stored. A property with an entry has been
-            // stored meanwhile, was culled, or is lost.
+            // If the index has no entry for the property, it was never stored. If the index has one, the
+            // property has been stored meanwhile, was culled, or is lost.
             let render = shared.records.render(page, rev, tid).await?;
             let render = render.ok_or(Error::NotFound(Missing::Render(tid)))?;
             let is_of_render = render.properties.contains_key(name);
@@ -60,7 +60,7 @@ impl RevisionStore {
     }
 
     /// Returns the newest render of a revision from which a property can be read: the newest render of all,
-    /// else the newest read copy, else a render that the renderer makes now.
+    /// or the newest read copy, or a render that the renderer generates now.
     #[boxed]
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;
@@ -83,8 +83,8 @@ impl RevisionStore {
             return Ok(tid);
         }
         match self.generated(page, rev, name).await? {
-            // If the renderer makes the bytes of the left-out render again, the write is a repeat, and stores
-            // no body.
+            // If the renderer generates the bytes of the left-out render again, the write is a repeat, and
+            // stores no body.
             Some(tid) if is_left_out && tid == newest.tid => {
                 Err(Error::NotFound(Missing::Culled { rev, tid }))
             }
@@ -128,9 +128,9 @@ impl RevisionStore {
     /// Returns the render of the page as the page was at `time`.
     ///
     /// The revision is the one with the greatest timestamp at or before `time`; of several, the one with the
-    /// highest number. The render is the newest of this revision at or before `time`, else the oldest of this
-    /// revision. Renders that the archive's policy kept are preferred to others. `BeforeFirst` if there was
-    /// no page yet.
+    /// highest number. The render is the newest of this revision at or before `time`, or else the oldest of
+    /// this revision. Renders that the archive's policy kept are preferred to others. Fails with
+    /// `BeforeFirst` if there was no page yet.
     #[boxed]
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
@@ -209,8 +209,8 @@ impl Shared {
         Err(self.records.incomplete(page))
     }
 
-    /// Returns the newest render in a range whose bodies the archive's policy kept. If there is none among
-    /// the newest [`MAX_SEARCHED_RENDERS`], returns the newest render.
+    /// Returns the newest render in a range whose bodies the archive's policy kept. If none of the newest
+    /// [`MAX_SEARCHED_RENDERS`] was kept, returns the newest render.
     async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let Some(newest) = self.records.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
         let newest = RenderRow::from_row(&newest)?;
@@ -229,8 +229,8 @@ impl Shared {
         }
     }
 
-    /// Returns the oldest render in a range whose bodies the archive's policy kept. If there is none among
-    /// the oldest [`MAX_SEARCHED_RENDERS`], returns the oldest render.
+    /// Returns the oldest render in a range whose bodies the archive's policy kept. If none of the oldest
+    /// [`MAX_SEARCHED_RENDERS`] was kept, returns the oldest render.
     async fn oldest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
         let (mut oldest, mut after, mut searched) = (None, None, 0);
         loop {

@@ -1,7 +1,7 @@
-//! Repair: restores damaged and missing rows whose content follows from other, whole rows.
+//! Repair: restores damaged and missing rows whose content follows from other rows that are undamaged.
 //!
-//! Each repaired row is a separate write, so an interrupted repair can be continued by another one. A row is
-//! written only with content that follows from a whole row of its page. Other damage is left as it is;
+//! Each repaired row is a separate write, so another repair can continue an interrupted one. A row is written
+//! only with content that follows from an undamaged row of its page. Other damage is left unchanged, and
 //! `verify` reports it.
 
 use std::{collections::BTreeSet, fmt::Display};
@@ -50,7 +50,7 @@ impl RepairReport {
 
 /// The result of reading a key.
 enum Found<T> {
-    /// A whole row.
+    /// An undamaged row.
     Whole(T),
     /// No row, or a damaged row. The word is "missing" or "damaged".
     Lost(&'static str),
@@ -68,8 +68,8 @@ impl<T> Found<T> {
 }
 
 impl Maintenance {
-    /// Restores rows that follow from whole rows: the catalog entries of titles and domains, the indexes of
-    /// revisions by time and by tid, and the references to chunks.
+    /// Restores rows that follow from undamaged rows: the catalog entries of titles and domains, the indexes
+    /// of revisions by time and by tid, and the references to chunks.
     ///
     /// With `dry_run` nothing is written, and the report is the same. No other process or task may write
     /// meanwhile. A repair may be interrupted at any point.
@@ -127,7 +127,8 @@ struct Repair<'a> {
     shared: &'a Shared,
     page: &'a Page,
     dry_run: bool,
-    /// The rows of domains that were restored already. A domain may have many pages, and is restored once.
+    /// The rows of domains that were restored already. A domain may have many pages, and its row is restored
+    /// once.
     restored: &'a mut BTreeSet<Key>,
     report: &'a mut RepairReport,
 }
@@ -177,7 +178,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Restores the index of revisions by time. Returns whether any revision of the page is whole.
+    /// Restores the index of revisions by time. Returns whether any revision of the page is undamaged.
     async fn revisions(&mut self) -> Result<bool> {
         let (mut is_whole, mut after) = (false, None);
         while let Some(rows) = self.shared.records.next_rows(&REVISIONS, self.page, &mut after).await? {
@@ -235,7 +236,7 @@ impl Repair<'_> {
     }
 
     async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
-        // Only a damaged reference is restored. The reference of a body in the archive names no revision, and
+        // Only a damaged reference is restored: the reference of a body in the archive names no revision, and
         // a missing reference need not belong to this revision.
         let key = vec![set.name()];
         let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
@@ -247,7 +248,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Writes a row of the page, unless the row exists and `is_right` returns true.
+    /// Writes a row of the page, unless the row exists and `is_right` returns true for it.
     async fn restore(
         &mut self,
         table: &'static Schema,

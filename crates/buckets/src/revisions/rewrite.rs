@@ -24,7 +24,7 @@ impl RevisionStore {
     /// values. A request with the stored bytes and headers changes nothing.
     ///
     /// The whole render gets a new write time, so that queue entries for the earlier write time do not apply
-    /// to it.
+    /// to the render.
     #[boxed]
     pub async fn rewrite(
         &self,
@@ -90,8 +90,8 @@ impl Shared {
             let answer = Rewritten { version: current, info: old.info, replaced: false };
             return Ok(PlannedWrite::nothing(answer));
         }
-        // The write time is later than the last replacement, too. An import may have brought the time of that
-        // replacement from a clock that was ahead.
+        // The write time is later than the last replacement, too. An imported replacement may have its time
+        // from a clock that was ahead.
         let at =
             self.records.after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
         new.info.rewritten_at = Some(at);
@@ -107,7 +107,7 @@ impl Shared {
         check_index(&stored.revision.properties, &stored.render.properties)?;
         let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
         self.retention.move_to_content(page, stored.rows).await?;
-        // The copies get the new bytes, too, so that a reader of a copy sees the last write.
+        // The copies get the new bytes, too, so that a reader of a copy gets the last write.
         let id = BodyId { page, rev, tid, name: &changed, versions };
         let copies = match bodies.get(&changed) {
             Some(body) => self.retention.replaced_copies(id, body, at).await?,

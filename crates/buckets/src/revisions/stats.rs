@@ -67,8 +67,8 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Maintenance {
-    /// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. `progress` is called
-    /// now and then with the counts so far.
+    /// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. Calls `progress`
+    /// regularly with the counts so far.
     #[boxed]
     pub async fn stats(
         &self,
@@ -154,7 +154,7 @@ impl Maintenance {
                 }
                 bytes
             }
-            // The bytes are counted with the block.
+            // These bytes are counted with the block.
             Stored::Archived(_) => 0,
         };
         let property = stats.properties.entry(name).or_default();

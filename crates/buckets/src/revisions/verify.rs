@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The maximum number of pages that are verified side by side. Most of the time is spent waiting for the
+/// The maximum number of pages that are verified concurrently. Most of the time is spent waiting for the
 /// store.
 const MAX_CONCURRENT_PAGES: usize = 16;
 
@@ -45,8 +45,8 @@ impl BodyProgress<'_> {
 }
 
 impl Maintenance {
-    /// Reads all stored data, and compares each body with its SHA-1, and each index with the rows that it
-    /// points to, in both directions. No process may write meanwhile. `progress` is called now and then with
+    /// Reads all stored data, compares each body with its SHA-1, and compares the indexes with the rows that
+    /// they reference, in both directions. No process may write meanwhile. Calls `progress` regularly with
     /// the number of bodies read.
     #[boxed(?Send)]
     pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
@@ -54,7 +54,8 @@ impl Maintenance {
         let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
         let verifier = Verifier { records: &self.0.records, retention: &self.0.retention };
         let mut after = None;
-        // Pages are listed from each of these tables, to find also a page that has content and no index.
+        // Pages are listed from each of these tables, so that a page with content and without an index is
+        // found too.
         for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
             loop {
                 let partitions = self.0.records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
@@ -105,8 +106,8 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Verifies a page that has rows in the table. For [`REVISIONS`], the whole page is verified. For any
-    /// other table, the page only has to have a revision.
+    /// Verifies a page that has rows in the table. For [`REVISIONS`], verifies the whole page. For any other
+    /// table, checks only that the page has a revision.
     async fn verify_in(
         &self,
         table: &'static Schema,
@@ -120,8 +121,8 @@ impl Verifier<'_> {
             self.verify_has_revision(&page, table, &mut report).await
         };
         report.corrupt_is_problem(page_in_words(&page), result)?;
-        // A revision whose erasure was interrupted causes the same problems as lost rows. Unfinished
-        // erasures are reported, since they may be the reason.
+        // A revision whose erasure was interrupted causes the same problems as lost rows. So unfinished
+        // erasures are reported, too, as the possible reason.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = unfinished_erasures(self.records, &page).await;
             for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
@@ -160,7 +161,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Reports the bodies that the indexes of a page name and that are missing.
+    /// Reports the missing bodies that the indexes of a page name.
     async fn name_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
         // A damaged row is reported as damaged, not as missing.
         let is_lost = |found: Result<Option<Row>>| match found {
@@ -302,8 +303,8 @@ impl Verifier<'_> {
         while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let TidRow { tid, rev } = TypedRow::from_row(row)?;
-                // A row that expires leads to a render that was generated for an old revision. The indexes do
-                // not have such a render, and its read copies expire too.
+                // A row that expires maps the tid of a render that was generated for an old revision. The
+                // indexes do not have such a render, and its read copies expire too.
                 let lasts = row.expires_at.is_none();
                 if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
                     report.problem(

@@ -29,8 +29,8 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 impl RevisionStore {
     /// Stores a new revision with its first render.
     ///
-    /// A repeat of the request is harmless, and has the same result. Another revision under the same number
-    /// is a `Conflict`.
+    /// A repeat of the request is harmless, and has the same result. A different revision with the same
+    /// number is a `Conflict`.
     #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -39,7 +39,7 @@ impl RevisionStore {
 
     /// Stores a new render of an existing revision.
     ///
-    /// The render takes over from its base the properties that the request lacks, unless the request has a
+    /// The render takes over properties that the request lacks from its base, unless the request has a
     /// timestamp. A render that equals the newest render is not stored again.
     #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
@@ -101,7 +101,7 @@ impl Shared {
         };
         let (mut batch, written) = self.plan_revision(writer, claim, content, latest).await?;
         // If the write has a condition and other processes write to the store too, no other conditional write
-        // may come between the check and the write.
+        // may happen between the check and the write.
         let lease = match claim.if_latest {
             Some(_) => writer.take_lease(Some(&mut batch)).await?,
             None => None,
@@ -177,7 +177,7 @@ impl Shared {
     /// Checks whether a new revision is stored already, and whether its condition holds.
     async fn examine(&self, writer: &PageWriter<'_>, claim: Claim) -> Result<Examined> {
         let page = writer.page();
-        // Most new revisions are at the end of the history, where one read is enough.
+        // Most new revisions are the highest of the page, and then one read is enough.
         let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
         let stored = match latest_rev {
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// Whether a new render adds a property of the revision, so that the row of the revision is written
-    /// again, while other processes may write that row too.
+    /// again, while other processes may write this row too.
     async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &WriteRequest) -> Result<bool> {
         let (of_revision, _) = by_versions(&request.bodies, &self.records.definitions);
         if self.records.is_alone() || of_revision.is_empty() {
@@ -408,8 +408,8 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Compares a new revision with the stored revision of the same number. A repeat is harmless, anything else a
-/// `Conflict`.
+/// Compares a new revision with the stored revision of the same number. A repeat is harmless; any difference
+/// is a `Conflict`.
 fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     let rev = stored.record.rev;
     stored.record.check_not_erased()?;
@@ -425,8 +425,8 @@ fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     Err(Conflict::Revision { rev, differs }.into())
 }
 
-/// Compares a new render that has a timestamp with the stored render of the same tid. A repeat is harmless,
-/// anything else a `Conflict`.
+/// Compares a new render that has a timestamp with the stored render of the same tid. A repeat is harmless;
+/// any difference is a `Conflict`.
 fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
     if stored.digest == digest {
         return Ok(Written { rev: stored.rev, tid: stored.tid, created: false });
@@ -444,7 +444,7 @@ struct Claim {
     digest: Digest,
 }
 
-/// The parts of a request for a new revision that are stored as they are given.
+/// The parts of a request for a new revision that are stored unchanged.
 struct NewContent {
     of_revision: Properties,
     of_render: Properties,
@@ -472,13 +472,13 @@ struct AskedRender {
 
 /// The plan for a new render.
 enum Plan {
-    /// The newest render, which has this tid, is equal.
+    /// The newest render is equal, and has this tid.
     Stored(Tid),
-    /// The render is to be written.
+    /// The render has to be written.
     Render(PlannedRender),
 }
 
-/// A new render that is to be written.
+/// A new render to be written.
 struct PlannedRender {
     tid: Tid,
     properties: Properties,

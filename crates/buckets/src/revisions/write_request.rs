@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The maximum number of bytes that the properties of a render and of its revision take in the indexes:
-/// names, headers and sizes. A batch has these bytes twice, in addition to the bodies.
+/// names, headers and sizes. A batch has these bytes twice, beside the bodies.
 pub(super) const MAX_INDEX: usize = 96 << 10;
 
 /// The properties of a request.
@@ -57,7 +57,7 @@ pub(super) fn by_versions(bodies: &Bodies, definitions: &Definitions) -> (Proper
         .partition(|(name, _)| definitions.get(name).versions == Versions::Revision)
 }
 
-/// Returns the size of the properties in the indexes. A size above [`MAX_INDEX`] is an error.
+/// Returns the size of the properties in the indexes, or an error if the size is above [`MAX_INDEX`].
 pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
     let size = index_size(of_revision) + index_size(of_render);
     if size <= MAX_INDEX {

@@ -1,5 +1,5 @@
-//! The cost of a read does not depend on the length of the history, unless its answer does.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! The cost of a read depends on the length of its result, and not on the length of the history.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -12,8 +12,8 @@ use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore};
 
 use crate::support::{World, at, column_mut, name, page, record, rev};
 
-/// The most calls of the store that a timegate or a result page of a timemap makes, and the most rows that it
-/// reads.
+/// The maximum number of store calls of a timegate request or a result page of a timemap, and the maximum
+/// number of rows that it reads.
 const MAX_CALLS: u64 = 60;
 const MAX_ROWS: u64 = 10_000;
 
@@ -40,7 +40,7 @@ async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i6
     world.buckets.import(page, revisions).await.unwrap();
 }
 
-/// Makes a read, and returns its result, its calls of the store, and the rows that it read.
+/// Runs a read, and returns its result, its store calls, and the number of rows that it read.
 pub(crate) async fn cost<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64, u64) {
     let before = store.counts();
     let done = read.await;
@@ -91,7 +91,7 @@ async fn absent_property_costs_the_same_in_any_history() {
     }
 }
 
-/// All that a timemap lists, one result page after another.
+/// All entries of a timemap, one result page after another.
 async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -129,7 +129,7 @@ async fn rare_property_is_listed_whole() {
         assert_eq!(memento(Some(at(second))).await.unwrap(), rev, "{second}");
     }
     assert_eq!(memento(None).await.unwrap(), 4_900);
-    // 2,289 revisions lie between.
+    // There are 2,289 revisions in between.
     let far = memento(Some(at(2_299))).await;
     assert!(matches!(far, Err(Error::NotFound(Missing::OutOfReach { .. }))), "{far:?}");
 }
@@ -174,7 +174,7 @@ async fn renders_of_a_revision_are_counted_up_to_a_bound() {
     assert_eq!((beside.older[0], beside.older[49]), (at_second(2_999), at_second(2_950)));
 }
 
-/// Makes a read, and returns its result and the bytes of the rows that it read.
+/// Runs a read, and returns its result and the number of bytes in the rows that it read.
 async fn bytes_read<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output = T>) -> (T, u64) {
     let bytes = || {
         let counts = store.counts();

@@ -1,5 +1,5 @@
 //! The catalog: domains, titles, and the data of exports about wikis and pages.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -91,7 +91,7 @@ async fn domains_and_buckets_are_separate(world: World) {
     assert_eq!(titles(&world, &page_of("frwiki", "x"), 10).await, Vec::<String>::new());
 }
 
-/// A title is written before its page, so no page is ever without a title.
+/// A title is written before its page, so a page never exists without its title.
 #[tokio::test]
 async fn stored_page_is_listed_after_any_fault() {
     for fault in

@@ -5,8 +5,8 @@ use rashomon_tables::{Call, Fault, Faulty, Gate, Plan};
 
 use crate::support::{World, at, page, rev};
 
-/// A conditional write has found that its condition holds, and is about to happen. Another write that comes
-/// meanwhile waits for it.
+/// A conditional write has found that its condition holds, and is about to happen. Another write that starts
+/// meanwhile waits for the conditional write.
 #[tokio::test]
 async fn condition_still_holds_when_the_write_happens() {
     for other in ["revision", "import"] {

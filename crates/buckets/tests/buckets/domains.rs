@@ -1,4 +1,4 @@
-//! The cost of a result page of the list of domains, and of one domain.
+//! The cost of a result page of the list of domains, and of a lookup of one domain.
 
 use rashomon_buckets::{DomainName, SiteInfo};
 use rashomon_tables::Counting;

@@ -1,5 +1,5 @@
-//! A store that fails at any point: a repeated write makes one render, and nothing incomplete is left.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! A store that fails at any point: a repeated write creates one render, and nothing incomplete is left.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ const WRITES: [Write; 7] = [
     Write::Import,
 ];
 
-/// A world in which the write can be made.
+/// A world in which the write can be executed.
 async fn prepared(write: Write) -> (FaultyWorld, Tid) {
     let (world, store) = faulty().await;
     let large = noise(5, 1_100_000);
@@ -55,7 +55,7 @@ async fn prepared(write: Write) -> (FaultyWorld, Tid) {
     ((world, store), tid)
 }
 
-/// Makes the write, and returns the tid of its render.
+/// Executes the write, and returns the tid of its render.
 async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     let page = page("Main_Page");
     Ok(match write {
@@ -79,8 +79,8 @@ async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     })
 }
 
-/// All that a reader can see of the page: its history, with the SHA-1 that is stored and that of the bytes,
-/// without the random tids.
+/// Everything that a reader can see of the page, without the random tids: its history, the stored SHA-1s, and
+/// the SHA-1s of the bytes.
 async fn visible(world: &World) -> Vec<String> {
     let page = page("Main_Page");
     let mut lines = Vec::new();
@@ -147,7 +147,7 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
     }
 }
 
-/// The caller of a write goes away before the write is over. The write happens all the same, and holds its
+/// The caller of a write is cancelled before the write has ended. The write still completes, and holds its
 /// locks until then.
 #[tokio::test]
 async fn write_completes_after_its_caller_is_gone() {
@@ -156,7 +156,7 @@ async fn write_completes_after_its_caller_is_gone() {
         store.set_plan(Plan::empty());
         make(&world, write, tid).await.unwrap();
         let expected = visible(&world).await;
-        // The last write is that of the page. Before it come those of large bodies.
+        // The last write is that of the page. The writes before it are those of large bodies.
         let last = store.calls(Call::Write);
 
         let ((world, store), tid) = prepared(write).await;
@@ -225,7 +225,7 @@ async fn random_faults_lose_nothing() {
     assert!(failures > 100, "{failures}");
 }
 
-/// A failed read returns an error, and never says that a thing is absent.
+/// A failed read returns an error, and never reports that something does not exist.
 #[tokio::test]
 async fn failed_read_is_an_error() {
     let (world, store) = faulty().await;

@@ -1,5 +1,6 @@
-//! Imports of histories: the store is the same for any order, any pieces, and any concurrent imports.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! Imports of histories: the stored content is the same for any order, any pieces, and any concurrent
+//! imports.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -50,7 +51,7 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
     revisions
 }
 
-/// All that is stored, without the random names of chunk sets.
+/// All rows of the store, without the random names of chunk sets.
 async fn dump(world: &World) -> Vec<String> {
     let lines = world.dump().await.into_iter();
     let mut lines: Vec<_> = lines
@@ -125,7 +126,7 @@ async fn parallel_imports_give_the_same_store(world: World) {
     let (_, expected) = imported_at_once().await;
     let (world, page) = (Arc::new(world), page("Main_Page"));
     let revisions = revisions(&world).await;
-    // Three importers do the same work, and each begins at another place.
+    // Three importers do the same work, and each begins with a different revision.
     let importers = (0..3).map(|importer| {
         let (world, page) = (Arc::clone(&world), page.clone());
         let mut revisions = revisions.clone();
@@ -268,7 +269,8 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
             assert_eq!(world.dump().await, before, "{what}");
         }
     }
-    // A property of renders cannot be one of the revision, and a render cannot belong to two revisions.
+    // A property of renders cannot be a property of the revision, and a render cannot belong to two
+    // revisions.
     let html = ImportRevision {
         properties: world.untouched(&page, &[("html", "x")]).await,
         ..world.history(&page, 7, at(-100), b"text").await
@@ -332,7 +334,7 @@ async fn import_without_known_renders_adds_none_to_a_stored_revision() {
     assert_eq!(world.dump().await, before);
 }
 
-/// The batches of a page stay within their limit, however much an export has.
+/// The batches of a page stay within their limit, however large the export is.
 async fn import_writes_batches_within_the_limit(world: World) {
     let page = page("Main_Page");
     let mut revisions = Vec::new();

@@ -1,4 +1,4 @@
-//! Tests of what the bucket layer promises, over each store.
+//! Tests of the guarantees of the bucket layer, over each store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod archive;

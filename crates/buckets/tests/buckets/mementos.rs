@@ -1,5 +1,5 @@
 //! RFC 7089: the timemap lists exactly the mementos that the timegate selects at any second.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::collections::BTreeMap;
 
@@ -44,10 +44,10 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
     world.buckets.import(page, revisions).await.unwrap();
 }
 
-/// The memento at the end of a second, straight from the definition. Only revisions and renders that have the
-/// property count. The revision is the one with the latest time so far, and of one time the one with the
-/// highest number. The render is its newest so far, or else its oldest. Before the first revision, the first
-/// is selected.
+/// The memento at the end of a second, computed directly from the definition. Only revisions and renders that
+/// have the property count. The revision is the one with the latest time so far; of several with this time,
+/// the one with the highest number. The render is its newest so far, or else its oldest. Before the first
+/// revision, the first one is selected.
 fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
     let page = page("Main_Page");
     let states: Vec<_> = (1_i64..)
@@ -140,7 +140,7 @@ async fn missing_memento_is_an_error_with_its_reason() {
     }
 }
 
-/// The latest is the revision with the highest number. If it has no such property, the latest time decides.
+/// The latest is the revision with the highest number. If it lacks the property, the latest time decides.
 #[tokio::test]
 async fn timegate_without_a_time_selects_the_latest() {
     let (world, page) = (World::new().await, page("Main_Page"));

@@ -1,6 +1,6 @@
 //! New revisions are complete, become the latest in any order of writes, can be repeated, and are refused
 //! when they are wrong.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn repeated_revision_returns_the_first_tid(world: World) {
 
     let before = world.dump().await;
     let new = NewRevision {
-        // The condition held for the first request, and does not hold any more.
+        // The condition held for the first request, and does not hold now.
         if_latest: Some(Parent::None),
         ..world.new_revision(&page, 5, &bodies).await
     };
@@ -133,7 +133,7 @@ async fn different_revision_of_the_same_number_is_a_conflict_and_changes_nothing
         assert_eq!(world.dump().await, before, "{what}");
     }
 
-    // Missing fields are not compared, and neither are fields such as the user.
+    // Missing fields are not compared, nor are fields such as the user.
     let other_user =
         NewRevision { user: Some("Bob".to_owned()), ..world.new_revision(&page, 5, &bodies).await };
     assert!(!world.buckets.put_revision(&page, other_user).await.unwrap().created);

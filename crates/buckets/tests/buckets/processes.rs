@@ -1,6 +1,6 @@
-//! Several processes on one store: conditions hold among all of them, and each process completes or takes
+//! Several processes on one store: conditions hold among all processes, and each process completes or rolls
 //! back the interrupted writes of the others.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ impl Process {
         put_if_latest(&self.world, page, number, latest).await
     }
 
-    /// A task that writes a revision on the condition that `latest` is the latest.
+    /// A task that writes a revision on the condition that `latest` is the latest revision.
     async fn spawn_put(
         &self,
         page: &Page,
@@ -58,8 +58,8 @@ async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> 
     world.buckets.put_revision(page, new_revision(world, page, number, latest).await).await
 }
 
-/// Two processes on one store. `seconds` are what their clocks show, counted from the beginning. On a node
-/// the processes share a connection, and nothing else.
+/// Two processes on one store. `seconds` are the times of their clocks, counted from the beginning. On a
+/// Cassandra node, the processes share only a connection.
 async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
         rashomon_test_stores::on(node, namespace, clock).await
@@ -97,9 +97,9 @@ async fn processes_on<S: TableStore>(
     [Process::on(first, one, 1).await, Process::on(second, two, 2).await]
 }
 
-/// Makes timers fire at once whenever nothing else is left to do. A writer that waits for another gives up
-/// after some seconds, and on a busy machine these pass too soon. On a node the store itself takes time, so
-/// real time passes there.
+/// Makes timers fire at once whenever nothing else is left to do. Otherwise a writer that waits for another
+/// would give up after some seconds, which pass too soon on a busy machine. On a Cassandra node the store
+/// itself takes time, so real time passes there.
 fn pause_timers() {
     if !runs_on_cassandra() {
         tokio::time::pause();
@@ -128,7 +128,7 @@ async fn one_of_32_writers_of_two_processes_succeeds() {
         let mut writers = Vec::new();
         for writer in 0..32 {
             let process = &processes[writer as usize % 2];
-            // Later writers have lower numbers, so the order of arrival is not that of the numbers.
+            // Later writers have lower numbers, so the writes do not arrive in the order of the numbers.
             writers.push(process.spawn_put(&page, (round + 1) * 100 - writer, latest).await);
         }
         let mut succeeded = Vec::new();
@@ -150,8 +150,8 @@ async fn one_of_32_writers_of_two_processes_succeeds() {
     assert_no_lease(&processes[0].world).await;
 }
 
-/// Has one of two processes halt in the middle of a conditional write. Returns the gate at which it waits,
-/// and the write.
+/// Halts one of two processes in the middle of a conditional write. Returns the processes, the gate at which
+/// the write waits, and the write.
 async fn abandoned_write(
     fault: fn(Gate) -> Fault,
 ) -> ([Process; 2], Gate, tokio::task::JoinHandle<Result<Written>>) {
@@ -179,8 +179,8 @@ async fn writer_waits_for_a_live_lease() {
     assert_no_lease(&two.world).await;
 }
 
-/// The owner of the lease had not written yet when its lease expired. Its late write stays invisible, and it
-/// gets an error.
+/// The owner of the lease had not written yet when its lease expired. Its late write stays invisible, and the
+/// owner gets an error.
 #[tokio::test]
 async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
     let ([one, two], gate, slow) = abandoned_write(Fault::Pause).await;
@@ -203,8 +203,8 @@ async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
     assert_no_lease(&two.world).await;
 }
 
-/// The second process sees the lease for the first time, so it decides by the age of the lease. One of the
-/// clocks may be ahead.
+/// The second process sees the lease for the first time, so the age of the lease decides. One of the clocks
+/// may be ahead.
 #[tokio::test]
 async fn lease_expires_by_age() {
     let skew = Settings::default().skew;
@@ -242,7 +242,7 @@ async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() 
     assert_no_lease(&two.world).await;
 }
 
-/// A process knows which leases are its own and abandoned, and does not wait for them.
+/// A process knows which leases are its own and abandoned, and does not wait for such leases.
 #[tokio::test]
 async fn process_completes_its_own_failed_write_at_once() {
     let [one, two] = processes([0, 0]).await;
@@ -258,7 +258,7 @@ async fn process_completes_its_own_failed_write_at_once() {
 }
 
 /// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
-/// the other rows are not restored.
+/// the rewrite is completed, and the other rows are not restored.
 #[tokio::test]
 async fn partly_visible_rewrite_is_not_taken_back() {
     let [one, two] = processes([0, 0]).await;
@@ -320,7 +320,7 @@ async fn make(world: &World, write: Write) -> Result<()> {
     match write {
         Write::Revision => put_if_latest(world, &page, 7, 5).await.map(drop),
         Write::LargeRevision => {
-            // Together the bodies are too large for one batch, so one of them is put into chunks.
+            // Together the bodies are too large for one batch, so one body is put into chunks.
             let bodies: Vec<_> = (0..5).map(|index| (format!("p{index}"), noise(index, 900_000))).collect();
             let bodies: Vec<_> = bodies.iter().map(|(name, body)| (name.as_str(), body)).collect();
             let new = world.new_revision(&page, 7, &bodies).await;
@@ -343,7 +343,7 @@ async fn make(world: &World, write: Write) -> Result<()> {
     }
 }
 
-/// All that a reader can see of the page, without the random parts.
+/// Everything that a reader can see of the page, without the random parts.
 async fn visible(world: &World) -> Vec<String> {
     let page = page("Main_Page");
     let mut lines = Vec::new();
@@ -359,8 +359,8 @@ async fn visible(world: &World) -> Vec<String> {
     lines
 }
 
-/// On a node, the test fails one of so many calls, since all of them would take minutes. Each kind of write
-/// begins with another call.
+/// On a Cassandra node, the test fails only one in this number of calls, since failing each call would take
+/// minutes. Each kind of write begins with another call.
 const EVERY_ON_A_NODE: usize = 7;
 
 /// After any failed call, the write has happened as a whole or not at all. Any process can repeat the write
@@ -409,7 +409,7 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
     }
 }
 
-/// The deletes that take a write back do not hide a later write, even by a clock that is behind.
+/// The deletes that roll a write back do not hide a later write, even by a clock that is behind.
 #[tokio::test]
 async fn write_that_was_taken_back_can_be_repeated_by_a_clock_behind() {
     for conditional in [true, false] {
@@ -426,7 +426,7 @@ async fn write_that_was_taken_back_can_be_repeated_by_a_clock_behind() {
     }
 }
 
-/// Makes two writes at once: one process reads, and before it writes, the other process reads and writes.
+/// Executes two writes at once: one process reads, and before it writes, the other process reads and writes.
 async fn write_both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
     pause_timers();
     let processes = processes([0, -240]).await;
@@ -488,7 +488,7 @@ async fn render_takes_over_the_body_that_the_index_names() {
     let [one, two] = processes([0, -240]).await;
     let page = page("Main_Page");
     let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
-    // The first `get` is for the revision, the second for the body that is taken over.
+    // The first `get` reads the revision, and the second reads the body that is taken over.
     let gate = Gate::new();
     two.store.set_plan(Plan::empty().on(Call::Get, 2, Fault::Pause(gate.clone())));
     let new = two.world.new_render(&page, RenderBase::Revision(rev(5)), &[("meta", "new")]).await;

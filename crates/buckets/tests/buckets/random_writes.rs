@@ -1,5 +1,5 @@
-//! Random writes of all kinds, compared with a simple model of the design: a map of revisions.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! Random writes of all kinds, compared with a simple model: a map of revisions.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -15,7 +15,7 @@ const NAMES: [&str; 4] = ["html", "meta", "wikitext", "slot-x"];
 /// Bodies by the indexes of their names in [`NAMES`].
 type Bodies = BTreeMap<usize, u8>;
 
-/// The second at which the clock begins. Though the clock may go back, it never shows a time that a request
+/// The second at which the clock begins. Although the clock may go back, it never shows a time that a request
 /// has.
 const CLOCK: i64 = 1000;
 
@@ -29,7 +29,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Large bodies take time, and are rare.
+    // Large bodies take time, so they are rare.
     let body = || prop_oneof![10 => 0..2_u8, 1 => Just(2)];
     let bodies = || proptest::collection::btree_map(0..NAMES.len(), body(), 1..4);
     let at = || proptest::option::weighted(0.4, -9..0_i64);
@@ -64,7 +64,7 @@ fn split(bodies: &Bodies) -> (Bodies, Bodies) {
     bodies.iter().partition(|(name, _)| of_revision(**name))
 }
 
-/// A revision, according to the design.
+/// A revision of the model.
 #[derive(Debug, Clone, Default)]
 struct Model {
     /// The time of the first request, if it had one, and its bodies.
@@ -206,7 +206,7 @@ impl Run {
         }
     }
 
-    /// Imports a revision. A new revision is stored. A stored revision was posted, or imported before.
+    /// Imports a revision. A new revision is stored. A stored revision was posted or imported before.
     async fn import(&mut self, number: i64, bodies: &Bodies) {
         let (world, page) = (&self.world, &self.page);
         let (own, of_render) = split(bodies);

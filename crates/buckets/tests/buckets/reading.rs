@@ -1,5 +1,5 @@
 //! Reads by name, by number and by time, and lists of revisions.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -46,7 +46,8 @@ async fn error_says_precisely_what_is_missing() {
     assert_eq!(buckets.history(&nowhere, None, 50).await.unwrap().items.len(), 0);
 }
 
-/// Renders of history are stored unchanged, so a newer render may lack a property that an older one has.
+/// Renders with a past timestamp are stored unchanged, so a newer render may lack a property that an older
+/// one has.
 #[tokio::test]
 async fn error_names_the_older_render_that_has_the_property() {
     let (world, page) = (World::new().await, page("Main_Page"));
@@ -176,7 +177,7 @@ async fn at_time_selects_the_newest_render_so_far_or_the_oldest() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision_at(&page, 1, at(-100), &[("html", "0")]).await.unwrap();
     let mut tids = Vec::new();
-    // A revision that was rendered later than it was made, several times.
+    // This revision was rendered several times, later than it was made.
     let mut renders = Vec::new();
     for seconds in [-50, -40, -10] {
         let tid = Tid::imported(&page, rev(2), at(seconds));
@@ -223,7 +224,7 @@ async fn put_long_page(world: &World, page: &Page) {
 
 const REVISIONS: i64 = 1203;
 
-/// All parts of a list, one after another.
+/// All result pages of a list, one after another.
 async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revision>>) -> Vec<Vec<T>> {
     let (mut parts, mut after) = (Vec::new(), None);
     loop {

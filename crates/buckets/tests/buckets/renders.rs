@@ -1,5 +1,5 @@
 //! New renders: they take over missing properties from their base, and never change another render.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -96,7 +96,7 @@ async fn render_equal_to_the_newest_is_not_stored() {
     new.properties[0].content_type = Some("text/plain".to_owned());
     assert!(world.buckets.put_render(&page, new.clone()).await.unwrap().created);
     assert!(!world.buckets.put_render(&page, new).await.unwrap().created);
-    // The newest render is compared as it is now, not as it was posted.
+    // The newest render is compared in its current state, not as it was posted.
     let fourth = world.buckets.newest_render(&page, rev(5)).await.unwrap().tid;
     world.rewrite(&page, fourth, "meta", "{4}").await.unwrap();
     assert!(!world.put_render(&page, 5, &[("meta", "{4}")]).await.unwrap().created);
@@ -110,7 +110,7 @@ async fn property_of_the_revision_is_shared_by_all_renders(world: World) {
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
     assert!(world.buckets.property(&page, first.tid, &name("wikitext")).await.is_err());
 
-    // The property comes first with a later render, and belongs to all renders.
+    // A later render adds the property, which then belongs to all renders.
     let third = world.put_render(&page, 5, &[("html", "three"), ("wikitext", "text")]).await.unwrap();
     for tid in [first.tid, second.tid, third.tid] {
         assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
@@ -118,7 +118,7 @@ async fn property_of_the_revision_is_shared_by_all_renders(world: World) {
     }
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1, "stored once");
 
-    // The property may come again with the same bytes, and is not stored again.
+    // A request may repeat the property with the same bytes, and the property is not stored again.
     let fourth = world.put_render(&page, 5, &[("html", "four"), ("wikitext", "text")]).await.unwrap();
     assert!(fourth.created);
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 1);
@@ -163,7 +163,7 @@ async fn render_with_a_time_is_stored_unchanged() {
     assert!(first.tid < earlier.tid && earlier.tid < later.tid);
     assert_eq!(world.read_latest(&page, "html").await, b"one", "the newest is the one of the highest tid");
 
-    // A repeat of the first revision, or of a render, is recognized by its time.
+    // A repeat of the first revision, or of a render, is recognized by its timestamp.
     let before = world.dump().await;
     assert_eq!(world.put_render_at(&page, 5, at(-100), &bodies).await.unwrap().tid, first.tid);
     let again = world.put_render_at(&page, 5, at(-80), &[("html", "two")]).await.unwrap();
@@ -228,7 +228,7 @@ async fn render_gets_its_own_copy_of_a_large_body() {
     let first = world.put_revision(&page, 5, &[("html", &b"one"[..]), ("meta", &large)]).await.unwrap();
     let second = world.put_render(&page, 5, &[("html", "two")]).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 2, "each render has its own chunk set");
-    // The chunk set of the first render is replaced and collected. That of the second stays.
+    // The chunk set of the first render is replaced and collected. The chunk set of the second render stays.
     world.rewrite(&page, first.tid, "meta", "small").await.unwrap();
     world.pass(Duration::from_secs(7200));
     assert_eq!(world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap(), 1);
@@ -280,7 +280,7 @@ async fn conditional_render_needs_the_expected_latest() {
 proptest! {
     #![proptest_config(crate::support::cases(32))]
 
-    /// Renders of history give the same store in any order.
+    /// Renders with past timestamps give the same store in any order.
     #[test]
     fn renders_of_history_in_any_order_give_the_same_store(
         order in Just((1..8_i64).collect::<Vec<_>>()).prop_shuffle(),

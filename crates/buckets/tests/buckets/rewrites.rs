@@ -1,5 +1,5 @@
 //! Replacing a property in place.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -47,7 +47,8 @@ async fn rewrite_replaces_the_bytes_and_keeps_the_rest() {
     let second = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
     assert!(second.replaced && second.version.rewritten_at > version.rewritten_at);
     assert_eq!(second.info.headers.content_type, "text/html; v=2");
-    // So does another header. Headers that the request does not name are kept.
+    // Another header in the request also replaces the stored one. Headers that the request does not name are
+    // kept.
     let mut property = world.stage(&page, &[("html", "two")]).await.remove(0);
     property.other_headers.insert("content-language".to_owned(), "de".to_owned());
     let Rewritten { info, .. } = world.buckets.rewrite(&page, tid, property, Expect::Any).await.unwrap();
@@ -104,7 +105,8 @@ async fn no_two_rewrites_share_a_time(world: World) {
         for property in ["html", "wikitext"] {
             let version = world.rewrite(&page, tid, property, format!("{index} {seconds}")).await.unwrap();
             assert!(times.insert((property, version.rewritten_at)), "{property} at {seconds}");
-            // The old bytes again: they differ from those of a moment ago, so this is another version.
+            // The old bytes are written again. They differ from the current bytes, so this is another
+            // version.
             let version = world.rewrite(&page, tid, property, "0").await.unwrap();
             assert!(times.insert((property, version.rewritten_at)), "{property} at {seconds}");
             assert_eq!(world.read(&page, tid, property).await, b"0");
@@ -114,7 +116,7 @@ async fn no_two_rewrites_share_a_time(world: World) {
     world.assert_whole().await;
 }
 
-/// An import may have a rewrite by a clock that was ahead.
+/// An imported rewrite may have its time from a clock that was ahead.
 #[tokio::test]
 async fn rewrite_is_later_than_an_imported_rewrite() {
     let (world, page) = (World::new().await, page("Main_Page"));

@@ -1,5 +1,5 @@
 //! Bodies of every size (in a row, in chunks, too large), and the limits of a batch.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use rashomon_buckets::{Body, Definition, Error, RenderBase, Settings, Versions, schemas};
 
@@ -7,7 +7,7 @@ use crate::support::{World, at, bytes, name, noise, page, rev};
 
 crate::support::on_every_store![bodies_around_the_size_of_a_row_are_read_back];
 
-/// The most bytes of a body that is stored in a row.
+/// The maximum number of bytes of a body that is stored in a row.
 const INLINE: usize = 1_000_000;
 
 /// The default limit of the size of a property.
@@ -127,8 +127,8 @@ async fn many_large_properties_fit_into_one_write() {
     world.assert_whole().await;
 }
 
-/// Headers are in index rows as well. A revision with more headers than a batch can hold is refused, and so
-/// is a render that takes over more and more properties.
+/// Headers are in index rows as well. A revision with more headers than a batch can have is refused. A render
+/// is refused too if it takes over so many properties that their headers do not fit.
 #[tokio::test]
 async fn too_many_headers_for_an_index_row_are_refused() {
     let (world, page) = (World::new().await, page("Main_Page"));

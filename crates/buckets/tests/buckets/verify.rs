@@ -1,5 +1,5 @@
 //! `verify` finds all damage and nothing else, and the statistics add up.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,8 +64,8 @@ async fn verify_finds_nothing_in_an_undamaged_store() {
     assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
 }
 
-/// Tables that are left out here. Some have queue entries, whose loss loses nothing. The others are used by
-/// retention or the archive alone, and are tested there.
+/// Tables that are left out here. Some have queue entries, and the loss of a queue entry loses no data.
+/// Others are used only by retention or the archive, and are tested there.
 const LEFT_OUT: [&str; 19] = [
     "chunk_sets",
     "heads",
@@ -88,7 +88,7 @@ const LEFT_OUT: [&str; 19] = [
     "erasures",
 ];
 
-/// The tables of further data of exports. A store may have rows in them or not.
+/// The tables of further data from exports. A store may have rows in them or not.
 const OPTIONAL: [&str; 2] = ["pages", "site_infos"];
 
 #[tokio::test]
@@ -112,8 +112,8 @@ async fn verify_finds_a_lost_row() {
     assert_eq!(tables, 10);
 }
 
-/// Columns whose values follow from nothing else in the store. Only a store with checksums detects changes of
-/// them.
+/// Columns whose values do not follow from other values in the store. Only a store with checksums detects
+/// changes of these columns.
 const FREE: [(&str, &str); 8] = [
     ("revisions", "parent"),
     ("revisions", "user"),
@@ -236,7 +236,7 @@ async fn verify_describes_problems_in_words() {
     }
 }
 
-/// Unreferenced chunks are no damage. Garbage collection deletes them when they are old enough.
+/// Unreferenced chunks are not damage. Garbage collection deletes them when they are old enough.
 #[tokio::test]
 async fn unreferenced_chunks_are_counted() {
     const HOUR: Duration = Duration::from_secs(3600);
@@ -245,7 +245,7 @@ async fn unreferenced_chunks_are_counted() {
     let orphans = async || world.buckets.maintenance().count_orphans(HOUR).await.unwrap();
     world.pass(2 * HOUR);
     assert_eq!(orphans().await, 0, "all stored chunks are referenced");
-    // Two bodies are received and not stored. One is replaced, and so unreferenced too.
+    // Two bodies are received and not stored. One is replaced, and so is unreferenced too.
     for seed in [2, 3] {
         world.stage(&main, &[("meta", noise(seed, 1_000_001))]).await;
     }

@@ -77,7 +77,8 @@ async fn caller_that_arrives_during_a_read_gets_a_later_one() {
     slow.let_through(1);
     assert_eq!(readers.remove(0).await.unwrap().unwrap(), 1);
     assert_eq!(slow.begun(), 2);
-    // The second read is running, for the second and the third reader. The late reader cannot share it.
+    // The second read is running, for the second and the third reader. The late reader cannot share this
+    // read.
     let late = slow.ask("a").await;
     slow.let_through(1);
     for reader in readers {

@@ -1,8 +1,8 @@
 //! Iterates over the revisions of a page by time, to find those that have a property.
 //!
 //! The cost of a walk is bounded, whatever the length of the history. A walk examines at most
-//! [`MAX_REVISIONS`] revisions, and reads rows of a cost of at most [`MAX_COST`]. Revisions with close
-//! numbers are read together.
+//! [`MAX_REVISIONS`] revisions, and reads rows with a total cost of at most [`MAX_COST`]. Revisions with
+//! close numbers are read together.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,11 +27,12 @@ use crate::{
 /// The maximum number of revisions that a walk examines.
 const MAX_REVISIONS: usize = 2_000;
 
-/// The maximum cost of the rows that a walk reads, in units of [`cost`]. The last revision may exceed it.
+/// The maximum cost of the rows that a walk reads, in units of [`cost`]. The last revision may exceed this
+/// bound.
 const MAX_COST: usize = 10_000;
 
-/// The maximum cost of the renders of one revision. If the renders of a revision cost more, only the newest
-/// are states.
+/// The maximum cost of the renders of one revision. If the renders cost more, only the newest ones are
+/// states.
 const MAX_COST_OF_STATE: usize = 4_000;
 
 /// The number of revisions that the first step looks up. Each further step is four times as long, up to
@@ -39,7 +40,7 @@ const MAX_COST_OF_STATE: usize = 4_000;
 const FIRST_STEP: usize = 8;
 
 /// The number of rows that are read at once for each revision of a step, up to [`INDEX_PAGE_ROWS`] in all.
-/// Revisions whose rows are not among them are read one by one.
+/// Revisions with further rows are read one by one.
 const ROWS_OF_REVISION: usize = 4;
 
 /// The cost of reading a row: one, and one for each KiB.
@@ -62,14 +63,14 @@ pub(super) enum Found {
 pub(super) struct Walk<'a> {
     page: &'a Page,
     name: &'a PropertyName,
-    /// The ranges of the index by time that are still to be read.
+    /// The unread ranges of the index by time.
     ranges: VecDeque<ClusteringRange>,
     order: Order,
     /// The position in the first range.
     cursor: Option<Cursor>,
     /// The number of revisions that the next step looks up.
     step: usize,
-    /// The revisions that were looked up, and are still to be examined.
+    /// The revisions that were looked up, and are not examined yet.
     ahead: VecDeque<(Timestamp, Revision)>,
     rows_ahead: RowsAhead,
     /// The last revision that was examined.
@@ -82,7 +83,7 @@ pub(super) struct Walk<'a> {
 #[derive(Default)]
 struct RowsAhead {
     culls: Culls,
-    /// All existing rows of the revisions from this number on are here. `None`: of no revision.
+    /// The lowest revision from which on all existing rows are here. `None` if no revision is complete.
     whole_from: Option<Revision>,
     renders: BTreeMap<Revision, Vec<RenderRow>>,
     revisions: BTreeMap<Revision, RevisionRow>,
@@ -105,12 +106,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A walk from a time back.
+    /// A walk back from a time.
     pub(super) fn into_the_past(page: &'a Page, name: &'a PropertyName, from: Timestamp) -> Self {
         Self::new(page, name, vec![ClusteringRange::all().at_most(from)], Order::Forward)
     }
 
-    /// A walk forward in time, from after a revision, or from the first revision.
+    /// A walk forward in time, beginning after a revision, or at the first revision.
     pub(super) fn into_the_future(
         page: &'a Page,
         name: &'a PropertyName,
@@ -127,7 +128,7 @@ impl<'a> Walk<'a> {
         Self { examined: after, ..walk }
     }
 
-    /// A walk forward from a time, with the bounds that this walk has left.
+    /// A walk forward from a time, within the bounds that this walk has left.
     pub(super) fn back_to_the_present(self, from: Timestamp) -> Self {
         let ranges = vec![ClusteringRange::all().above(from)];
         let Self { revisions_left, cost_left, .. } = self;
@@ -139,8 +140,8 @@ impl<'a> Walk<'a> {
         self.examined.map(|(time, _)| second(time))
     }
 
-    /// The position at which another walk continues. `state` is the state whose end the other walk has yet to
-    /// find.
+    /// The position at which another walk continues. `state` is a state whose end this walk has not found
+    /// yet.
     pub(super) fn position(
         &self,
         state: Option<(Timestamp, Revision, Option<Tid>)>,
@@ -175,8 +176,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads again the last state of the previous walk. Returns `None` if its revision does not have the
-    /// property any more.
+    /// Reads the last state of the previous walk again. Returns `None` if its revision no longer has the
+    /// property.
     pub(super) async fn resume(
         &mut self,
         shared: &Shared,
@@ -240,8 +241,8 @@ impl<'a> Walk<'a> {
             .last()
             .map(|row| if is_of_render { Ok(RenderKey::of(row)?.rev) } else { RevisionRow::rev_of(row) });
         self.rows_ahead.whole_from = match (rows.next, last.transpose()?) {
-            // The rows here are not used if one is damaged. A walk that reaches the damaged revision then
-            // fails.
+            // These rows are not used if one of them is damaged. A walk that reaches the damaged revision
+            // then fails.
             _ if !rows.damaged.is_empty() => return Ok(()),
             (None, _) => Some(lowest),
             // The last revision may have further rows.
@@ -273,8 +274,8 @@ impl<'a> Walk<'a> {
 
     /// Returns the renders of a revision that have the property, oldest first.
     ///
-    /// Renders that the archive's policy left out, or that were culled, are no states of the page: only the
-    /// properties of the revision can be read from them.
+    /// Renders that the archive's policy left out, or that were culled, are not states of the page: only the
+    /// properties of the revision can be read from such renders.
     async fn renders_with(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<PropertyVersion>> {
         let is_whole = self.rows_ahead.whole_from.is_some_and(|from| from <= rev);
         let of_revision = if self.is_of_render(shared) {
@@ -328,8 +329,8 @@ impl<'a> Walk<'a> {
         Ok(versions)
     }
 
-    /// Reads the rows of a revision's renders, newest first, within [`MAX_COST_OF_STATE`]. Does not parse
-    /// their properties, since there may be many.
+    /// Reads the rows of a revision's renders, newest first, within [`MAX_COST_OF_STATE`]. Does not parse the
+    /// properties, since there may be many.
     async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<Row>> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {

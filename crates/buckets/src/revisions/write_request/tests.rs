@@ -25,7 +25,7 @@ fn of(properties: &[(&str, PropertyInfo)]) -> Properties {
     properties.iter().map(|(property, info)| (name(property), info.clone())).collect()
 }
 
-/// Requests that all differ.
+/// Requests that are all different.
 fn requests() -> Vec<Properties> {
     let plain = info("t", &[], "body");
     vec![

@@ -1,5 +1,5 @@
-//! Revisions that are too large for a block: they stay in the tables, are counted, and do not keep other
-//! revisions from being sealed.
+//! Revisions that are too large for a block: they stay in the tables, are counted, and do not prevent the
+//! seal of other revisions.
 
 use rashomon_buckets::{
     BucketName, CompactionOptions, DomainName, ImportRender, NewRender, Page, RenderBase, Tid, schemas,
@@ -22,8 +22,8 @@ fn names() -> Vec<String> {
 }
 
 impl World {
-    /// Adds renders of many small properties to a revision. One is written, and its rows are copied under
-    /// other tids.
+    /// Adds renders of many small properties to a revision. One render is written, and its rows are copied
+    /// under other tids.
     async fn put_renders_with_many_properties(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
         let names = names();
         // A text that no stored render has.
@@ -71,7 +71,7 @@ impl World {
         self.copy_render(page, first, number, renders - 1).await
     }
 
-    /// Writes two pages, which sort before and behind the page with the oversized revision.
+    /// Writes two pages, which sort before and after the page with the oversized revision.
     async fn put_neighbours(&self) -> [Page; 2] {
         let pages = ["Before", "Later"].map(page);
         for page in &pages {
@@ -86,7 +86,7 @@ impl World {
 async fn assert_sealed_but_for_one(world: &World, revisions: u64) {
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.too_large), (revisions, 1, 1), "{sealed:?}");
-    // The next seal counts the revision too, and does not try at full cost to seal it.
+    // The next seal counts the revision too, but does not try to seal it at full cost.
     let again = world.seal().await;
     assert_eq!((again.revisions, again.kept, again.too_large, again.blocks), (0, 1, 1, 0), "{again:?}");
     world.assert_whole().await;
@@ -149,7 +149,7 @@ mod in_memory {
         assert_eq!((sealed.revisions, sealed.kept), (3, 0), "{sealed:?}");
         assert!(sealed.blocks >= 2, "{sealed:?}");
         world.assert_whole().await;
-        // Compaction does not put them into one block either.
+        // Compaction does not put these revisions into one block either.
         let domain = DomainName::new("enwiki").unwrap();
         let bucket = BucketName::page();
         let merged = world

@@ -72,8 +72,8 @@ async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
     overwrite(world, &schemas::ARCHIVE_BLOCKS, row, with_block_bytes(row, bytes)).await;
 }
 
-/// Replaces the values of a row. The write time is later than that of the stored row, since of two writes at
-/// one time a cluster keeps the greater value.
+/// Replaces the values of a row. The write time is later than that of the stored row, since a cluster keeps
+/// the greater value of two writes at the same time.
 async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec<Option<Value>>) {
     let stored = world.rows(table).await.into_iter().find(|stored| stored.key == row.key);
     let written_at = stored.map_or(row.written_at, |stored| stored.written_at);
@@ -83,7 +83,7 @@ async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec
     world.store.as_ref().write(Vec::new(), batch).await.unwrap();
 }
 
-/// An index row with wrong values is found though another block of the page is missing.
+/// An index row with wrong values is found although another block of the page is missing.
 async fn verify_examines_each_index_row(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -116,8 +116,8 @@ async fn verify_examines_each_index_row(world: World) {
     );
 }
 
-/// So much of a block is skipped that the rest has less than a result page of rows. Revisions behind it are
-/// still read.
+/// So much of a block is skipped that the rest has fewer rows than a result page. Revisions after the skipped
+/// part are still read.
 async fn revisions_behind_a_damaged_part_are_returned(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -200,11 +200,11 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
-    // The first erase deletes the damaged block, and with it the unreadable revisions.
+    // The first erase deletes the damaged block, and so the unreadable revisions in it.
     let how = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
     let erased = world.buckets.erase(&page, rev(kept[1]), how.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
-    // The revision that was marked as erased before is not reported as given up.
+    // A revision that was marked as erased earlier is not reported as given up.
     let expected: Vec<_> = lost.iter().copied().filter(|number| *number != lost[1]).collect();
     assert_eq!((given_up, erased.blocks), (expected.clone(), 1));
     assert!(erased.given_up.iter().all(|(title, _)| *title == page.title));
@@ -228,7 +228,7 @@ async fn unreadable_block_is_given_up(world: World) {
     world.edit(&two, 1..=3).await;
     world.pass(later());
     world.seal().await;
-    // Another block, which is kept.
+    // This block is kept.
     world.edit(&one, 5..=9).await;
     world.pass(later());
     let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
@@ -254,8 +254,8 @@ async fn unreadable_block_is_given_up(world: World) {
     }
 }
 
-/// Damages one row of each table in turn. The other pages are sealed, and no revision that stays in the
-/// tables is counted as sealed.
+/// Damages one row of each table in turn. The other pages are sealed, and a revision that stays in the tables
+/// is not counted as sealed.
 async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World) {
     let world = archiving(world).await;
     let tables: [&'static Schema; 5] = [
@@ -285,14 +285,14 @@ async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World)
         world.pass(later());
         let [first, middle, third] = &pages;
         let before = [world.all_of(first).await, world.all_of(middle).await, world.all_of(third).await];
-        // The middle row of the middle page.
+        // This is the middle row of the middle page.
         let mut of_page = world.rows(table).await;
         of_page.retain(|row| row.key.partition == partition_of(&pages[1]));
         let row = &of_page[of_page.len() / 2];
         overwrite(&world, table, row, vec![None; row.values.len()]).await;
         let what = table.name();
-        // Without its index no revision of the page is sealed. A row of another table keeps only its own
-        // revision.
+        // Without its index, no revision of the page is sealed. A damaged row of another table prevents only
+        // the seal of its own revision.
         let stays = if table.name() == schemas::ARCHIVE_INDEX.name() { 4 } else { 1 };
         let sealed = seal().await;
         let all = 3 + 4 + 3;
@@ -396,7 +396,7 @@ async fn page_with_a_damaged_time_index_does_not_keep_others_from_being_sealed()
     let sealed = world.seal().await;
     assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
     assert_eq!(world.open_revisions().await, 1 + 3 + 1);
-    // The entry of the block stays: an erase in that page has to find the block.
+    // The garbage collection entry of the block stays, since an erase in that page has to find the block.
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 1);
 }
 
@@ -418,7 +418,8 @@ async fn verify_finds_lost_rows_of_the_archive(world: World) {
             overwrite(&world, table, &row, row.values.clone()).await;
         }
     }
-    // An index row with one other value. `generation` is left alone, since nothing else says which is right.
+    // Writes an index row with one other value. `generation` is left alone, since nothing else says which
+    // value is right.
     let row = world.rows(&schemas::ARCHIVE_INDEX).await.remove(0);
     let columns = schemas::ARCHIVE_INDEX.values().iter().map(|column| column.name);
     for column in columns.filter(|column| *column != "generation") {
@@ -439,7 +440,7 @@ async fn verify_finds_lost_rows_of_the_archive(world: World) {
 }
 
 /// After any failed write, whether the write happened or not, a second call completes the work. Other
-/// revisions stay.
+/// revisions are kept.
 #[tokio::test]
 async fn interrupted_give_up_is_completed_by_the_next() {
     for (fault, number) in [Fault::Before, Fault::After]
@@ -477,7 +478,7 @@ async fn interrupted_give_up_is_completed_by_the_next() {
     }
 }
 
-/// A store that changes a byte of each block that it is given.
+/// A store that changes a byte of each block that is written to it.
 #[derive(Debug)]
 struct Rotten(Memory);
 
@@ -505,7 +506,7 @@ impl Decorator for Rotten {
     }
 }
 
-/// Rows are deleted only after their block was read back as it was written.
+/// Rows are deleted only after their block was read back with the bytes that were written.
 #[tokio::test]
 async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
     let (world, _store) = World::over_memory(Rotten).await;

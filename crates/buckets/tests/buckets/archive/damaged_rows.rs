@@ -1,5 +1,5 @@
-//! Damaged rows of the tables: each affects only itself, is reported, and is restored if it follows from
-//! other rows.
+//! Damaged rows of the tables: each row affects only itself, is reported, and is restored if its content
+//! follows from other rows.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ mod in_memory {
     async fn damaged_title_of_no_page_is_not_listed() {
         let (world, store, _) = world().await;
         let mut key = row(&world, &schemas::TITLES, &["B".into()]).await.key;
-        // As if a bit of the key had flipped: the row has another title now.
+        // Simulates a flipped bit in the key: the row has another title now.
         let mut batch = rashomon_tables::Batch::new(key.partition.clone());
         batch.delete(&schemas::TITLES, key.clustering.clone(), rashomon_clock::Timestamp::MAX);
         key.clustering = vec!["b".into()];
@@ -99,7 +99,7 @@ mod in_memory {
             let tid = tids[at][number - 1];
             assert!(!world.read(&page(title), tid, "wikitext").await.is_empty(), "{title} {number}");
         }
-        // The damaged rows are still in their tables.
+        // The damaged rows have stayed in their tables.
         assert_eq!(store.store().damaged(), 4);
         let report = world.verify().await;
         for table in ["titles", "revisions", "renders", "revision_content"] {
@@ -137,15 +137,15 @@ mod in_memory {
             world.pass(later());
             world.seal().await;
         }
-        // A read of the damaged revision is an error, and all others can be read.
+        // A read of the damaged revision fails, and all other revisions can be read.
         let error = world.buckets.revision(&of, rev(2)).await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(StoreError::Corrupt(_))), "{error:?}");
         world.buckets.revision(&of, rev(1)).await.unwrap();
         world.buckets.latest(&of, &name("wikitext")).await.unwrap();
     }
 
-    /// Asserts that rows which follow from other rows are restored. `seal`: the revisions of the pages are
-    /// sealed.
+    /// Asserts that rows whose content follows from other rows are restored. `seal` says whether the
+    /// revisions of the pages are sealed.
     async fn assert_repaired(seal: bool) {
         let (world, store, tids) = world().await;
         if seal {
@@ -162,7 +162,7 @@ mod in_memory {
         let planned = world.buckets.maintenance().repair(true).await.unwrap();
         assert_eq!(store.store().damaged(), 5, "a dry run changes nothing");
         assert_eq!(planned.repairs.len(), 5, "{planned:?}");
-        // A repair that is interrupted after each of its writes is continued by the next.
+        // A repair that is interrupted after one of its writes is continued by the next.
         for _ in 0..5 {
             store.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
             let before = store.store().damaged();

@@ -29,11 +29,11 @@ on_every_store! {
     revision_erased_during_a_bulk_load_is_in_no_block,
 }
 
-/// The text of revision 3, and that of its render. No other revision has these texts.
+/// The text of revision 3, and of its render. No other revision has these texts.
 const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with all seven cats. ";
 const RENDERED: &str = "<p>Mr <b>Zwyxhorn</b> lives at Qurmel Street 41.</p>";
 
-/// The options with which these tests erase.
+/// The options of the erasures in these tests.
 fn erase_options() -> EraseOptions {
     EraseOptions {
         by: Some("Ann".to_owned()),
@@ -61,7 +61,7 @@ impl World {
         tids
     }
 
-    /// All that can be read of the two pages, except revision 3.
+    /// Reads everything of the two pages, except revision 3.
     async fn others(&self) -> Vec<String> {
         let mut all = self.all_of(&page("Other")).await;
         let main = page("Main_Page");
@@ -94,7 +94,7 @@ impl World {
         self.assert_whole().await;
     }
 
-    /// Panics if a row has a text of revision 3, or its SHA-1.
+    /// Panics if a row has a text of revision 3, or the SHA-1 of one.
     async fn assert_no_row_has_the_secret(&self, what: &str) {
         let texts = [SECRET.repeat(3), RENDERED.repeat(2), RENDERED.repeat(5)];
         for table in schemas::all() {
@@ -280,7 +280,7 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
     world.assert_whole().await;
 }
 
-/// The content may be in several blocks: in one that was sealed before a rewrite, and in one that was
+/// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that was
 /// compacted.
 async fn erase_deletes_replaced_and_compacted_content(world: World) {
     let world = archiving(world).await;
@@ -336,14 +336,14 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
     assert_eq!(world.buckets.erasures(&domain, &BucketName::page()).await.unwrap(), []);
 }
 
-/// The highest revision of a page stays in the tables until the next block, which will have it, is full.
+/// The highest revision of a page stays in the tables until the next block, which will contain it, is full.
 /// Another process erases the revision meanwhile.
 async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let archiver = world.buckets.maintenance().history_archiver().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");
-    // A block is full after five revisions, and is written when the next but one comes.
+    // A block is full after five revisions, and is written when the second revision after that comes.
     for number in 1..=8 {
         let text = [secret(number).as_bytes(), &noise(number as u64, 60_000)].concat();
         let revision = world.history(&main, number, hour(number), &text).await;
@@ -378,7 +378,7 @@ fn texts_of(row: &Row) -> Vec<String> {
     texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect()
 }
 
-/// A world in which calls fail on a plan.
+/// A test world whose store calls fail according to a plan.
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     let clock = Arc::new(ManualClock::new(START));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn rashomon_clock::Clock>);
@@ -422,7 +422,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     let states = world.buckets.erasures(&domain, &BucketName::page()).await.unwrap();
                     let is_listed = states.iter().any(|state| state.finished_at.is_none());
                     assert!(!is_marked || interrupted.is_ok() || is_listed || !states.is_empty(), "{what}");
-                    // `verify` does not call a partly erased revision lost.
+                    // `verify` does not report a partly erased revision as lost.
                     let problems = world.verify().await.problems;
                     let is_reported = problems.iter().any(|problem| {
                         problem.contains("the erasure of revision 3 was interrupted")
@@ -430,8 +430,8 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     });
                     assert!(problems.is_empty() || is_reported, "{what}: {problems:#?}");
                     reported += usize::from(is_reported);
-                    // On a cluster, a block that is left is deleted only when no process can be about to name
-                    // it.
+                    // On a cluster, a block that is left is deleted only when no process can be about to
+                    // reference it.
                     world.pass(later());
                     world.try_erase(&page("Main_Page"), 3).await.unwrap();
                     world.assert_erased(&what).await;
@@ -446,8 +446,8 @@ async fn interrupted_erase_is_completed_by_the_next() {
     assert!(reported > 0);
 }
 
-/// One process halts at any step of an erase, while another seals, compacts or erases; and the other way
-/// round. In the end the erased revision is gone, and nothing else is.
+/// One process halts at any step of an erase, while another seals, compacts or erases, and the other way
+/// round. In the end the erased revision is gone, and everything else is still there.
 #[tokio::test]
 async fn erase_succeeds_beside_a_seal_a_compaction_or_another_erase() {
     for what in ["seal", "merge", "erase"] {
@@ -464,8 +464,8 @@ async fn erase_succeeds_beside_a_seal_a_compaction_or_another_erase() {
                     if what == "merge" {
                         world.seal().await;
                     }
-                    // Of two writes at one time, a cluster takes the delete. Real clocks advance between two
-                    // writes.
+                    // Of two writes with the same time, the delete wins on a cluster. Real clocks advance
+                    // between two writes.
                     let second = std::time::Duration::from_secs(1);
                     world.pass(second);
                     let others = world.others().await;

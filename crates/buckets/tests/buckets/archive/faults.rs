@@ -9,7 +9,7 @@ use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 use super::{later, settings};
 use crate::support::{AnyStore, Cluster, IndexRow, START, World, name, page, rev};
 
-/// A world in which calls fail on a plan.
+/// A test world whose store calls fail according to a plan.
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     let clock = Arc::new(ManualClock::new(START));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -26,7 +26,7 @@ async fn interrupted_seal_loses_nothing() {
     assert_interrupted_seal_loses_nothing(false).await;
 }
 
-/// A seal of writes to revisions that were sealed before.
+/// The same test for a seal of revisions that were written again after an earlier seal.
 #[tokio::test]
 async fn interrupted_second_seal_loses_nothing() {
     assert_interrupted_seal_loses_nothing(true).await;
@@ -36,7 +36,7 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
-            // For a read it makes no difference when it fails.
+            // A read that fails changes nothing, so one kind of fault is enough.
             for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
                 for number in 1.. {
                     let (world, faulty) = world(clustered).await;
@@ -61,8 +61,9 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                     assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "{what}");
                     assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
                     world.assert_whole().await;
-                    // Leftovers are collected, and nothing else. The entry of a block stays if one page names
-                    // the block and the other does not, since an erase has to find the block.
+                    // Leftovers are collected, and nothing else. The garbage collection entry of a block
+                    // stays if one page references the block and the other does not, since an erase has to
+                    // find the block.
                     world.pass(later());
                     world.buckets.maintenance().collect_orphans(later()).await.unwrap();
                     assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
@@ -155,7 +156,7 @@ async fn two_compactions_at_once_lose_nothing() {
     }
 }
 
-/// A page does not name a block that was made too long ago: the block may have been collected.
+/// A page does not reference a block that was written too long ago, since the block may have been collected.
 #[tokio::test]
 async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
     for merges in [false, true] {
@@ -184,7 +185,7 @@ async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
             world.pass(later());
             other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
             gate.open();
-            // The work may fail with an error.
+            // The seal or compaction may return an error.
             drop(work.await);
             let world = world.reopened().await;
             assert_eq!(world.some_of_both().await, before, "{number}");
@@ -230,7 +231,7 @@ impl World {
         [self.some_of(&page("Main_Page")).await, self.some_of(&page("Other")).await]
     }
 
-    /// A part of what can be read of a page, with each kind of read.
+    /// Reads a part of a page with each kind of read.
     async fn some_of(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         let listing = self.buckets.revisions(page, None, 3).await.unwrap();

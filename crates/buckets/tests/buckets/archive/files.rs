@@ -1,4 +1,5 @@
-//! Erased content is in no file of the store, neither as it was received nor as it was ever stored.
+//! Erased content is in no file of the store, neither in the form in which it was received nor in a stored
+//! form.
 
 use std::{collections::HashSet, path::Path};
 
@@ -37,7 +38,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
     let mut wanted = Wanted::new();
     let mut texts = Vec::new();
-    // Each revision is written, rewritten, and gets renders. Then it is sealed, rewritten in the archive,
+    // Each revision is written and rewritten, and gets renders. Then it is sealed, rewritten in the archive,
     // sealed again, and compacted.
     for number in 1..=6_i64 {
         let seed = number as u64;
@@ -79,8 +80,8 @@ async fn erased_content_is_in_no_file_of_the_store() {
     erased.add(late.as_bytes());
     let files = files(&directory);
     assert_eq!(erased.found_in(&files).len(), 0, "content as it was received");
-    // Of the stored forms (frames, blocks) of erased content, the files have only pieces that live rows have
-    // too.
+    // The files have pieces of erased content in its stored forms (frames, blocks) only if live rows have
+    // these pieces too.
     let mut live = HashSet::new();
     for bytes in stored(&world).await {
         live.extend(wanted.found_in(&bytes));

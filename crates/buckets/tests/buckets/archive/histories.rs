@@ -1,5 +1,5 @@
-//! Bulk loads: histories that are imported straight into blocks are read like those that were imported into
-//! rows.
+//! Bulk loads: histories that are imported directly into blocks are read like histories that are imported
+//! into rows.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport
     sealed
 }
 
-/// All that can be read after an import without an archive.
+/// Everything that can be read after an import without an archive.
 async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
     let world = World::in_memory().await;
     let mut pages = Vec::new();
@@ -110,7 +110,7 @@ async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) 
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
-/// The bodies are noise, so a few revisions fill a block, and the page is spread over several blocks.
+/// The bodies are random bytes, so a few revisions fill a block, and the page is spread over several blocks.
 async fn bulk_load_into_many_blocks_is_complete(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -246,8 +246,8 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
         assert_eq!(world.read(&page, tid, "wikitext").await, noise(number as u64, 1_200_000));
     }
     assert_eq!(world.open_revisions().await, 1);
-    // The chunks of bodies that are in a block are unreferenced. The page references the chunks of the
-    // latest.
+    // The chunks of bodies that are in a block are unreferenced. The page references only the chunks of the
+    // latest revision.
     world.pass(super::later());
     assert_eq!(world.buckets.maintenance().collect_orphans(super::HOUR).await.unwrap(), 3);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2);

@@ -21,7 +21,7 @@ on_every_store! {
     oversized_revision_does_not_make_a_page_worth_sealing,
 }
 
-/// The text of a revision: a common text that takes two chunks, and a few bytes of its own.
+/// The text of a revision: a common text that takes two chunks, and a few bytes that differ.
 fn text(number: i64) -> Vec<u8> {
     let mut text = noise(7, 1_200_000);
     text.splice(600_000..600_000, format!("of revision {number}").into_bytes());
@@ -62,11 +62,11 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 4);
-    // The chunks stay for readers that are reading them.
+    // The chunks are kept for readers that are reading them.
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
     assert_eq!(world.chunks().await, 4, "the chunks of the latest");
     let blocks: usize = world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().map(Row::size).sum();
-    // The common text is in the blocks once, and not once for each body.
+    // The blocks have the common text once, and not once for each body.
     assert!(blocks < 2_600_000, "{blocks} bytes");
     let world = world.reopened().await;
     assert!(world.all_of(&page).await == before, "the page is read as before");
@@ -117,7 +117,7 @@ async fn rewritten_sealed_body_gets_chunks_again(world: World) {
     }
 }
 
-/// A chunk is missing, and another has other bytes.
+/// One chunk is missing, and another has other bytes.
 async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
     let world = archiving(world).await;
     let one = world.put_revision(&page("One"), 1, &[("html", text(1))]).await.unwrap().tid;

@@ -1,5 +1,5 @@
 //! Compaction: the revisions of pages that are spread over many small blocks are rewritten into fewer blocks.
-//! Reads do not change.
+//! Reads return the same as before.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -28,7 +28,7 @@ on_every_store! {
 }
 
 impl World {
-    /// Compacts all that may be compacted.
+    /// Compacts everything that may be compacted.
     pub(crate) async fn compact(&self) -> CompactionReport {
         self.try_compact().await.unwrap()
     }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Writes a revision that has nothing in common with another. Seven of them fill a block.
+    /// Writes a revision that has no text in common with any other. Seven such revisions fill a block.
     async fn put_noise(&self, page: &Page, number: i64, seed: u64) {
         let body = noise(seed + number as u64, 40_000);
         self.put_revision(page, number, &[("wikitext", &body)]).await.unwrap();
@@ -85,7 +85,7 @@ async fn compaction_changes_no_read(world: World) {
     world.assert_whole().await;
     assert_eq!(world.compact().await.blocks, 0, "there is nothing more to compact");
 
-    // The old blocks stay for their readers, and are deleted later.
+    // The old blocks stay for readers, and are deleted later.
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 5);
     world.pass(3 * HOUR);
@@ -93,7 +93,7 @@ async fn compaction_changes_no_read(world: World) {
     assert_eq!(world.blocks().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     assert_eq!(world.reopened().await.both().await, before);
-    // Revisions that are sealed later are compacted with the others.
+    // Revisions that are sealed later are compacted together with the others.
     world.edit(&page("Main_Page"), 9..=10).await;
     world.pass(later());
     world.seal().await;
@@ -109,7 +109,7 @@ async fn compaction_merges_two_versions_of_a_revision(world: World) {
     let tids = world.edit(&page, 1..=4).await;
     world.pass(later());
     world.seal().await;
-    // A rewrite puts the row of the revision, and that of the render, back into the tables.
+    // A rewrite puts the rows of the revision and of the render back into the tables.
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
     world.pass(later());
@@ -209,7 +209,7 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     world.pass(later());
     world.seal().await;
     // Of two pages that share a block, one has its last revisions in the block, and the other its first. Two
-    // pages have little at both ends: one of the seven revisions of a block.
+    // pages have a small part at both ends: one of the seven revisions of a block.
     assert_eq!(world.blocks().await, 16);
     let before = world.all_of(&pages[3]).await;
     let merged = world.compact().await;
@@ -230,8 +230,8 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
         world.pass(later());
         world.seal().await;
     }
-    // Seven bodies fill a block, so twice eight bodies are in four blocks. The sealed bodies of three pages
-    // are six; those of a fourth page would be spread over two blocks.
+    // Seven bodies fill a block, so sixteen bodies are in four blocks. Three pages have six sealed bodies,
+    // and those of a fourth page would be spread over two blocks.
     assert_eq!(world.blocks().await, 4);
     let before = world.all_of(&pages[3]).await;
     let merged = world.compact().await;
@@ -249,7 +249,7 @@ async fn damaged_block_is_not_compacted(world: World) {
     let index = world.typed_rows::<IndexRow>().await;
     let mut damaged = block_bytes(&row).to_vec();
     let last = damaged.len() - 1;
-    // The damaged bytes are a checksum, so the texts are read, and their checksum differs.
+    // The damaged bytes belong to a checksum, so the texts are read, and do not match it.
     for byte in &mut damaged[last / 2..last / 2 + 8] {
         *byte ^= 0x55;
     }
@@ -301,8 +301,8 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
     world.reopened().await.assert_whole().await;
 }
 
-/// The blocks have an early entry in the garbage collector's queue. They stay for as long as if they had been
-/// superseded now.
+/// The blocks have an early entry in the garbage collector's queue. But they stay for as long as blocks that
+/// were superseded just now.
 async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
     let world = archiving(world).await;
     world.seal_in_parts().await;

@@ -1,6 +1,6 @@
 //! The archive, over each store: sealed revisions are read as before (A1), rows are deleted only after their
 //! block was read back (A2, A3), and an interruption loses nothing.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod bounds;
 mod damage;
@@ -28,7 +28,7 @@ use rashomon_clock::Timestamp;
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Settings by which revisions are sealed a day after they were superseded.
+/// Settings with which revisions are sealed a day after they were superseded.
 pub(crate) fn settings() -> Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
@@ -41,7 +41,7 @@ pub(crate) async fn archiving(world: World) -> World {
 }
 
 impl World {
-    /// Seals all that may be sealed.
+    /// Seals everything that may be sealed.
     pub(crate) async fn seal(&self) -> SealReport {
         self.try_seal().await.unwrap()
     }
@@ -54,8 +54,8 @@ impl World {
             .await
     }
 
-    /// Seals all that may be sealed, and then writes to sealed revisions of the page. After this, the writes
-    /// are old enough to be sealed too.
+    /// Seals everything that may be sealed, and then writes to sealed revisions of the page. On return, these
+    /// writes are old enough to be sealed too.
     pub(crate) async fn seal_and_write_again(&self, page: &Page) {
         self.seal().await;
         self.put_render(page, 2, &[("html", "<p>late</p>")]).await.unwrap();
@@ -81,7 +81,7 @@ impl World {
         tids
     }
 
-    /// All that can be read of a page, as text.
+    /// Everything that can be read of a page, as text.
     pub(crate) async fn all_of(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         for limit in [1, 2, 3, 100] {
@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-/// The text of a revision: that of its predecessor, and one more line.
+/// The text of a revision: the text of its predecessor, and one more line.
 pub(crate) fn text(number: i64) -> String {
     (1..=number).map(|number| format!("Line {number} of the page, as somebody wrote it.\n")).collect()
 }

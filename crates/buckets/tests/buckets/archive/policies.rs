@@ -1,4 +1,4 @@
-//! Policies of the archive: which renders are kept, and what reads of the others return.
+//! Policies of the archive: which renders are kept, and what reads of other renders return.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -143,7 +143,7 @@ async fn kept_render_is_found_by_revision_and_by_time(world: World) {
         assert_eq!(world.buckets.newest_with(&page, rev(number), &html).await.unwrap(), first);
         assert_eq!(world.read(&page, first, "html").await, format!("{number}-1").into_bytes());
         for hours in 0..3 {
-            // Renders of a revision come in three hours.
+            // The renders of a revision are made in three hours.
             let time = begun.saturating_add(HOUR * (3 * (number as u32 - 1) + hours));
             assert_eq!(world.buckets.at_time(&page, time).await.unwrap().tid, first, "{hours}");
             assert_eq!(world.buckets.memento(&page, &html, Some(time)).await.unwrap().tid, first, "{hours}");
@@ -201,10 +201,10 @@ async fn revision_list_shows_what_is_stored_of_revisions_without_renders(world: 
     for line in &lines {
         assert_eq!(world.read(&main, line.tid, "wikitext").await, b"text");
     }
-    // The second and the third revision have only their wikitext left, the others html as well.
+    // The second and the third revision have only wikitext left, the others have html as well.
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored, line.size)).collect();
     assert_eq!(shown, [(4, true, 7), (3, true, 4), (2, true, 4), (1, true, 7)]);
-    // Nothing is left of a revision without properties of the revision.
+    // A revision without properties of the revision has nothing left.
     let lines = world.buckets.revisions(&bare, None, 10).await.unwrap().items;
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored)).collect();
     assert_eq!(shown, [(4, true), (3, false), (2, false), (1, true)]);

@@ -21,8 +21,8 @@ on_every_store! {
     sealed_revisions_are_readable_without_the_archive_setting,
 }
 
-/// Writes a page with everything that a page can have: revisions in any order, renders, rewrites, imports, an
-/// unusual content type, a large body, and a revision with a long record.
+/// Writes a page with all kinds of data: revisions in any order, renders, rewrites, imports, an unusual
+/// content type, a large body, and a revision with a long record.
 async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
@@ -120,7 +120,7 @@ async fn seal_into_many_blocks_changes_no_read(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let mut number = 0;
-    // Texts that have nothing in common fill blocks. Each round is sealed on its own, with a late revision of
+    // Texts without anything in common fill blocks. Each round is sealed separately, with a late revision of
     // a lower number.
     for round in 0..3_i64 {
         for _ in 0..12 {
@@ -156,7 +156,7 @@ async fn sealed_revisions_are_readable_without_the_archive_setting(world: World)
     assert_eq!(off.seal().await.revisions, 0);
 }
 
-/// A store whose first result page of partitions is empty, though more follow.
+/// A store whose first result page of partitions is empty, although more result pages follow.
 #[derive(Debug)]
 struct EmptyFirstPage(Memory);
 
@@ -182,7 +182,7 @@ impl Decorator for EmptyFirstPage {
     }
 }
 
-/// The archive is found though the first result page of its index is empty.
+/// The archive is found although the first result page of its index is empty.
 #[tokio::test]
 async fn archive_is_found_behind_an_empty_result_page() {
     let (world, _store) = World::over_memory(EmptyFirstPage).await;
@@ -198,15 +198,15 @@ async fn archive_adds_no_cost_to_the_latest() {
     let without = calls_of_an_edit(&world, &counting, 6).await;
     assert!(without.keys().all(|(table, _)| !table.starts_with("archive")), "{without:?}");
     let world = archiving(world).await;
-    // This edit makes the lookups that a process makes only once.
+    // The first edit makes lookups that a process makes only once.
     world.edit(&page, 7..=7).await;
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 6);
     assert_eq!(calls_of_an_edit(&world, &counting, 8).await, without);
 }
 
-/// One read looks at a block several times, and many reads come at once. Together they read the block from
-/// the store once, even if there is no memory to cache it.
+/// One read opens a block several times, and many reads come at once. Together they read the block from the
+/// store once, even if there is no memory to cache it.
 #[tokio::test]
 async fn concurrent_reads_share_one_read_of_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
@@ -227,8 +227,8 @@ async fn concurrent_reads_share_one_read_of_a_block() {
     }
 }
 
-/// A block is fetched once. Rows that the page does not have in the tables are looked up in its index.
-/// `docs/archive.md` has the figures.
+/// A block is read from the store once. Rows that the tables do not have are looked up in the index of the
+/// page. `docs/archive.md` has the figures.
 #[tokio::test]
 async fn cost_of_a_read_from_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
@@ -238,7 +238,7 @@ async fn cost_of_a_read_from_a_block() {
     archiving(world.reopened().await).await.seal().await;
     for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
         let world = archiving(world.reopened().await).await;
-        // This read makes the lookups that a process makes only once, and reads no block.
+        // The first read makes lookups that a process makes only once, and reads no block.
         world.buckets.latest(&page, &name("html")).await.unwrap();
         for in_memory in [false, true] {
             let before = counting.counts();
@@ -257,7 +257,7 @@ async fn cost_of_a_read_from_a_block() {
     }
 }
 
-/// The calls of each kind and table that an edit and a read of it make.
+/// The store calls that an edit, and a read of it, make, by kind and table.
 async fn calls_of_an_edit(
     world: &World,
     counting: &Counting<Memory>,

@@ -1,4 +1,4 @@
-//! Which revisions are sealed, and when.
+//! The revisions that are sealed, and the time of the seal.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn unreferenced_block_is_collected(world: World) {
     world.pass(later());
     world.seal().await;
     let before = world.all_of(&page).await;
-    // As if a seal had been interrupted before the page named its block.
+    // Simulates a seal that was interrupted before the page referenced its block.
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     let orphan = [7; 16];
     let mut batch = Batch::new(block_partition(&page, orphan));

@@ -85,8 +85,8 @@ async fn sealed_render_can_be_rewritten(world: World) {
     world.assert_whole().await;
 }
 
-/// Renders that were added to sealed revisions, and bodies that were rewritten there, are sealed in their
-/// turn.
+/// Renders that were added to sealed revisions, and bodies that were rewritten in sealed revisions, are
+/// sealed later.
 async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -119,7 +119,7 @@ async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
 }
 
 /// Writes to a page between any two steps of its seal. No acknowledged write is lost, and no replaced value
-/// returns.
+/// comes back.
 async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, written_since: bool) {
     for call in [Call::Scan, Call::Write] {
         for number in 1.. {

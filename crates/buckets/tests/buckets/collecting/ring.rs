@@ -1,6 +1,5 @@
-//! Three nodes of Cassandra without hints: a batch reaches one of them, and fails. The collector runs, and
-//! the nodes are repaired, in either order. `cargo xtask cassandra faults --only none --repair` runs these
-//! tests.
+//! Three nodes of Cassandra without hints: a batch reaches one node, and fails. The collector runs, and the
+//! nodes are repaired, in either order. `cargo xtask cassandra faults --only none --repair` runs these tests.
 #![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{sync::Arc, time::Duration};
@@ -29,10 +28,10 @@ const TABLES: [&str; 8] = [
     "revisions_by_time",
 ];
 
-/// Longer than any hint is applied.
+/// Longer than the time within which any hint is applied.
 const GRACE: Duration = Duration::from_secs(11 * 24 * 3600);
 
-/// Longer than two nodes take to be cut off and to return.
+/// Longer than it takes to cut off two nodes, and to let them return.
 const CUT_LIMIT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +53,7 @@ fn ring() -> Option<Ring> {
     ring
 }
 
-/// The moments at which a seal, an upload and the test wait for one another.
+/// The moments at which a seal, an upload and the test wait for each other.
 #[derive(Debug)]
 struct Cut {
     /// The seal and the upload have written everything but their last batch.
@@ -82,7 +81,7 @@ impl Cut {
     }
 }
 
-/// A store in which a batch that puts a row into a table reaches node 1 alone.
+/// A store in which a batch that puts a row into a table reaches only node 1.
 #[derive(Debug)]
 struct CutsNodesOff {
     store: AnyStore,
@@ -112,7 +111,7 @@ impl Decorator for CutsNodesOff {
     }
 }
 
-/// The same world, in which a batch that puts a row into a table reaches node 1 alone.
+/// The same world on a store in which a batch that puts a row into a table reaches only node 1.
 async fn failing(world: &World, table: &'static Schema, cut: &Arc<Cut>) -> World {
     let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
     World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
@@ -137,13 +136,13 @@ fn page_of(domain: &str) -> Page {
 async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
     let other = self::world(ring, world.buckets.settings().clone()).await;
     other.clock.set(world.clock.now().saturating_add(time));
-    // The collector goes by the time at which its process began.
+    // The collector relies on the time at which its process began.
     let clock = Arc::clone(&other.clock);
     World::on(Arc::clone(&other.store), clock, world.buckets.settings().clone(), seed()).await
 }
 
-/// Collects and repairs. Before that, the collector runs while the only node with the batch is away, and
-/// finds nothing that it may delete.
+/// Collects and repairs. Before that, runs the collector while the only node that has the batch is away, and
+/// checks that it deletes nothing.
 async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     ring.without(1, async {
         let others = later_on(ring, world, GRACE).await;
@@ -164,7 +163,8 @@ async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     }
 }
 
-/// A seal and an upload whose last batches reach one node alone. Both at once: cutting nodes off takes long.
+/// A seal and an upload whose last batches reach only one node. Both run at once, since cutting off nodes
+/// takes long.
 async fn failed_seal_and_upload(name: &str, order: Order) {
     let Some(ring) = ring() else { return };
     let world = world(&ring, settings()).await;

@@ -1,5 +1,5 @@
-//! The cache of a store that one process owns: which values it has, and when it drops them. A shared store
-//! has no cache.
+//! The cache of a store that one process owns: the values that it has, and the time at which it drops them. A
+//! shared store has no cache.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ async fn assert_cache_hit_is_the_same_property(world: World) {
     assert_eq!((world.buckets.cache_stats().hits, world.buckets.cache_stats().misses), (0, 1));
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
     assert_eq!((world.buckets.cache_stats().hits, world.buckets.cache_stats().misses), (1, 1));
-    // Another property, or another page, is another entry.
+    // Another property, or another page, has its own entry.
     assert_eq!(bytes(&world.buckets.latest(&page, &name("meta")).await.unwrap()).await, b"{}");
     assert!(world.buckets.latest(&page_of("dewiki", "Main_Page"), &html).await.is_err());
     assert!(Arc::ptr_eq(&first, &world.buckets.latest(&page, &html).await.unwrap()));
 }
 
-/// There is no cache here, but concurrent readers share their reads.
+/// A shared store has no cache, but its concurrent readers share reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_reader_of_a_shared_store_sees_a_superseded_value() {
     let (world, _) = World::over_memory(Altered::shared).await;
@@ -55,7 +55,7 @@ async fn value_replaced_during_a_read_is_not_cached() {
     let (world, store) = World::over_memory(|memory| Faulty::new(memory, Plan::empty())).await;
     let page = page("Main_Page");
     world.put_revision(&page, 5, &[("html", "old")]).await.unwrap();
-    // The reader's third and last scan, of the body, has happened, and is answered only later.
+    // The reader's third and last scan, which reads the body, has happened, but is answered only later.
     let gate = Gate::new();
     store.set_plan(Plan::empty().on(Call::Scan, 3, Fault::PauseAfter(gate.clone())));
     let reader = ask(&world, &page).await;
@@ -69,8 +69,8 @@ async fn value_replaced_during_a_read_is_not_cached() {
 /// Scans that one read of the latest makes while nothing is written.
 const SCANS: u64 = 3;
 
-/// The number of scans of a hundred readers that come while the first of them reads, with or without a commit
-/// under way.
+/// The number of scans for a hundred readers that arrive during the read of the first reader, with or without
+/// a running commit.
 async fn scans_for_many_readers(during_a_commit: bool) -> u64 {
     let (world, store) = World::over_memory(|memory| Counting::new(Faulty::new(memory, Plan::empty()))).await;
     let page = page("Main_Page");
@@ -101,7 +101,7 @@ async fn concurrent_readers_share_reads() {
     assert_eq!(shared_by_the_others, SCANS, "nothing is put into the cache during a commit");
 }
 
-/// A cached value is returned until the commit that replaces it is over, and not afterwards.
+/// A cached value is returned until the commit that replaces it has ended, and not afterwards.
 #[tokio::test]
 async fn cache_answers_until_the_end_of_a_commit() {
     let (world, store) = World::over_memory(Counting::new).await;
@@ -120,7 +120,7 @@ async fn cache_answers_until_the_end_of_a_commit() {
     assert_eq!(scans(), SCANS);
 }
 
-/// A reader that comes after a write was acknowledged does not share a read that began before.
+/// A reader that arrives after a write was acknowledged does not share a read that began before the write.
 async fn assert_reader_after_a_write_does_not_join_an_earlier_read<S: TableStore>(
     world: World,
     store: Arc<Faulty<S>>,

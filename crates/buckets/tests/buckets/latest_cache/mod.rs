@@ -1,5 +1,5 @@
 //! The cache of latest properties is exact: no reader sees a value that an acknowledged write has replaced.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod in_memory;
 
@@ -38,9 +38,9 @@ async fn every_kind_of_write_is_visible_at_once(world: World) {
 }
 
 /// One writer (new revisions, renders, rewrites) and four readers. Each body is the number of its write.
-/// After a write is acknowledged, no reader may see the body of an earlier write.
+/// After a write is acknowledged, no reader may read the body of an earlier write.
 async fn no_reader_sees_a_superseded_value(world: World) {
-    // On a node each write takes longer.
+    // On a Cassandra node each write takes longer.
     let writes = if runs_on_cassandra() { 60 } else { 600 };
     let keeps = world.store.partition_versions().is_some();
     let page = page("Main_Page");
@@ -89,7 +89,7 @@ async fn no_reader_sees_a_superseded_value(world: World) {
                     }
                 }
                 acknowledged.store(write, Ordering::SeqCst);
-                // Now and then readers find the value in memory.
+                // From time to time, readers find the value in memory.
                 if write % 10 == 0 {
                     tokio::task::yield_now().await;
                 }

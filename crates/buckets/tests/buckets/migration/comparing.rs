@@ -12,7 +12,7 @@ async fn compare(ends: &Ends) -> Vec<Comparison> {
     ends.begin().await.unwrap().compare(&mut |_| {}).await.unwrap()
 }
 
-/// The table and the partition that differ first, if any do.
+/// The first table and partition that differ, if any do.
 async fn difference(ends: &Ends) -> Option<(&'static str, String)> {
     let compared = compare(ends).await;
     assert_eq!(compared.len(), ends.tables.len());

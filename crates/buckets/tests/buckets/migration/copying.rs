@@ -1,4 +1,4 @@
-//! Which rows a migration copies, and in what pieces.
+//! The rows that a migration copies, and the sizes of its batches.
 
 use std::{sync::Arc, time::Duration};
 
@@ -82,7 +82,7 @@ async fn migration_writes_large_rows_in_batches_within_the_limit() {
     let ends = Ends::in_memory().await;
     let blob = |seed, bytes| Some(Bytes::from(noise(seed, bytes)).into());
     for number in 0..4 {
-        // Just below the bytes that are read at once, so the next row is read with it.
+        // The row is just below the bytes that are read at once, so the next row is read with it.
         let below = vec![None, blob(number, 1_000_000), None, None];
         let text = Some("x".repeat(MAX_VALUE_BYTES).into());
         let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));

@@ -1,4 +1,4 @@
-//! Damaged rows of the source: all other rows are copied, and a comparison does not call the stores equal.
+//! Damaged rows of the source: all other rows are copied, and a comparison reports that the stores differ.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -29,7 +29,7 @@ async fn damaged_rows_are_skipped_and_reported() {
     assert!(notes.difference.is_some(), "{notes:?}");
     drop(migration);
 
-    // Another migration finds the damage again, and copies the row once it is repaired.
+    // Another migration finds the damage again, and copies the row after it was repaired.
     let mut migration = ends.begin().await.unwrap();
     copy(&mut migration).await.unwrap();
     assert_eq!(migration.damaged_rows(), 1);

@@ -1,5 +1,5 @@
-//! Migrations from one store into another: all rows arrive unchanged, and once only.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+//! Migrations from one store into another: all rows arrive unchanged and exactly once.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod comparing;
 mod copying;
@@ -80,7 +80,7 @@ impl Ends {
         Migration::begin(source, target, name, &self.tables, Arc::clone(&self.clock) as Arc<dyn Clock>).await
     }
 
-    /// A migration from beginning to end.
+    /// Runs a migration from beginning to end.
     async fn migrate(&self) -> Result<MigrationState, MigrationError> {
         let mut migration = self.begin().await?;
         copy(&mut migration).await?;
@@ -88,7 +88,7 @@ impl Ends {
         Ok(migration.state())
     }
 
-    /// All rows of the tables that are migrated.
+    /// All rows of the migrated tables.
     async fn rows(&self, store: &Arc<dyn TableStore>) -> Vec<Row> {
         let mut rows = Vec::new();
         for table in &self.tables {
@@ -97,8 +97,8 @@ impl Ends {
         rows
     }
 
-    /// Panics unless both stores hold the same rows, with the same times. A store itself sets the write time
-    /// of a row that is swapped, so these times may differ.
+    /// Panics unless both stores have the same rows, with the same times. A store itself sets the write time
+    /// of a row that is swapped, so these write times may differ.
     async fn assert_same(&self) {
         for table in &self.tables {
             let (source, target) = (rows_of(&self.source, table).await, rows_of(&self.target, table).await);
@@ -163,7 +163,7 @@ async fn put_all(
     store.write(Vec::new(), batch).await.unwrap();
 }
 
-/// Makes `owner` the head of the page that is swapped.
+/// Makes `owner` the owner in the row that is written by compare-and-set.
 async fn take(store: &impl TableStore, owner: &str) {
     let key = Key::new(vec!["swapped".into()], Vec::new());
     let current = store.get(&HEADS, &key).await.unwrap();

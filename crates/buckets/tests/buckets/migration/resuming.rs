@@ -23,8 +23,8 @@ async fn faulty(pages: i64) -> (Ends, Arc<Faulty<Memory>>) {
     (ends, target)
 }
 
-/// Migrates until the call of this number in the target, during which the process is killed. Returns whether
-/// the call was reached.
+/// Migrates until the target receives the call with this number, during which the process is killed. Returns
+/// whether the call was reached.
 async fn killed_at(ends: &Ends, target: &Faulty<Memory>, call: Call, number: u64, after: bool) -> bool {
     let gate = Gate::new();
     let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
@@ -53,7 +53,7 @@ async fn second_run_after_any_kill_completes_the_migration() {
             if !killed {
                 break;
             }
-            // All writes between the first and the last ones are alike.
+            // All writes between the first and the last ones are similar, so most are skipped.
             number += if (4..250).contains(&number) { 49 } else { 1 };
         }
         assert!(number > 1, "{call:?}");
@@ -63,7 +63,7 @@ async fn second_run_after_any_kill_completes_the_migration() {
 #[tokio::test]
 async fn resumed_migration_does_not_copy_twice() {
     let (ends, target) = faulty(600).await;
-    // 256 partitions and a record of the position, twice, and a few more partitions.
+    // There are 256 partitions and a record of the position, twice, and a few more partitions.
     assert!(killed_at(&ends, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
     let mut migration = ends.begin().await.unwrap();
     let MigrationState::Resumed(before) = migration.state() else { panic!("{:?}", migration.state()) };

@@ -22,8 +22,8 @@ on_every_store![
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-/// The settings of a server with an archive: no policy of retention, and revisions are sealed a day after
-/// they were superseded.
+/// The settings of a server with an archive: there is no retention policy, and revisions are sealed a day
+/// after they were superseded.
 fn archive() -> Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
@@ -84,7 +84,7 @@ async fn sealed_revision_is_kept_permanently(world: World) {
     }
     world.pass(2 * DAY);
     assert_eq!(seal(&world).await.revisions, 2);
-    // Retention is turned on again, beside the archive. It does not affect sealed revisions.
+    // Retention is turned on again, beside the archive. Sealed revisions are not affected.
     let both = Settings { archive: archive().archive, ..crate::retention::settings(by(Strategy::AppTtl)) };
     let world = world.restarted_with(both).await;
     world.rescan(&page).await;
@@ -96,7 +96,7 @@ async fn sealed_revision_is_kept_permanently(world: World) {
     world.assert_whole().await;
 }
 
-/// Neither values in the tables nor values in a block are copied for readers, since neither are culled.
+/// Values in the tables and values in a block are not copied for readers, since they are not culled.
 async fn no_read_copies_are_made_beside_an_archive(world: World) {
     let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let mut tids = Vec::new();

@@ -1,4 +1,4 @@
-//! Clocks that jump, or differ (R8).
+//! Clocks that jump, or that differ (R8).
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,13 +29,13 @@ async fn clock_jump_pauses_culls_for_a_grace(world: World) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(HOUR);
-    // The sweep compares the clocks once, so that it sees the jump.
+    // The sweep compares the clocks once, so that the jump is detected.
     world.sweep().await;
     world.put_revision(&page, 3, HTML).await.unwrap();
     world.clock.set(world.clock.now().saturating_add(30 * DAY));
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
-    // By the new time of the clock the entry is long overdue, and the statistics say so.
+    // By the new time of the clock the entry is long overdue, and the statistics show this.
     let stats = world.buckets.maintenance().retention_stats();
     assert!(stats.paused && stats.overdue > 28 * DAY, "{stats:?}");
     world.pass(DAY + SECOND);
@@ -45,7 +45,7 @@ async fn clock_jump_pauses_culls_for_a_grace(world: World) {
     assert!(!stats.paused && stats.overdue.is_zero(), "{stats:?}");
 }
 
-/// R8, for a server that starts after the jump: it waits for the rest of the grace.
+/// R8, for a server that starts after the jump: the server waits for the rest of the grace.
 async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -58,7 +58,7 @@ async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: Worl
     world.pass(DAY - HOUR - SECOND);
     assert!(world.sweep().await.paused);
     world.assert_stored(first.tid, "html", true).await;
-    // The clock of the process that saw the jump may be behind.
+    // The clock of the process that detected the jump may be behind.
     world.pass(policy().skew + 2 * SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
@@ -79,7 +79,7 @@ async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// R8: a value can be read though a clock that was ahead has culled the values around it.
+/// R8: a value can be read although a clock that was ahead has culled the values around it.
 async fn culls_before_the_clock_was_set_back_hide_nothing(world: World) {
     assert_culls_before_the_clock_was_set_back_hide_nothing(
         retaining(world, policy()).await,
@@ -107,8 +107,8 @@ async fn culls_before_the_clock_was_set_back_hide_nothing_on_a_cluster() {
     }
 }
 
-/// A conditional write that failed is taken back, by its writer or by a later one. Its deletes hide no later
-/// write.
+/// A conditional write that failed is rolled back, by its writer or by a later writer. The deletes of the
+/// roll-back hide no later write.
 #[tokio::test]
 async fn write_taken_back_before_the_clock_was_set_back_hides_nothing() {
     for writes in 1..=2 {
@@ -129,7 +129,7 @@ async fn write_taken_back_before_the_clock_was_set_back_hides_nothing() {
         let again = world.put_revision(&page, 2, &[("html", "again")]).await.unwrap();
         assert_eq!(world.read_latest(&page, "html").await, b"again");
         assert_eq!(world.read(&page, again.tid, "html").await, b"again");
-        // A conditional write first takes back the incomplete write.
+        // A conditional write first rolls back the incomplete write.
         world.pass(60 * SECOND);
         let new = world.new_revision(&page, 3, HTML).await;
         let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
@@ -199,7 +199,8 @@ async fn render_written_by_a_clock_ahead_is_culled(world: World) {
     world.assert_stored(second.tid, "html", false).await;
 }
 
-/// R4: a clock ahead has culled. A process with a clock behind still culls what is eligible by its own clock.
+/// R4: a process whose clock is ahead has culled. A process whose clock is behind still culls the values that
+/// are eligible by its own clock.
 async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     let culling = Policy { delete_probability: 1.0, ..policy() };
     let (world, page) = (retaining(world, culling).await, page("Main_Page"));
@@ -219,8 +220,8 @@ async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     world.assert_stored(second.tid, "html", false).await;
 }
 
-/// A write by a clock ahead deletes values below it. This does not hide a lower revision that is imported
-/// afterwards.
+/// A write by a clock that is ahead deletes lower values. This does not hide a lower revision that is
+/// imported later.
 #[tokio::test]
 async fn import_by_a_clock_behind_is_readable() {
     for strategy in STRATEGIES {
@@ -240,7 +241,7 @@ async fn import_by_a_clock_behind_is_readable() {
 }
 
 /// A copy has expired by the clock of the process that replaces a property, and is still valid by a clock
-/// behind.
+/// that is behind.
 #[tokio::test]
 async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
     let properties = [("html", "wikitext"), ("wikitext", "html")];
@@ -266,7 +267,7 @@ async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
     }
 }
 
-/// A read copy that is made at the very time of a rewrite is kept.
+/// A read copy that is made at exactly the time of a rewrite is kept.
 #[tokio::test]
 async fn read_copy_made_at_the_time_of_a_rewrite_is_kept() {
     let (world, _) = World::over_memory(Cluster::new).await;

@@ -1,4 +1,4 @@
-//! Which values are culled, and when (R1, R2, R4 to R8).
+//! The values that are culled, and the time of the cull (R1, R2, R4 to R8).
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -84,7 +84,7 @@ async fn late_revision_is_superseded_when_it_arrives(world: World) {
     world.assert_whole().await;
 }
 
-/// Two writers both find 5 as the latest, and write 6 and 7. Neither knows that 6 was superseded.
+/// Two writers both read 5 as the latest revision, and write 6 and 7. Neither knows that 6 was superseded.
 async fn revision_superseded_by_a_concurrent_writer_is_culled(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
@@ -154,8 +154,8 @@ async fn rewrite_restarts_the_grace_period(world: World) {
     world.assert_stored(first.tid, "data-parsoid", false).await;
 }
 
-/// Some revisions come late, below the cull watermark. The queue entry of one of them does not cull a part of
-/// another.
+/// Some revisions are written late, below the cull watermark. Processing the queue entry of one of them does
+/// not cull a part of another.
 async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
@@ -171,7 +171,7 @@ async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
     world.pass(SECOND);
     world.put_revision(&page, 6, &[("html", "<p>")]).await.unwrap();
     world.pass(2 * DAY);
-    // The sweep processes one queue entry of the shard, that of revision 3, though there are more.
+    // The sweep processes only one queue entry of the shard, that of revision 3, although there are more.
     world.buckets.maintenance().sweep(std::num::NonZeroUsize::MIN).await.unwrap();
     world.assert_stored(other.tid, "html", false).await;
     world.assert_stored(other.tid, "meta", false).await;
@@ -240,8 +240,8 @@ async fn value_kept_below_the_watermark_is_culled_later(world: World) {
     world.assert_whole().await;
 }
 
-/// A property of the revision is culled by its own time, with its chunks, though the revision has got another
-/// property since.
+/// A property of the revision is culled by its own write time, with its chunks, although another property was
+/// added to the revision later.
 async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let large = noise(1, 1_500_000);
@@ -252,7 +252,7 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     let render = world.put_render(&page, 5, &[("html", "<b>"), ("wikitext", "late")]).await.unwrap().tid;
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
-    // If a policy keeps the revision from now on, no property is partly gone.
+    // If a policy keeps the revision from now on, its properties are either all there or all gone.
     let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);
@@ -263,8 +263,8 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     world.assert_whole().await;
 }
 
-/// The chunks of a late property are not deleted before the property, when a higher revision is culled before
-/// the late one becomes eligible.
+/// A property is added to a revision late. Its chunks are not deleted before the property, even if a higher
+/// revision is culled before the late property becomes eligible.
 async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     let mut settings = settings(Policy { delete_probability: 1.0, ..policy() });
     settings.retention.sample = Duration::ZERO;
@@ -398,7 +398,7 @@ async fn second_cull_changes_nothing(world: World) {
         forget.delete(&schemas::DUE_CURSORS, Vec::new(), world.clock.now());
         world.store.write(Vec::new(), forget).await.unwrap();
     }
-    // A write at the time of a delete would stay deleted.
+    // A write at exactly the time of a delete would stay deleted.
     world.pass(Duration::from_micros(1));
     let other = world.reopened().await;
     assert_eq!(other.sweep().await.renders, 0);
@@ -421,8 +421,8 @@ async fn repeat_of_a_culled_revision_is_recognized(world: World) {
     assert!(taken_over.unwrap_err().to_string().contains("is not stored any more"));
 }
 
-/// A server that starts after some days does not scan each of the hours, since on a cluster each scan is a
-/// request.
+/// A server that starts after some days does not scan each hour of these days, since each scan is a request
+/// on a cluster.
 #[tokio::test]
 async fn sweep_after_days_looks_up_which_hours_have_entries() {
     let (world, counting) = World::with(Counting::new, settings(policy())).await;
@@ -444,7 +444,7 @@ async fn sweep_after_days_looks_up_which_hours_have_entries() {
     assert_eq!(world.sweep().await.renders, 1, "a later queue entry is found");
 }
 
-/// A failed cull is no error for the writer, and the sweep culls later.
+/// A failed cull is not an error for the writer, and the sweep culls later.
 #[tokio::test]
 async fn failed_cull_is_completed_by_the_sweep() {
     // The fourth write is the cull that the third write starts.
@@ -490,8 +490,8 @@ async fn failed_sweep_shows_in_the_statistics() {
     assert!(most_overdue > DAY / 2, "{most_overdue:?}");
 }
 
-/// Under a page lease, rows get a write time that is earlier than the time at which they are stored. A cull
-/// that takes such a row by its write time, together with older rows, records that it has culled it.
+/// Under a page lease, rows get a write time that is earlier than the time at which they are stored. If a
+/// cull deletes such a row by its write time, together with older rows, the cull records this.
 #[tokio::test]
 async fn render_with_an_early_write_time_is_culled_and_not_damaged() {
     let clock = Arc::new(ManualClock::new(START));
@@ -503,7 +503,7 @@ async fn render_with_an_early_write_time_is_culled_and_not_damaged() {
     world.sweep().await;
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
     world.pass(2 * policy().skew);
-    // A render that adds a property to its revision.
+    // This render adds a property to its revision.
     let early = world.put_render(&page, 1, &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
     world.pass(DAY + policy().skew);
     assert_eq!(world.sweep().await.renders, 1, "the queue entry is that of revision 2");

@@ -15,8 +15,8 @@ on_every_store![erased_content_is_in_no_table];
 
 const SECRET: &[u8] = b"Mr Zwyxhorn lives at Qurmel Street 41.";
 
-/// Revision 1 is superseded and read, 2 is superseded and never read, 3 has other content, and 4 is the
-/// latest.
+/// Revision 1 is superseded and was read, revision 2 is superseded and was never read, revision 3 has other
+/// content, and revision 4 is the latest.
 async fn erased_content_is_in_no_table(world: World) {
     let (mut world, large) = (world, noise(1, 2_500_000));
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
@@ -57,8 +57,8 @@ async fn erased_content_is_in_no_table(world: World) {
     world.assert_whole().await;
 }
 
-/// One server has read content that another erases, and copies it, for a reader or with a write. No copy
-/// remains.
+/// One server has read content that another server erases, and copies it for a reader or with a write. No
+/// copy remains.
 #[tokio::test]
 async fn copies_made_during_an_erase_are_deleted() {
     for strategy in STRATEGIES {
@@ -92,7 +92,7 @@ async fn copies_made_during_an_erase_are_deleted() {
     }
 }
 
-/// The tables of bodies. On a node they have rows of other tests too.
+/// The tables of bodies. On a Cassandra node, they also have rows of other tests.
 fn tables_of_bodies() -> [&'static Schema; 5] {
     use schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, REVISION_CONTENT};
     [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT]

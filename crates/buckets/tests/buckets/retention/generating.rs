@@ -146,8 +146,8 @@ async fn generated_render_of_the_latest_stays_for_its_ttl_though_superseded(worl
         world = world.restarted_with(generating_under(policy, &generator)).await;
         world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
         let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
-        // The write that supersedes the render copies it once more, if the strategy makes copies, for a
-        // shorter time.
+        // The write that supersedes the render copies it again, for a shorter time, if the strategy makes
+        // copies.
         world.pass(HOUR);
         world.put_revision(&page, 2, &[("wikitext", "other"), ("html", "second")]).await.unwrap();
         world.pass(3 * DAY - HOUR - SECOND);
@@ -175,7 +175,7 @@ async fn generated_render_kept_by_the_grace_is_not_copied(world: World) {
 }
 
 /// A render lacks one property, so another render was generated. The properties that the first render has are
-/// still read from the first.
+/// still read from the first render.
 async fn generated_render_does_not_replace_a_stored_property(world: World) {
     let mut world = world;
     let keep = STRATEGIES.into_iter().filter(|strategy| {
@@ -268,7 +268,7 @@ async fn generated_render_is_stored_as_a_render_without_retention(world: World) 
     ));
 }
 
-/// The next request generates the property again.
+/// After a failure of the store, the next request generates the property again.
 #[tokio::test]
 async fn failure_of_the_store_is_not_remembered() {
     let generator = Fake::new();

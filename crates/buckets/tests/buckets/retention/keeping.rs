@@ -31,7 +31,7 @@ on_every_store![
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-/// A page whose first render was superseded at once. Its grace ends in a second.
+/// A page whose first render was superseded at once. The grace of this render ends in a second.
 async fn almost_eligible(world: World) -> (World, rashomon_buckets::Page, rashomon_buckets::Tid) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -177,7 +177,7 @@ async fn property_added_later_is_kept_after_a_read(world: World) {
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await.as_deref(), Some(&b"text"[..]));
 }
 
-/// The render is copied once more, with a shorter ttl, since its revision has got another property.
+/// The render is copied again, with a shorter ttl, since another property was added to its revision.
 async fn read_value_stays_for_the_ttl_of_its_read_after_the_ttl_is_shortened(world: World) {
     let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
@@ -232,7 +232,7 @@ async fn read_copy_lasts_long_enough_for_a_clock_ahead(world: World) {
     let skew = policy().skew;
     world.pass(DAY - skew + SECOND);
     world.read(&page, tid, "html").await;
-    // By the clock of another process the copy may expire sooner, by as much as clocks may differ.
+    // By the clock of another process, the copy may expire sooner, by as much as clocks may differ.
     let needed = rashomon_clock::Clock::now(&*world.clock).saturating_add(DAY).saturating_add(skew);
     let copies = world.rows(&schemas::HISTORICAL).await;
     assert!(copies.iter().all(|row| row.expires_at >= Some(needed)), "{copies:?}");
@@ -268,7 +268,7 @@ async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: Wor
     world.clock.set(now.saturating_add(policy().skew));
     world.read(&page, first.tid, "html").await;
     world.clock.set(now);
-    // For a longer ttl the copies do not last long enough.
+    // The existing copies do not last long enough for the longer ttl.
     let world = retaining(world, Policy { ttl: 10 * DAY, ..policy() }).await;
     world.read(&page, first.tid, "html").await;
     world.pass(10 * DAY - SECOND);
@@ -278,8 +278,8 @@ async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: Wor
     }
 }
 
-/// One property of the revision was culled, and is read from its copy. Another one, which was added later, is
-/// about to be culled.
+/// One property of the revision was culled, and is read from its copy. Another property, which was added
+/// later, is about to be culled.
 async fn property_of_the_revision_is_extended_with_a_read_copy(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();

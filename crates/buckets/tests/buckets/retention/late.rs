@@ -1,4 +1,4 @@
-//! Writes with an unknown outcome that arrive later. A cluster may behave so.
+//! Writes whose outcome is unknown, and that arrive later. This can happen on a cluster.
 
 use std::sync::{
     Arc, Mutex,
@@ -22,14 +22,14 @@ use crate::{
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
-/// A store that holds the next write of a page back on request, and delivers it later.
+/// A store that can hold back the next write of a page, and deliver it later.
 #[derive(Debug)]
 struct Post {
     cluster: Cluster,
-    /// The next write of a page is held back.
+    /// Whether the next write of a page is held back.
     keeps: AtomicBool,
     kept: Mutex<Option<Batch>>,
-    /// The write is delivered right after the next cull.
+    /// Whether the write is delivered right after the next cull.
     delivers_after_a_cull: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ async fn late_render_supersedes_when_it_arrives() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// This holds however late the sweep is when it first looks for the write.
+/// This holds even if the sweep first looks for the write very late.
 #[tokio::test]
 async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
     let ((world, post), page) = (world_with_post().await, page("Main_Page"));
@@ -148,8 +148,8 @@ async fn late_write_after_retention_was_turned_on_is_culled() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// The write arrives below the cull watermark, and the cull hides its bodies, but not its references to
-/// chunks. The chunks are collected when the sweep looks for the write again.
+/// The write arrives below the cull watermark. The cull hides its bodies, but not its references to chunks.
+/// The chunks are collected when the sweep looks for the write again.
 #[tokio::test]
 async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
     for after_the_cull in [false, true] {
@@ -180,8 +180,8 @@ async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
     }
 }
 
-/// For a late write, only the sweep sets the rows of the latest, from the copies of the write. If the copies
-/// may have expired by then, the batch of the write has the bodies too.
+/// For a late write, only the sweep sets the `current` rows, from the copies of the write. If the copies may
+/// have expired by then, the batch of the write has the bodies too.
 #[tokio::test]
 async fn late_write_is_readable_after_its_copies_expired() {
     for (grace, slack) in [(DAY, DAY / 4), (DAY, HOUR), (HOUR, DAY), (HOUR, HOUR / 4)] {
@@ -227,7 +227,7 @@ async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
         world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
         let newest = async || world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
         assert_eq!(newest().await, first.tid);
-        // No render that has arrived has this property.
+        // Among the renders that have arrived, none has this property.
         post.keeps.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("meta", "{}")]).await.unwrap_err();
         let meta = world.buckets.newest_with(&page, rev(1), &name("meta")).await;
@@ -253,14 +253,14 @@ async fn second_rescan_is_not_made_too_early() {
     assert_eq!(rescanned().await, 1);
 }
 
-/// A conditional write with an unknown outcome is taken back. The value that it would have superseded is
-/// kept, even when the write arrives.
+/// A conditional write with an unknown outcome is rolled back. The value that it would have superseded is
+/// kept, even after the write arrives.
 #[tokio::test]
 async fn write_that_was_taken_back_deletes_nothing_when_it_arrives() {
     let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
     let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
-    // Its copies expire.
+    // The copies of the write expire.
     world.pass(100 * DAY);
     let new = world.new_revision(&page, 2, HTML).await;
     post.keeps.store(true, Ordering::SeqCst);
@@ -289,7 +289,7 @@ async fn copies_of_a_failed_write_are_not_read() {
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.pass(HOUR);
-        // A new property of the revision is taken back if the outcome of its write is unknown. Its copies
+        // A new property of the revision is rolled back if the outcome of its write is unknown. Its copies
         // still exist.
         post.keeps.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("slot-notes", "n")]).await.unwrap_err();
@@ -308,7 +308,8 @@ async fn copies_of_a_failed_write_are_not_read() {
     }
 }
 
-/// The rows that the rewrite would have replaced are restored as they were. Copies among them still expire.
+/// The rows that the rewrite would have replaced are restored unchanged. Copies among these rows still
+/// expire.
 #[tokio::test]
 async fn rewrite_that_was_taken_back_leaves_no_permanent_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
@@ -332,7 +333,7 @@ async fn rewrite_that_was_taken_back_leaves_no_permanent_copy() {
     }
 }
 
-/// The rewrite does not show when it arrives, even in a copy that was made by a clock ahead.
+/// When the rewrite arrives, it stays invisible, even in a copy that was made by a clock that is ahead.
 #[tokio::test]
 async fn rewrite_that_was_taken_back_shows_in_no_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
@@ -356,7 +357,7 @@ async fn rewrite_that_was_taken_back_shows_in_no_copy() {
     }
 }
 
-/// Rows that a failed write restored get another grace, and are culled by that.
+/// Rows that a failed write has restored get another grace, and are culled after it.
 #[tokio::test]
 async fn rows_restored_by_a_failed_write_are_culled_when_eligible() {
     let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
@@ -375,8 +376,8 @@ async fn rows_restored_by_a_failed_write_are_culled_when_eligible() {
     assert_eq!(world.read_if_kept(&page, first.tid, "slot-notes").await, None);
 }
 
-/// A rewrite that never arrived is taken back after its render was culled. The values are then reported as
-/// culled, and not as lost.
+/// A rewrite that never arrived is rolled back after its render was culled. The values are then reported as
+/// culled, not as lost.
 #[tokio::test]
 async fn values_culled_before_a_rewrite_was_taken_back_are_not_lost() {
     let clock = Arc::new(ManualClock::new(START));
@@ -393,7 +394,7 @@ async fn values_culled_before_a_rewrite_was_taken_back_are_not_lost() {
     faulty.set_plan(Plan::empty());
     world.pass(HOUR);
     assert_eq!(world.sweep().await.renders, 1);
-    // The next owner of the page lease takes the rewrite back.
+    // The next owner of the page lease rolls the rewrite back.
     let new = world.new_revision(&page, 3, HTML).await;
     let conditional = NewRevision { if_latest: Some(Parent::Revision(rev(2))), ..new };
     world.buckets.put_revision(&page, conditional).await.unwrap();

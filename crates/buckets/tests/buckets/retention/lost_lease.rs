@@ -1,6 +1,6 @@
-//! A writer loses its lease on the page while the store still works on its write, and another process takes
-//! the write back. The write has superseded nothing then, although the store reported success to the writer,
-//! and the writer added an entry to the timeline. Such an entry must not make a later write cull early.
+//! A writer loses its page lease while the store still works on its write, and another process rolls the
+//! write back. Then the write has superseded nothing, although the store reported success to the writer, and
+//! the writer added an entry to the timeline. Such an entry must not make a later write cull early.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use crate::{
     support::{AnyStore, Cluster, START, World, page, rev},
 };
 
-/// Longer than a page lease lasts, where the clocks agree.
+/// Longer than a page lease lasts, if the clocks agree.
 const LEASE: Duration = Duration::from_secs(11);
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
-/// Which write supersedes.
+/// The kind of the write that supersedes.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Revision,
     Render,
 }
 
-/// Where the timeline is.
+/// The place of the timeline.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Tables,
     Memory,
 }
 
-/// Two processes on one store, with one timeline and one clock. Calls of the slow one can be halted.
+/// Two processes on one store, with one timeline and one clock. Calls of the slow process can be halted.
 struct Two {
     slow: World,
     calls_of_slow: Arc<Faulty<AnyStore>>,
@@ -100,9 +100,9 @@ impl Two {
     }
 }
 
-/// The slow writer is told that its write may not have happened, and it has not. The render of revision 5
-/// stays the newest for two days more, and is superseded only then: it can be read for a whole grace from
-/// that time on.
+/// The slow writer gets the error that its write may not have happened, and the write has not happened. The
+/// render of revision 5 stays the newest for two more days, and is superseded only then. So it can be read
+/// for a whole grace from that time on.
 async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place) {
     let two = Two::with_timeline_in(place).await;
     let old = two.other.put_revision(&two.page, 4, HTML).await.unwrap().tid;
@@ -115,7 +115,8 @@ async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place)
     gate.reached().await;
     let skew = two.other.buckets.settings().skew;
     two.other.pass(LEASE + skew);
-    // Replacing a property needs the lease, so this takes the write back; it supersedes nothing itself.
+    // Replacing a property needs the lease, so this call rolls the write back. The replacement itself
+    // supersedes nothing.
     two.other.rewrite(&two.page, old, "html", "replaced").await.unwrap();
     gate.open();
     let result = writer.await.unwrap();
@@ -130,7 +131,7 @@ async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place)
     two.supersede(kind, 9).await;
     two.assert_stored(superseded, true).await;
     assert_eq!(two.other.read(&two.page, superseded, "html").await, b"<p>");
-    // The timeline works as before: the next write that comes after the grace culls it.
+    // The timeline works as before: the next write after the grace culls the render.
     two.other.pass(2 * skew + 2 * SECOND);
     two.supersede(kind, 10).await;
     two.assert_stored(superseded, false).await;
@@ -147,7 +148,7 @@ async fn render_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_memor
     write_that_lost_its_lease_culls_nothing_early(Kind::Render, Place::Memory).await;
 }
 
-/// In the tables an entry is part of the write, and is taken back with it.
+/// In the tables, a timeline entry is part of the write, and is rolled back with it.
 #[tokio::test]
 async fn revision_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_the_tables() {
     write_that_lost_its_lease_culls_nothing_early(Kind::Revision, Place::Tables).await;

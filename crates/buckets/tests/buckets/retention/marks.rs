@@ -31,8 +31,8 @@ async fn cull_by_a_clock_behind_is_recorded() {
     world.pass(10 * SECOND);
     world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "late")]).await.unwrap();
     world.pass(2 * DAY);
-    // Revision 2 is culled, and not the later render: the writes are the cursors of three empty shards, one
-    // cull, and then the one that fails.
+    // Revision 2 is culled, but not the later render. The writes are the cursors of three empty shards, one
+    // cull, and then the cull that fails.
     faulty.set_plan(Plan::empty().on(Call::Write, 5, Fault::Before));
     world.buckets.maintenance().sweep(NonZeroUsize::new(1000).unwrap()).await.unwrap_err();
     faulty.set_plan(Plan::empty());
@@ -43,8 +43,8 @@ async fn cull_by_a_clock_behind_is_recorded() {
     world.assert_whole().await;
 }
 
-/// A render was culled by a grace of an hour. Its revision is culled by a grace of a day, at a time at which
-/// the longer grace would have kept that render.
+/// A render was culled under a grace of an hour. Its revision is culled under a grace of a day, at a time at
+/// which the longer grace would have kept the render.
 async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
     let page = page("Main_Page");
     let short = Policy { grace: HOUR, min_keep: NonZeroU32::new(2).unwrap(), ..policy() };

@@ -1,6 +1,6 @@
-//! Superseded values are culled after their time, and not before: the promises R1 to R8 of the design, over
+//! Superseded values are culled after their time, and not before: the guarantees R1 to R8 of the design, over
 //! each store.
-#![allow(clippy::unwrap_used)] // In what tests call, too.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod archived;
 mod clocks;
@@ -48,7 +48,7 @@ pub(crate) fn policy() -> Policy {
 }
 
 pub(crate) fn settings(policy: Policy) -> Settings {
-    // The margin for writes under a page lease is then that of the policy.
+    // Then the margin for writes under a page lease equals that of the policy.
     let skew = policy.skew;
     Settings {
         retention: Retention { policy: Some(policy), ..Retention::default() },
@@ -106,16 +106,16 @@ impl World {
         }
     }
 
-    /// Panics unless the body of a property of a render is in its content table, or is not, as expected. This
-    /// looks at the table, since a read of the property would keep it.
+    /// Panics unless the body of a property of a render is in its content table, or is not, as `expected`
+    /// says. Looks at the table, since a read of the property would keep it.
     pub(crate) async fn assert_stored(&self, tid: Tid, property: &str, expected: bool) {
         let is_it = |key: &RenderBodyKey| key.tid == tid && key.property == name(property);
         let stored = self.keys::<RenderBodyKey>().await.iter().any(is_it);
         assert_eq!(stored, expected, "{property} of {tid}");
     }
 
-    /// The tables that have a property of a render. This looks at the tables, since a read of the property
-    /// would keep it.
+    /// The tables that have a property of a render. Looks at the tables, since a read of the property would
+    /// keep it.
     pub(crate) async fn tables_with(&self, tid: Tid, property: &str) -> Vec<&'static str> {
         let (tid, property) = (Some(tid), name(property));
         let content = self.keys::<RenderBodyKey>().await;

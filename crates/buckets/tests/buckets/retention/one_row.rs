@@ -1,5 +1,5 @@
-//! Option A of table-per-query, in which each property has one row for its latest value: the row is
-//! superseded by a write that makes no copies, or is rewritten.
+//! Option A of table-per-query, in which each property has one row for its latest value. In these tests, a
+//! write that makes no copies supersedes the row, or the row is rewritten.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ on_every_store![
     value_superseded_by_an_import_and_rewritten_stays_for_a_grace,
 ];
 
-/// R2 and R4 for a value in the row of the latest that an import supersedes. The next write takes the row.
+/// R2 and R4 for a value in its `current` row that an import supersedes. The next write overwrites the row.
 async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
     let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
     let with_meta = [HTML, &[("meta", "{}")]].concat();
     let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
-    // Its copies expire.
+    // The copies of the value expire.
     world.pass(10 * DAY);
     world.sweep().await;
     let imported = world.history(&page, 5, at(5), b"text 5").await;
@@ -52,8 +52,8 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
     world.assert_whole().await;
 }
 
-/// R6 for such a value, if the sweep is late: a write takes the rows of some of its properties, and so of
-/// all.
+/// R6 for such a value, if the sweep is late: a write overwrites the `current` rows of some properties of the
+/// render, and so all of its properties are culled.
 async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
         let world = retaining(world.reopened().await, by(ONE_ROW)).await;
@@ -70,7 +70,7 @@ async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     }
 }
 
-/// R6 for such a value that is rewritten: the whole render gets another grace.
+/// R6 if such a value is rewritten: the whole render gets another grace.
 async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: World) {
     let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -107,8 +107,8 @@ async fn unset_row_superseded_by_an_import_stays_for_a_grace() {
     }
 }
 
-/// An interrupted rewrite of the latest has happened or has not. All reads agree, before and after the copies
-/// expire, and so does the index.
+/// An interrupted rewrite of the latest has happened as a whole, or has not happened. All reads and the index
+/// agree, before and after the copies expire.
 #[tokio::test]
 async fn interrupted_rewrite_has_happened_or_has_not() {
     let (mut failed, mut happened) = (0, 0);
@@ -141,7 +141,8 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
             }
         }
     }
-    // On a cluster, the writer reads the outcome of its write: the write is taken back, or has not failed.
+    // On a cluster, the writer reads the outcome of its write: either the write is rolled back, or it has not
+    // failed.
     assert!(failed > 3 && (happened > 0 || runs_on_cassandra()), "{failed} {happened}");
 }
 
@@ -167,8 +168,8 @@ async fn rewritten_value_is_superseded_like_any_other() {
     world.assert_whole().await;
 }
 
-/// By a clock ahead the copies have expired, so a rewrite does not replace them. By another clock they still
-/// exist, and a read must not return them.
+/// By a clock that is ahead the copies have expired, so a rewrite does not replace them. By another clock the
+/// copies still exist, but a read must not return them.
 #[tokio::test]
 async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
     for current in [Current::OneRow, Current::WideRow] {
@@ -211,8 +212,8 @@ async fn unset_row_is_readable_through_the_next_render() {
     }
 }
 
-/// R6 on a cluster, for a write whose rows were set in part. Its batch had the bodies too, so the sweep culls
-/// the render as a whole, and no part of it expires earlier with its copies.
+/// R6 on a cluster, for a write that has set only some of its rows. Its batch had the bodies too, so the
+/// sweep culls the render as a whole, and no part of the render expires earlier with its copies.
 #[tokio::test]
 async fn partly_set_render_is_culled_as_a_whole() {
     let clock = Arc::new(ManualClock::new(START));
@@ -232,8 +233,8 @@ async fn partly_set_render_is_culled_as_a_whole() {
     world.assert_whole().await;
 }
 
-/// R6 on a cluster, for rows that a clock ahead set. They have later times than the import that superseded
-/// them, and than the deletes of the cull.
+/// R6 on a cluster, for rows that a clock that is ahead has set. These rows have later times than the import
+/// that superseded them, and than the deletes of the cull.
 #[tokio::test]
 async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     let clock = Arc::new(ManualClock::new(START));
@@ -265,8 +266,9 @@ async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     world.assert_whole().await;
 }
 
-/// One process of a cluster has written a revision on the condition that 8 is the latest. It halts before it
-/// releases the page lease, until the gate is opened. Returns another process, the gate, and the write.
+/// One process of a cluster has written a revision on the condition that 8 is the latest revision. The
+/// process halts before it releases the page lease, until the gate is opened. Returns another process, the
+/// gate, and the write.
 async fn written_before_the_lease_was_released(
     page: &Page,
     strategy: Strategy,
@@ -292,8 +294,8 @@ async fn written_before_the_lease_was_released(
     (other, gate, write)
 }
 
-/// A conditional write had happened, with bodies in other tables too, and its process died before it released
-/// the lease. The next writer does not take the write back, since its values may have been read.
+/// A conditional write has happened, with bodies in other tables too, and its process died before it released
+/// the lease. The next writer does not roll the write back, since its values may have been read.
 #[tokio::test]
 async fn complete_write_of_a_dead_process_is_kept() {
     for current in [Current::OneRow, Current::WideRow] {
@@ -312,8 +314,8 @@ async fn complete_write_of_a_dead_process_is_kept() {
     }
 }
 
-/// The write is not taken back either if others have superseded it since, and have deleted the values that
-/// they copied.
+/// The write is not rolled back either if other writes have superseded it since, and have deleted the values
+/// that they copied.
 #[tokio::test]
 async fn complete_write_of_a_dead_process_is_kept_after_it_was_superseded() {
     let per_query = |current| Strategy::TablePerQuery(current, Fill::CopyOnUpdate);

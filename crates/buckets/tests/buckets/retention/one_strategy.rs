@@ -1,5 +1,5 @@
-//! Behaviour of single strategies: which values two-table keeps, and what follows when a delete, or a write
-//! of a row of the latest, fails.
+//! The behaviour of single strategies: the values that two-table keeps, and the results of a failed delete or
+//! a failed write of a `current` row.
 
 use std::num::NonZeroU32;
 
@@ -22,7 +22,7 @@ on_every_store![
 ];
 
 /// An exception to R3: a value that a read finds in the content table is not copied, and the next delete
-/// takes it.
+/// deletes it.
 async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(world: World) {
     // No write deletes, so superseded values wait for the sweep.
     let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
@@ -41,7 +41,7 @@ async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(wo
     );
 }
 
-/// R3: the value is still in the content table too, since nothing has deleted it there. The read keeps the
+/// R3: the value is still in the content table too, since nothing has deleted it there. The read extends the
 /// copy.
 async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
     let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
@@ -93,10 +93,11 @@ async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(
     world.assert_whole().await;
 }
 
-/// R5: a failed delete is no error for the writer, and the sweep deletes the value later.
+/// R5: a failed delete is not an error for the writer, and the sweep deletes the value later.
 #[tokio::test]
 async fn failed_delete_is_completed_by_the_sweep() {
-    // Under two-table each revision is one write; the delete is another. So the third write is the delete.
+    // Under two-table, each revision is one write, and the delete is another. So the third write is the
+    // delete.
     let plan = Plan::empty().on(Call::Write, 3, Fault::Before);
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(Strategy::TwoTable))).await;
     let page = page("Main_Page");
@@ -133,8 +134,8 @@ async fn wide_row_delete_happens_with_its_write_or_not_at_all() {
     }
 }
 
-/// A write that is interrupted between its batch and the rows of the latest is not acknowledged. It can be
-/// read all the same. A repeat of the write, or the sweep, sets the rows before the copies expire.
+/// A write that is interrupted between its batch and its `current` rows is not acknowledged, but can be read.
+/// A repeat of the write, or the sweep, sets the rows before the copies expire.
 #[tokio::test]
 async fn unset_row_is_set_later() {
     for (fill, again) in [
@@ -144,7 +145,7 @@ async fn unset_row_is_set_later() {
         (Fill::WriteThrough, false),
     ] {
         let one_row = by(Strategy::TablePerQuery(Current::OneRow, fill));
-        // The first three swaps are those of the first revision. Then data-parsoid is set, and html last.
+        // The first three swaps belong to the first revision. Then data-parsoid is set, and html last.
         let plan = Plan::empty().on(Call::Swap, 5, Fault::Before);
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");
@@ -168,11 +169,11 @@ async fn unset_row_is_set_later() {
     }
 }
 
-/// A writer that is interrupted between the rows of the latest leaves the old html, since html is set last.
+/// A writer that is interrupted while it sets the `current` rows leaves the old html, since html is set last.
 #[tokio::test]
 async fn html_is_set_after_the_other_properties_of_its_render() {
     for number in 4..=6 {
-        // The first three swaps are those of the first revision.
+        // The first three swaps belong to the first revision.
         let plan = Plan::empty().on(Call::Swap, number, Fault::Before);
         let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
@@ -185,11 +186,11 @@ async fn html_is_set_after_the_other_properties_of_its_render() {
     }
 }
 
-/// R5: if the row of a property that the latest lacks cannot be cleared, this is no error for the writer, and
-/// the sweep clears it later.
+/// R5: a failure to clear the row of a property that the latest lacks is not an error for the writer, and the
+/// sweep clears the row later.
 #[tokio::test]
 async fn uncleared_row_is_cleared_later() {
-    // Four rows are set for the first revision and three for the second; then that of meta is cleared.
+    // Four rows are set for the first revision and three for the second. Then the row of meta is cleared.
     let plan = Plan::empty().on(Call::Swap, 8, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
@@ -204,7 +205,7 @@ async fn uncleared_row_is_cleared_later() {
     world.assert_whole().await;
 }
 
-/// A row of a large body is set later too, and its chunks stay.
+/// The `current` row of a large body is set later too, and its chunks stay.
 #[tokio::test]
 async fn unset_row_of_a_large_body_is_set_later() {
     let plan = Plan::empty().on(Call::Swap, 6, Fault::Before);
@@ -242,15 +243,15 @@ async fn unset_row_is_readable_for_a_grace() {
     }
 }
 
-/// R2 and R4 for a latest value in its one row, when a write of another strategy supersedes it. Neither write
-/// copies it.
+/// R2 and R4 for a latest value in its `current` row, when a write of another strategy supersedes it. No
+/// write copies the value.
 #[tokio::test]
 async fn value_in_the_row_of_the_latest_stays_for_a_grace() {
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     for by_a_render in [true, false] {
         let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
-        // Its copies expire, and its queue entry waits for the sweep.
+        // The copies of the value expire, and its queue entry waits for the sweep.
         world.pass(2 * DAY);
         let world = retaining(world, policy()).await;
         match by_a_render {
@@ -268,7 +269,7 @@ async fn value_in_the_row_of_the_latest_stays_for_a_grace() {
     }
 }
 
-/// `verify` reports a lost row of the latest, and checks the bytes of each row.
+/// `verify` reports a lost `current` row, and checks the bytes of each row.
 #[tokio::test]
 async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));

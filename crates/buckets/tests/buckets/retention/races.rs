@@ -1,5 +1,5 @@
 //! Two processes on a cluster write a page at the same time, under strategies whose superseded values expire.
-//! One process does not delete or overwrite values that the other has written meanwhile.
+//! Neither process deletes or overwrites values that the other has written meanwhile.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Two {
 }
 
 /// R1, if the latest value of each property is in one row: a process that is about to set the row finds a
-/// higher revision there, and leaves the row alone.
+/// higher revision in the row, and does not change it.
 #[tokio::test]
 async fn lower_revision_does_not_take_the_row_of_a_higher_one() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
@@ -79,8 +79,8 @@ async fn lower_revision_does_not_take_the_row_of_a_higher_one() {
     }
 }
 
-/// R6, if a write first copies a value and then deletes it: a value that was replaced in between has its own
-/// time, with the whole render.
+/// R6, if a write first copies a value and then deletes it: a value that was replaced in between expires by
+/// its own time, with its whole render.
 #[tokio::test]
 async fn delete_spares_a_value_replaced_after_it_was_copied() {
     let (two, page) = (Two::under(Strategy::TwoTable).await, page("Main_Page"));

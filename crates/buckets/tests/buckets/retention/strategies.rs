@@ -1,4 +1,4 @@
-//! The promises R1 to R8 under the other strategies. If a strategy cannot keep a promise by its design, a
+//! The guarantees R1 to R8 under the other strategies. If the design of a strategy cannot give a guarantee, a
 //! test shows the exception. `docs/testing.md` has the table.
 
 use rashomon_buckets::{Current, Fill, Page, RenderBase, Strategy, Tid, schemas};
@@ -184,8 +184,8 @@ async fn superseded_value_is_readable_for_a_grace(world: World, strategy: Strate
     world.assert_whole().await;
 }
 
-/// R2: two writers both find 5 as the latest, and write 6 and 7. Each makes a copy of its own revision, and
-/// no value is lost.
+/// R2: two writers both read 5 as the latest revision, and write 6 and 7. Each writer copies its own
+/// revision, and no value is lost.
 async fn values_superseded_by_two_writers_are_readable_for_a_grace(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let five = world.put_revision(&page, 5, HTML).await.unwrap();
@@ -212,7 +212,7 @@ async fn value_not_read_recently_is_gone_when_superseded(world: World, strategy:
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await, None);
     world.assert_whole().await;
-    // A render whose revision remains the latest.
+    // This render belongs to a revision that stays the latest.
     world.pass(100 * DAY);
     world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
     world.assert_in_some_table(second.tid, "html", false).await;
@@ -263,8 +263,8 @@ async fn value_read_before_its_copies_expire_is_readable_for_the_ttl(world: Worl
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
 }
 
-/// R3, for a property of the revision. It is copied with the render that was superseded last, or that added
-/// it.
+/// R3, for a property of the revision. It is copied with the render that was superseded last, or with the
+/// render that added the property.
 async fn property_of_the_revision_is_kept_with_a_render_that_was_read(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -333,8 +333,8 @@ async fn render_is_kept_and_culled_as_a_whole(world: World, strategy: Strategy) 
     world.assert_in_some_table(first.tid, "html", false).await;
 }
 
-/// R6: a replaced value can be read for another grace, with its whole render, whether it is the latest or
-/// not.
+/// R6: a replaced value can be read for another grace, with its whole render, whether the render is the
+/// latest or not.
 async fn replaced_value_gets_another_grace(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -359,7 +359,7 @@ async fn replaced_value_gets_another_grace(world: World, strategy: Strategy) {
     world.assert_whole().await;
 }
 
-/// R7, which is kept because these strategies have no timeline.
+/// R7, which holds because these strategies have no timeline.
 async fn strategy_uses_no_timeline(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     for number in 1..=3 {
@@ -389,8 +389,8 @@ async fn copies_last_long_enough_for_a_clock_ahead(world: World, strategy: Strat
     assert!(of_first.iter().all(|row| row.expires_at >= Some(needed)), "{of_first:?}");
 }
 
-/// R2: a clock ahead replaces a value, and its copies, just before the value is superseded. The value is
-/// copied all the same.
+/// R2: a process whose clock is ahead replaces a value, and its copies, just before the value is superseded.
+/// The value is still copied.
 async fn value_replaced_by_a_clock_ahead_is_readable_for_a_grace(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -438,8 +438,8 @@ async fn clock_jump_expires_copied_values(world: World, strategy: Strategy) {
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
 }
 
-/// R1: a render of history adds a property to the latest revision. The property belongs to the latest, though
-/// the render does not.
+/// R1: a render with a past timestamp adds a property to the latest revision. The property belongs to the
+/// latest render, although the added render is not the latest.
 async fn property_added_to_the_latest_revision_by_history_is_kept(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
@@ -464,7 +464,7 @@ async fn large_bodies_are_copied_and_culled(world: World, strategy: Strategy) {
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.read(&page, first.tid, "html").await, large);
     assert_eq!(world.read(&page, first.tid, "wikitext").await, large);
-    // The reads may have copied the bodies once more.
+    // The reads may have copied the bodies again.
     world.pass(3 * DAY);
     world.sweep().await;
     world.pass(2 * HOUR);
@@ -480,7 +480,7 @@ async fn rescanned(world: World, page: &Page) -> World {
     world
 }
 
-/// Values of any strategy are found under the next strategy, under none, and back under the first.
+/// Values of any strategy are found under the next strategy, under none, and again under the first.
 async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) {
     let page = page("Main_Page");
     let zero = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -520,8 +520,8 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     world.assert_whole().await;
 }
 
-/// An import stores rows as any strategy has them. A value that no write has copied is not deleted by a
-/// write.
+/// An import stores the same rows under every strategy. A write does not delete a value that no write has
+/// copied.
 async fn imported_values_stay_for_a_grace(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let mut history = Vec::new();
@@ -545,7 +545,7 @@ async fn imported_values_stay_for_a_grace(world: World, strategy: Strategy) {
     world.assert_whole().await;
 }
 
-/// A render of an older revision takes over a body that exists as a copy only.
+/// A render of an older revision takes over a body that exists only as a copy.
 async fn value_taken_over_by_a_render_is_found_among_copies(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -575,7 +575,7 @@ async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, st
     world.assert_whole().await;
 }
 
-/// If a write makes no copies, it does not clear a row that it does not set.
+/// A write that makes no copies does not clear a row that it does not set.
 async fn property_that_the_latest_lacks_waits_for_the_sweep(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();

@@ -1,4 +1,4 @@
-//! Values that are stored already when retention is turned on, or when its policy is changed.
+//! Values that are already stored when retention is turned on, or when its policy is changed.
 
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ async fn dry_run_reports_what_a_sweep_culls(world: World) {
     assert_eq!(then.bytes, reported.bytes - reported.bytes_culled);
 }
 
-/// Revision 30 arrives after revisions around it were culled, and then a new policy keeps it.
+/// Revision 30 arrives after revisions around it were culled. Then a new policy keeps it.
 async fn late_revision_stays_if_a_new_policy_keeps_it(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     for number in [10, 20, 40, 50] {
@@ -210,7 +210,7 @@ async fn value_kept_by_a_new_policy_is_culled_when_no_longer_among_the_newest(wo
 }
 
 /// A value that was enqueued under a shorter grace is eligible under a longer one too, if it was superseded
-/// for as long.
+/// long enough ago.
 async fn longer_grace_does_not_delay_eligible_values(world: World) {
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();

@@ -8,7 +8,7 @@ use rashomon_tables::{
     Schema, TableStore,
 };
 
-/// Passes every call on. Scans, and whether there are partition versions, can be altered.
+/// Passes every call on. Can alter scans, and can hide the partition versions.
 #[derive(Debug)]
 pub(crate) struct Altered<S> {
     store: S,
@@ -45,8 +45,8 @@ impl<S: TableStore> Decorator for Altered<S> {
     }
 }
 
-/// A store in which some rows are damaged. A `get` of such a row is `Corrupt`, and so is a scan, unless the
-/// scan asks for a report. A damaged row that is written again is whole.
+/// A store in which some rows are damaged. A `get` of such a row fails with `Corrupt`, and so does a scan,
+/// unless the scan asks for a report. A damaged row becomes undamaged when it is written again.
 #[derive(Debug)]
 pub(crate) struct Damaged<S> {
     store: S,

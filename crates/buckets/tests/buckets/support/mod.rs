@@ -1,8 +1,8 @@
-//! Support that the tests of this crate share: a world of a clock, a store and the buckets over it, and short
-//! ways to write and to read.
+//! Support that the tests of this crate share: a world of a clock, a store and the buckets over the store,
+//! and short functions to write and to read.
 //!
 //! The store is in memory, or in Cassandra if the environment names a node. Each test is written once, for
-//! both.
+//! both stores.
 #![allow(dead_code, unused_imports, unused_macros)] // Typed rows have all columns of their tables.
 
 mod altered;
@@ -91,7 +91,7 @@ impl World {
         Self::over(|store| store).await.0
     }
 
-    /// A world over the store in memory, whatever the environment names.
+    /// A world over the store in memory, even if the environment names a node.
     pub(crate) async fn in_memory() -> Self {
         Self::in_memory_with(Settings::default()).await
     }
@@ -156,7 +156,7 @@ impl World {
         Self { directory: self.directory.clone(), ..world }
     }
 
-    /// The directory of the store, which is in SQLite.
+    /// The directory of the store, which has to be in SQLite.
     pub(crate) fn directory(&self) -> &std::path::Path {
         self.directory.as_ref().expect("the store is in files").path()
     }
@@ -336,7 +336,8 @@ impl World {
         self.rows(K::table()).await.iter().map(|row| K::of(row).unwrap()).collect()
     }
 
-    /// All rows of the store, without the times at which they were stored. Tests compare two stores by this.
+    /// All rows of the store, without the times at which they were stored. Tests use this to compare two
+    /// stores.
     pub(crate) async fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for table in schemas::all() {
@@ -357,7 +358,7 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
     property.body.clone().whole().await.expect("the chunks are in the store").to_vec()
 }
 
-/// Makes a test of each function over each store, on several threads. When `cargo xtask test` runs the tests
+/// Makes a test of each function for each store, on several threads. When `cargo xtask test` runs the tests
 /// on a node of Cassandra, it skips the modules `in_sqlite` and `in_memory`.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
@@ -382,7 +383,7 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// The record of a revision of history, with a number and a time.
+/// The record of an imported revision, with a number and a time.
 pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
     RevisionRecord {
         rev: rev(number),
@@ -397,7 +398,7 @@ pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
 }
 
 impl World {
-    /// A revision of history as an XML export has it: wikitext, and no known render.
+    /// An imported revision as in an XML export: with wikitext, and without a known render.
     pub(crate) async fn history(
         &self,
         page: &Page,
@@ -415,7 +416,7 @@ impl World {
         }
     }
 
-    /// Properties of history that were never rewritten.
+    /// Properties of an imported history that were never rewritten.
     pub(crate) async fn untouched<B: AsRef<[u8]>>(
         &self,
         page: &Page,
@@ -425,8 +426,8 @@ impl World {
     }
 }
 
-/// Settings for `cases` cases of a random test. A node runs fewer, since each takes longer there. A failing
-/// case is printed, and not kept in a file.
+/// Settings for `cases` cases of a random test. A Cassandra node runs fewer, since each case takes longer
+/// there. A failing case is printed, and not kept in a file.
 pub(crate) fn cases(cases: u32) -> proptest::test_runner::Config {
     let cases = if runs_on_cassandra() { cases.div_ceil(20) } else { cases };
     proptest::test_runner::Config { cases, failure_persistence: None, ..Default::default() }

@@ -20,7 +20,7 @@ use rashomon_tables::{Cursor, Row, Schema, Value};
 pub(crate) type BlockId = [u8; 16];
 
 typed_row! {
-    /// A piece of a block, one of `parts`.
+    /// A piece of a block. The block has `parts` pieces.
     pub(crate) struct BlockPiece in ARCHIVE_BLOCKS {
         key { part: i64 }
         values { parts: i64, value: Bytes }
@@ -93,7 +93,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A copy of a body of the newest render of a revision, in the table that is asked by revision.
+    /// A copy of a body of the newest render of a revision, in the table for requests by revision.
     pub(crate) struct ByRevRow in BY_REV {
         key { rev: Revision, property: PropertyName }
         values {

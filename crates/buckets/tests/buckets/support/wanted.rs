@@ -1,18 +1,18 @@
-//! A search for pieces of bytes in files.
+//! Searches for pieces of bytes in files.
 
 use std::collections::{HashMap, HashSet};
 
-/// Bytes of a piece.
+/// The number of bytes of a piece.
 const WINDOW: usize = 32;
 
-/// Bytes at the beginning of a piece by which it is found.
+/// The number of bytes at the beginning of a piece by which the search finds it.
 const FIRST: usize = 8;
 
-/// Size of a table of marks. Each piece sets one mark, and most places of a file, where no piece begins, have
-/// none.
+/// The size of a table of marks. Each piece sets one mark, so most positions of a file, at which no piece
+/// begins, have no mark.
 const MARKS: usize = 1 << 22;
 
-/// Bytes that no compressor makes smaller. Each seed gives other bytes.
+/// Bytes that no compressor can make smaller. Each seed gives different bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = (0..length.div_ceil(8)).flat_map(|_| {
@@ -24,7 +24,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// Random letters. Each seed gives other letters.
+/// Random letters. Each seed gives different letters.
 pub(crate) fn letters(seed: u64, length: usize) -> String {
     noise(seed, length).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
@@ -43,7 +43,7 @@ impl Wanted {
 
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         for piece in bytes.as_chunks::<WINDOW>().0 {
-            // Repeated bytes occur in every file.
+            // Pieces of repeated bytes occur in every file, so they are left out.
             if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
                 let first = piece[..FIRST].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 self.marks[mark(first)] = true;

@@ -11,7 +11,7 @@ use crate::{
     support::{AnyStore, Cluster, START, World, bytes, name, noise, page, rev},
 };
 
-/// By how much clocks jump: more than the age at which chunks are collected.
+/// How far clocks jump: by more than the age at which chunks are collected.
 const JUMP: Duration = Duration::from_secs(3 * 24 * 3600);
 
 fn later_by(clock: &ManualClock, by: Duration) -> Timestamp {
@@ -85,8 +85,8 @@ async fn jump_in_another_process_loses_no_chunks() {
     assert_all_or_nothing(&one, &page, stored).await;
 }
 
-/// A collector that starts after the jump cannot know of the jump. So the process that receives the body
-/// refuses to store it.
+/// A collector that starts after the jump cannot know of it. So the process that receives the body refuses to
+/// store the body.
 #[tokio::test]
 async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards() {
     let (one, other) = two_processes().await;

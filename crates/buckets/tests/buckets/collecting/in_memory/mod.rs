@@ -1,4 +1,4 @@
-//! Tests that are always in memory: three replicas, of which a batch may reach some only, and clocks that are
+//! Tests that always run in memory: three replicas, of which a batch may reach only some, and clocks that are
 //! set by hand.
 
 mod clocks;

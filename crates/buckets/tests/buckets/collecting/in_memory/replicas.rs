@@ -1,5 +1,5 @@
-//! A batch fails, and reaches one replica of three, or none yet. The collector runs before the batch spreads,
-//! or after.
+//! A batch fails, and has reached one replica of three, or no replica yet. The collector runs before or after
+//! the batch spreads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,7 +42,7 @@ struct DeadWriter {
 }
 
 impl DeadWriter {
-    /// A process that will die after its first failed write, so that it takes nothing back.
+    /// A process that will die after its first failed write, so that it rolls nothing back.
     async fn new(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), GRACE));
@@ -77,16 +77,16 @@ fn puts(batch: &Batch, of: &Schema) -> bool {
     batch.mutations.iter().any(is_it)
 }
 
-/// From now on, a batch that puts a row into the table reaches these replicas. Other batches reach all
+/// From now on, a batch that puts a row into the table reaches only these replicas. Other batches reach all
 /// replicas.
 fn fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
     store.set_plan(move |batch| if puts(batch, table) { reach } else { [true; 3] });
 }
 
 /// Collects three times: while the failed batch may still be in a hint, while a replica is away, and
-/// afterwards. `visible` says whether the first of them sees the failed batch in its reads of a quorum.
+/// afterwards. `visible` says whether the quorum reads of the first collection see the failed batch.
 async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: bool) {
-    // One of the replicas that answer has the batch, or none has.
+    // Either one of the answering replicas has the batch, or none of them has.
     store.read_without(if visible { (REACHED + 1) % 3 } else { REACHED });
     world.pass(2 * DAY);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
@@ -102,7 +102,7 @@ async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: boo
     store.read_without(REACHED);
 }
 
-/// Panics unless the page is read as `before` says: now, after the batch has spread, and after the collector
+/// Panics unless reads of the page return `before`: now, after the batch has spread, and after the collector
 /// has run again.
 async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &[String], what: &str) {
     for spread in [false, true] {
@@ -191,7 +191,8 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     world.edit(&other, 1..=4).await;
     world.pass(later());
     let before = world.all_of(&other).await;
-    // The index of the first page names the block, and that of the other page does so on one replica.
+    // The index of the first page references the block. The index of the other page references it on one
+    // replica only.
     let other_partition = partition_of(&other);
     store.set_plan(move |batch| {
         let is_it = batch.partition == other_partition && puts(batch, &schemas::ARCHIVE_INDEX);
@@ -264,7 +265,7 @@ async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace
     assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0);
 }
 
-/// The replaced body is in a row of its render or, if the page was sealed, is named by a block.
+/// The replaced body is referenced by a row of its render or, if the page was sealed, is named by a block.
 #[tokio::test]
 async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
     for order in ORDERS {
@@ -303,8 +304,8 @@ async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
     }
 }
 
-/// The chunks of a replaced body are deleted in the end. Before that, all its rows are replaced on all
-/// replicas.
+/// The chunks of a replaced body are deleted in the end. Before that, all rows of the body are replaced on
+/// all replicas.
 #[tokio::test]
 async fn chunks_of_a_replaced_body_are_collected() {
     let writer = DeadWriter::new(Settings::default()).await;
