@@ -17,8 +17,8 @@
 //!
 //! A store that keeps its rows implements [`Factory`], so that it can be closed and opened again.
 //!
-//! The tests ask for nothing that a cluster could not keep. No two rows are written under one key with one
-//! time. No put comes after a delete with a later time. All times are near a real one.
+//! The tests require nothing that a cluster cannot keep. No two rows have the same key and the same write
+//! time. No put follows a delete that has a later time. Write times are close to the time of a real clock.
 
 mod columns;
 mod creation;
@@ -49,7 +49,7 @@ use crate::TableStore;
 /// Opens stores for tests.
 #[async_trait]
 pub trait Factory: Send + Sync {
-    /// Opens a store without tables. Called once: each promise has a factory of its own.
+    /// Opens a store without tables. Each promise has its own factory, and calls this method once.
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore>;
 
     /// Closes the store, and opens it again with its rows. `None` if the store keeps nothing.
@@ -73,7 +73,7 @@ where
 
 /// One promise, by name.
 pub struct Promise {
-    /// The function's name.
+    /// The name of the test function.
     pub name: &'static str,
     /// Panics unless the store keeps the promise.
     pub check: for<'a> fn(&'a dyn Factory) -> BoxFuture<'a, ()>,
@@ -85,21 +85,21 @@ impl std::fmt::Debug for Promise {
     }
 }
 
-/// All promises. [`contract_tests!`](crate::contract_tests) makes a test of each.
+/// All promises. [`contract_tests!`](crate::contract_tests) defines a test for each promise.
 pub const PROMISES: &[Promise] = crate::contract_tests!(@promises list);
 
-/// Checks every promise, each with a store and a factory of its own.
+/// Checks every promise, each with its own store and factory.
 ///
 /// # Panics
 ///
-/// At the first promise that is not kept.
+/// At the first broken promise.
 pub async fn run<F: Factory>(mut factory: impl FnMut() -> F) {
     for promise in PROMISES {
         (promise.check)(&factory()).await;
     }
 }
 
-/// Runs the future of a promise on two threads of its own.
+/// Runs the future of a promise on a new runtime with two threads.
 ///
 /// # Panics
 ///
@@ -109,8 +109,8 @@ pub fn block_on<T>(promise: impl Future<Output = T>) -> T {
     runtime.worker_threads(2).enable_all().build().expect("a runtime").block_on(promise)
 }
 
-/// Makes a test of each promise, for the store that the factory opens. The expression is evaluated once for
-/// each test.
+/// Defines a test for each promise, for the store that the factory opens. Each test evaluates the factory
+/// expression once.
 #[macro_export]
 macro_rules! contract_tests {
     ($factory:expr) => {

@@ -19,7 +19,7 @@ use crate::{
     Value,
 };
 
-/// Counts the calls to a store, and the rows and the bytes ([`Row::size`]) that go in and out.
+/// Counts the calls to a store, and the rows and bytes ([`Row::size`]) that are written and returned.
 ///
 /// A call is counted when it is answered. An error is counted as a failure, without rows and bytes. A call is
 /// not counted if its caller stops waiting. [`TableStore::create`] is not counted.
@@ -41,7 +41,7 @@ struct Counter {
 
 impl Counter {
     fn add(&self, count: Count) {
-        // Most of the four counts are zero. No caller needs all four as of one instant.
+        // Most of the four numbers are zero. No caller needs a snapshot of all four.
         for (counter, more) in [
             (&self.operations, count.operations),
             (&self.failures, count.failures),
@@ -65,7 +65,7 @@ impl Counter {
 }
 
 impl<S> Counting<S> {
-    /// Counts from zero on.
+    /// Wraps a store. All counts begin at zero.
     #[must_use]
     pub fn new(store: S) -> Self {
         Self { store, writes: Counter::default(), batches: Counter::default(), tables: RwLock::default() }
@@ -77,7 +77,7 @@ impl<S> Counting<S> {
         &self.store
     }
 
-    /// The counts so far. Subtract earlier counts to get what happened since.
+    /// The counts so far. The difference to earlier counts is what happened in between.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -155,7 +155,7 @@ impl<S: TableStore> Decorator for Counting<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        // The batches are passed on, so they are counted before the outcome is known.
+        // The call below consumes the batches, so they are counted before the outcome is known.
         let mut tally = Counts::default();
         first
             .iter()

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A store that answers some calls differently from the store below. Each method passes its call on unless it
-/// is overridden, and promises what the method of the same name of [`TableStore`] promises.
+/// is overridden. It has the contract of the [`TableStore`] method of the same name.
 #[async_trait]
 pub trait Decorator: Debug + Send + Sync + 'static {
     /// The store below.

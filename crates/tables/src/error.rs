@@ -1,4 +1,4 @@
-//! Errors of a store, by what the caller should do about them.
+//! Errors of a store. Each kind calls for another reaction of the caller.
 
 use std::{
     io::{self, ErrorKind},
@@ -8,15 +8,16 @@ use std::{
 /// The result of a call to a store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a store, by what the caller should do about it.
+/// An error of a store. Each variant calls for another reaction of the caller.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not answer. A write may or may not have happened, in whole or (of several batches) in
-    /// part. The same call may be repeated; if the cause is not [`Outage::Other`], then after a while.
+    /// The store could not answer. A write may have happened completely, not at all, or, if it has several
+    /// batches, in part. The same call may be repeated: at once after [`Outage::Other`], and after a pause
+    /// otherwise.
     #[error("the store is unavailable: {0}")]
     Unavailable(Outage),
-    /// The stored data is not what was written. A retry does not help; a backup does.
+    /// The stored data differs from the data that was written. A retry does not help; a backup does.
     #[error("the store is corrupt: {0}")]
     Corrupt(String),
     /// The call breaks a rule of the trait, which is a bug in the caller. Nothing was changed.
@@ -28,7 +29,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// `Unavailable` for a reason that may be over at the next call.
+    /// `Unavailable` for a reason that may have passed by the next call.
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable(Outage::Other(reason.into()))
     }
@@ -40,11 +41,11 @@ impl Error {
     }
 }
 
-/// Why a store is unavailable, and where: the things that an operator has to look at.
+/// Why a store is unavailable, and which file or node an operator has to check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Any other reason, as the text says. Most such reasons are over at the next call.
+    /// Any other reason, described by the text. Most such reasons have passed by the next call.
     #[error("{0}")]
     Other(String),
     /// There is no room for a write. Reads continue, and writes succeed again when there is room.
@@ -71,7 +72,7 @@ pub enum Outage {
         /// The text of the system's error.
         detail: String,
     },
-    /// One node of a cluster, or several, do not answer.
+    /// One or more nodes of a cluster do not answer.
     #[error("{detail}")]
     Node {
         /// The addresses of these nodes, as `HOST:PORT`, separated by commas.
@@ -82,7 +83,7 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// The outage of a store that needs this file, by the system's error.
+    /// Classifies the system's error as the outage of a store that needs this file.
     #[must_use]
     pub fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, detail) = (path.to_owned(), error.to_string());
@@ -93,7 +94,7 @@ impl Outage {
         }
     }
 
-    /// Whether a disk is the cause, and not a passing state of the store or of a cluster.
+    /// Whether a disk is the cause, rather than a temporary state of the store or of a cluster.
     #[must_use]
     pub const fn is_of_disk(&self) -> bool {
         matches!(self, Self::StorageFull { .. } | Self::ReadOnly { .. } | Self::Io { .. })

@@ -19,9 +19,9 @@ use crate::{
 /// Passes every call on to a store, unless its [`Plan`] has a fault for the call. With an empty plan it
 /// changes nothing.
 ///
-/// Its faults are those that a store may have, and no worse. Each batch stays whole, and `then` comes after
-/// all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has happened in
-/// part.
+/// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` is
+/// applied after all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has
+/// happened in part.
 #[derive(Debug)]
 pub struct Faulty<S> {
     store: S,
@@ -37,24 +37,24 @@ struct Course {
 }
 
 impl<S: TableStore> Faulty<S> {
-    /// Follows this plan from the first call on.
+    /// Wraps a store. The plan applies from the first call on.
     #[must_use]
     pub fn new(store: S, plan: Plan) -> Self {
         Self { store, course: Mutex::new(Course { plan, ..Course::default() }) }
     }
 
-    /// The store below, whose calls do not fail.
+    /// The store below, without faults.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
     }
 
-    /// Follows another plan from now on, and counts calls from zero.
+    /// Replaces the plan, and counts calls from zero.
     pub fn set_plan(&self, plan: Plan) {
         *self.course() = Course { plan, ..Course::default() };
     }
 
-    /// Uses this as the reason of planned faults, until another plan is set.
+    /// Sets the outage that planned faults report, until another plan is set.
     pub fn set_outage(&self, outage: Outage) {
         self.course().outage = Some(outage);
     }
@@ -69,7 +69,7 @@ impl<S: TableStore> Faulty<S> {
         self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call. Returns its planned fault, and the error of such a fault.
+    /// Counts a call. Returns its planned fault, and the error that a planned fault reports.
     fn next(&self, call: Call) -> (Option<Fault>, Error) {
         let mut course = self.course();
         let calls = course.calls.entry(call).or_default();
@@ -82,7 +82,7 @@ impl<S: TableStore> Faulty<S> {
         (course.plan.fault(call, number), error)
     }
 
-    /// Makes a call that is one step, with its planned fault.
+    /// Makes a call that has a single step, with its planned fault.
     async fn call<T>(&self, call: Call, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let (fault, error) = self.next(call);
         match fault {
@@ -117,7 +117,7 @@ impl<S: TableStore> Faulty<S> {
     }
 }
 
-/// `Invalid` promises that nothing was changed, so it has to be found before the first change.
+/// `Invalid` promises that nothing was changed. So an invalid call has to be found before the first change.
 fn check(first: &[Batch], then: &Batch) -> Result<()> {
     first.iter().chain([then]).try_for_each(Batch::check)
 }
@@ -125,7 +125,7 @@ fn check(first: &[Batch], then: &Batch) -> Result<()> {
 async fn disturb<T>(fault: Fault, error: Error, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
     match fault {
         Fault::Before | Fault::Midway { .. } => Err(error),
-        // An error of the store itself replaces the planned one, since it says more.
+        // An error of the store itself is more informative than the planned error, and replaces it.
         Fault::After => step.await.and(Err(error)),
         Fault::Delay(delay) => {
             tokio::time::sleep(delay).await;

@@ -1,4 +1,4 @@
-//! Many stores in one, for tests.
+//! Namespaces in a shared store, for tests.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -9,18 +9,19 @@ use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };
 
-/// The size of a namespace if the partition column is a number: these are the numbers around zero.
+/// How many numbers a namespace has if its first partition column is a number. They lie around zero.
 const NUMBERS: i64 = 1 << 21;
 
-/// A store of its own inside another one, which many tests may share at once. Creating tables takes long in a
-/// cluster; creating rows does not.
+/// A namespace in a store that many tests share at once. Creating tables takes long in a cluster; creating
+/// rows does not.
 ///
-/// The first partition column of every row contains the namespace. Text and bytes begin with it. Numbers are
-/// shifted by it, so they have to be within a million of zero; other numbers are `Invalid`. A first column of
-/// another type is `Unsupported`. Listing partitions reads the partitions of all namespaces.
+/// The first partition column of every row contains the namespace. Text and bytes begin with the namespace.
+/// Numbers are shifted by a multiple of the namespace, so they have to be within a million of zero; other
+/// numbers are `Invalid`. A first column of another type is `Unsupported`. Listing partitions reads the
+/// partitions of all namespaces.
 ///
-/// It has no partition versions, since others write to the store as well. Its window for late writes is zero:
-/// the cluster that tests share is one node, which keeps hints for no other node.
+/// A namespace has no partition versions, since other tests write to the store as well. Its window for late
+/// writes is zero: the cluster that tests share is one node, which keeps hints for no other node.
 #[derive(Debug)]
 pub struct Isolated<S> {
     store: S,
@@ -30,7 +31,7 @@ pub struct Isolated<S> {
 }
 
 impl<S: TableStore> Isolated<S> {
-    /// Opens the namespace of this number, of which the last 42 bits count.
+    /// Opens the namespace that the last 42 bits of the number name.
     #[must_use]
     pub fn new(store: S, number: u64) -> Self {
         let number = (number as i64) << 22 >> 22;

@@ -1,14 +1,14 @@
 //! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
 //!
-//! A [`TableStore`] stores rows, and knows nothing of what they mean. Its promises are documented at the
-//! trait. `contract` (behind the feature of that name) checks the promises; every store runs this suite. The
-//! trait promises nothing that a cluster cannot keep.
+//! A [`TableStore`] stores rows, and does not know what they mean. The trait documents its promises, and
+//! promises nothing that a cluster cannot keep. Every store runs the test suite `contract` (behind the
+//! feature of that name), which checks the promises.
 //!
-//! Three stores are here. [`Memory`] is for tests, and as the oracle that other stores are compared with.
-//! [`Counting`] and [`Faulty`] are around any other store: the first counts calls, and the second fails on a
-//! plan. Both are [`Decorator`]s. Behind the feature `isolated` is `Isolated`, which makes many stores of
-//! one, for tests. Behind the feature `replicas` is `ReplicaStore`, in which a write may reach only some
-//! replicas, for tests too.
+//! This crate has three stores. [`Memory`] is for tests, and is the oracle that other stores are compared
+//! with. [`Counting`] and [`Faulty`] wrap any other store: the first counts calls, and the second fails
+//! according to a plan. Both are [`Decorator`]s. Two more stores for tests are behind features. `Isolated`
+//! (`isolated`) is a namespace in a shared store. `ReplicaStore` (`replicas`) has replicas, and a write may
+//! reach only some of them.
 
 #[cfg(feature = "contract")]
 pub mod contract;

@@ -21,12 +21,12 @@ use crate::{
     TableStore, Value,
 };
 
-/// A store that exists as long as this value.
+/// A store in memory. Dropping it loses its data.
 ///
-/// It consists of plain maps behind one lock, which are ordered by [`Value`]'s own order and by the
-/// directions of the schema. It is so simple that it is the oracle for other stores. Expired rows are
-/// invisible, and stay in memory until they are overwritten or deleted. So it is for tests and small uses,
-/// and not for a service that runs for long.
+/// The store consists of plain maps behind one lock, sorted by the order of [`Value`] and the directions of
+/// the schema. Its simplicity makes it the oracle for other stores. Expired rows are invisible, but stay in
+/// memory until they are overwritten or deleted. So the store is for tests and small uses, and not for a
+/// service that runs for long.
 pub struct Memory {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
@@ -43,12 +43,12 @@ impl Memory {
         Self { clock, tables: Mutex::default(), partition_versions: PartitionVersions::new() }
     }
 
-    /// Nothing under this lock can panic halfway through a change, so a poisoned lock is as good as any.
+    /// No change panics halfway under this lock. So the tables are consistent even if the lock is poisoned.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change of these partitions. Meanwhile they have no current version.
+    /// Changes these partitions. During the change they have no current version.
     fn bracket<T>(&self, partitions: &[&[Value]], change: impl FnOnce() -> T) -> T {
         let slots: BTreeSet<_> =
             partitions.iter().map(|partition| self.partition_versions.slot(partition)).collect();

@@ -1,4 +1,4 @@
-//! Partition versions: whether a partition may have changed since it was read.
+//! Partition versions show whether a partition may have changed since it was read.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,26 +11,27 @@ use crate::Value;
 
 const SLOTS: usize = 1 << 16;
 
-/// Counts the changes of every partition of a store that only this process writes to, so that values that are
-/// cached in memory can be exact.
+/// Counts the changes of every partition, so that values cached in memory are never stale. Only this process
+/// may write to the store.
 ///
 /// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after
-/// the commit, before it acknowledges the write. A reader caches a value with the partition's version from
-/// before its read, if the version is the same after the read and no commit is in progress. A cached value is
-/// current until a later commit has ended.
+/// the commit, before it acknowledges the write. A reader takes the version of the partition before its read.
+/// It caches the value with this version if the version is the same after the read and no commit is in
+/// progress. A cached value is current until a later commit has ended.
 ///
-/// So a cached value may be served while a commit is in progress. Until then no other reader may have seen
-/// the commit. So before a store returns what it read, it waits for the end of a commit that is in progress
-/// in the partition ([`PartitionVersions::wait_committed`]), since the read may have seen it.
+/// So a cached value may be served while a commit is in progress, and no other reader may return values of
+/// this commit before it has ended. A read may see such values. Therefore the store waits for the end of a
+/// commit in the partition ([`PartitionVersions::wait_committed`]) before it returns the result of a read.
 ///
-/// Partitions share slots by hash. This costs an unnecessary read now and then, and is never wrong.
+/// Partitions share slots by hash. Sharing costs an unnecessary read now and then, but never serves a stale
+/// value.
 pub struct PartitionVersions {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
     ended: Notify,
 }
 
-/// The index of a partition's version. It is worth keeping, since the key has to be hashed to find it.
+/// The index of a partition's version. Callers keep it, since finding it hashes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(usize);
 
@@ -70,7 +71,7 @@ impl PartitionVersions {
             return;
         }
         loop {
-            // Created before the check, so that an end between the two is not missed.
+            // The future is created before the check, so that a commit that ends in between is not missed.
             let ended = self.ended.notified();
             if self.load(slot) != seen {
                 return;

@@ -9,17 +9,17 @@ use bytes::Bytes;
 
 use crate::{Error, Key, Result, Schema, Value};
 
-/// A range of the rows of one partition: the rows that equal `prefix` in the first clustering columns, and
-/// are between the bounds in the next column.
+/// A range of rows of one partition. The first clustering columns equal `prefix`, and the next column is
+/// between the bounds.
 ///
-/// Bounds are on values, whichever way the column is sorted: `rev <= 5` is an `upper` bound of 5.
+/// Bounds compare values, whatever the direction of the column: `rev <= 5` is an `upper` bound of 5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusteringRange {
     /// Values of the first clustering columns; empty for all rows.
     pub prefix: Vec<Value>,
-    /// The smallest value of the next column.
+    /// The lower bound of the next column.
     pub lower: Bound<Value>,
-    /// The greatest value of the next column.
+    /// The upper bound of the next column.
     pub upper: Bound<Value>,
 }
 
@@ -104,24 +104,22 @@ pub enum Order {
     Reverse,
 }
 
-/// What a scan does at a damaged row. The key of such a row can be read, but its values are not what was
-/// written.
+/// What a scan does at a damaged row: its key can be read, but its values differ from the written ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// The call is `Corrupt`.
     #[default]
     Fail,
-    /// The row is named in [`Page::damaged`], and the scan continues behind it. The caller has to read that
+    /// [`Page::damaged`] names the row, and the scan continues after the row. The caller has to read this
     /// field.
     Report,
 }
 
-/// Which replicas have to answer a read. A store with one copy of every row answers both kinds in the same
-/// way.
+/// Which replicas have to answer a read. A store with one copy of every row treats both in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadFrom {
-    /// A quorum. The answer has every acknowledged write. A failed write may have reached only other
-    /// replicas, and is then missing.
+    /// A quorum. The answer has every acknowledged write. A failed write is missing if it has reached only
+    /// other replicas.
     #[default]
     Quorum,
     /// All replicas. The answer has every write that has reached any replica. After the read, all replicas
@@ -133,15 +131,15 @@ pub enum ReadFrom {
 /// A row that a scan found damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// The key under which the row was found. The damage may be in the key itself: then no row with this key
-    /// was ever written.
+    /// The key under which the row was found. If the key itself is damaged, no row with this key was ever
+    /// written.
     pub key: Key,
-    /// What is wrong, as the text of the error that a `get` of the key returns.
+    /// The damage, as in the text of the error that a `get` of the key returns.
     pub reason: String,
 }
 
-/// Where to continue. It is opaque, and only for the store that returned it and the same scan (whose limits
-/// may differ).
+/// The position at which a scan continues. A cursor is opaque. It is valid only for the store that returned
+/// it, and for the same scan, whose limits may differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
 
@@ -159,7 +157,7 @@ pub struct Scan {
     /// A page ends with the row that reaches this many bytes ([`crate::Row::size`]). So the first row of a
     /// page is returned whatever its size.
     pub max_bytes: usize,
-    /// Where the page before ended.
+    /// The cursor of the previous page.
     pub after: Option<Cursor>,
     /// What to do at a damaged row.
     pub on_damage: OnDamage,
@@ -186,7 +184,7 @@ impl Scan {
         }
     }
 
-    /// Requires an answer of every replica, see [`ReadFrom::AllReplicas`].
+    /// Requires an answer from every replica, see [`ReadFrom::AllReplicas`].
     #[must_use]
     pub const fn from_all_replicas(mut self) -> Self {
         self.read_from = ReadFrom::AllReplicas;
@@ -220,7 +218,7 @@ impl Scan {
         self.range.check(table)
     }
 
-    /// Continues where the page before ended.
+    /// Continues after the previous page.
     #[must_use]
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.after = cursor;
@@ -228,20 +226,20 @@ impl Scan {
     }
 }
 
-/// A part of an answer, and where to continue.
+/// A result page: some items, and the cursor of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items of this page. May be empty although more pages follow.
     pub items: Vec<T>,
-    /// `None` at the end.
+    /// The cursor of the next page. `None`: there is no further page.
     pub next: Option<Cursor>,
-    /// Damaged rows between those of `items`, in no promised order. Always empty unless the scan asked for
-    /// [`OnDamage::Report`].
+    /// Damaged rows that the scan found between the rows of `items`, in any order. Always empty unless the
+    /// scan asked for [`OnDamage::Report`].
     pub damaged: Vec<DamagedRow>,
 }
 
 impl<T> Page<T> {
-    /// A page in which nothing is damaged.
+    /// A page without damaged rows.
     #[must_use]
     pub const fn new(items: Vec<T>, next: Option<Cursor>) -> Self {
         Self { items, next, damaged: Vec::new() }

@@ -1,4 +1,4 @@
-//! Three replicas in memory, for tests: a write may reach some of them only, and spread later.
+//! A store with three replicas in memory, for tests. A write may reach only some replicas, and spread later.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::{
 /// The number of replicas. Two of them are a quorum.
 pub const REPLICAS: usize = 3;
 
-/// The view of a read that all replicas answer. View `n` is that of a quorum without replica `n`.
+/// The index of the view of all replicas. View `n` is the view of the quorum without replica `n`.
 const ALL: usize = REPLICAS;
 
 /// The replicas that a batch reaches.
@@ -30,40 +30,40 @@ type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
 
 /// A store of three replicas, like a cluster.
 ///
-/// A batch reaches the replicas that the plan names, by default all of them. It is acknowledged if these are
-/// a quorum. Otherwise the call is `Unavailable`, and the batch is on the replicas that it has reached.
-/// [`ReplicaStore::spread`] does what hints and repairs do: every batch reaches all replicas.
+/// A batch reaches the replicas that the plan names, by default all replicas. The batch is acknowledged if it
+/// reaches a quorum. Otherwise the call is `Unavailable`, but the batch stays on the replicas that it has
+/// reached. [`ReplicaStore::spread`] makes every batch reach all replicas, as hints and repairs do.
 ///
-/// Two replicas answer a read, or all replicas if the scan says so. Of two versions of a row the later one
-/// counts, and deletes count too. After the read, all replicas agree on the rows in the answer, and on the
-/// rows that are missing from it because they were deleted. The blocking read repair of Cassandra does the
-/// same. Swaps reach all replicas.
+/// Two replicas answer a read, or all replicas if the scan requires it. Of two versions of a row, or of a row
+/// and its delete, the later one wins. After the read, all replicas agree on the rows in the answer, and on
+/// the deleted rows that are missing from it. The blocking read repair of Cassandra does the same. Swaps
+/// reach all replicas.
 ///
-/// Instead of the replicas, the store keeps what each set of replicas answers. A batch is applied to every
-/// set with a member that the batch has reached. The result is the same, since the outcome of a set of
-/// mutations does not depend on their order.
+/// The store does not keep the replicas themselves. For each set of replicas it keeps a view: the answers of
+/// this set. A batch is applied to every view with a replica that the batch has reached. The result is the
+/// same, since the outcome of mutations does not depend on their order.
 pub struct ReplicaStore {
     views: [View; REPLICAS + 1],
     late_write_window: Duration,
     state: Mutex<State>,
-    /// Calls run one at a time, so that no call sees views that differ for no reason.
+    /// Calls run one at a time, so that no call sees a change in some views, but not in others.
     calls: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     plan: Option<Plan>,
-    /// Batches that have not reached all replicas, with the replicas that they have missed.
+    /// Batches that have not reached all replicas, each with the replicas that it has missed.
     missed: Vec<(Batch, Reach)>,
     /// The replica that does not answer reads of a quorum.
     left_out: usize,
-    /// The replica that is away. A read of all replicas fails then.
+    /// The replica that is unreachable. A read of all replicas fails while one is set.
     away: Option<usize>,
 }
 
 impl ReplicaStore {
-    /// Makes three empty replicas. A failed write may spread within `late_write_window`, even if it has
-    /// reached none.
+    /// Creates three empty replicas. A failed write may spread within `late_write_window`, even if it has
+    /// reached no replica.
     #[must_use]
     pub fn new(clock: &Arc<dyn Clock>, late_write_window: Duration) -> Self {
         Self {
@@ -161,7 +161,7 @@ impl ReplicaStore {
         Ok(2 * reached > REPLICAS)
     }
 
-    /// The number of the view that answers.
+    /// Returns the index of the view that answers.
     fn view(&self, read_from: ReadFrom) -> Result<usize> {
         let state = self.state();
         match (read_from, state.away) {
@@ -178,7 +178,7 @@ impl ReplicaStore {
         let view = &self.views[answering];
         let page = view.memory.scan(table, scan.clone()).await?;
         for (number, other) in self.views.iter().enumerate() {
-            // The view of all replicas has everything that some of them have.
+            // The view of all replicas already has every write that any replica has.
             if number == answering || number == ALL {
                 continue;
             }
@@ -258,7 +258,7 @@ impl TableStore for ReplicaStore {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let _call = self.calls.lock().await;
-        // Like in every store, an invalid call changes nothing.
+        // As in every store, an invalid call changes nothing.
         for view in &self.views {
             for batch in first.iter().chain([&then]) {
                 view.check(batch).await?;
@@ -304,7 +304,7 @@ type Tombstones = HashMap<Partition, Vec<(ClusteringRange, Timestamp)>>;
 /// The answers of a set of replicas.
 struct View {
     memory: Memory,
-    /// Deletes are kept permanently, since a write that they hide may come after them.
+    /// Deletes are kept permanently, since an older write may arrive after a delete that hides it.
     deleted: Mutex<HashMap<&'static str, Tombstones>>,
 }
 
@@ -328,7 +328,7 @@ impl View {
         Ok(())
     }
 
-    /// The write time up to which a row of this key is deleted, if the row is hidden by it.
+    /// If a delete hides the row, returns the write time up to which its key is deleted.
     fn hides(&self, table: &'static Schema, row: &Row) -> Option<Timestamp> {
         self.deleted_until(table, &row.key.partition, &row.key.clustering)
             .filter(|until| row.written_at <= *until)

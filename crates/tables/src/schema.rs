@@ -100,7 +100,7 @@ impl Schema {
         &self.values
     }
 
-    /// How long a row without an expiry of its own is visible, from its write time on.
+    /// How long a row that is put without an expiry is visible, from its write time on.
     #[must_use]
     pub const fn default_ttl(&self) -> Option<Duration> {
         self.default_ttl
@@ -112,8 +112,8 @@ impl Schema {
         self.swap_only
     }
 
-    /// Whether values contain checksums of their own. If such a row is damaged, a store returns the values as
-    /// they are, if it can still tell them apart. The reader can then use the parts that are whole.
+    /// Whether the values contain checksums that the reader verifies. Of a damaged row, a store then returns
+    /// the values unchanged, if it can still separate them. The reader can use the undamaged parts.
     #[must_use]
     pub const fn checks_itself(&self) -> bool {
         self.checks_itself
@@ -149,14 +149,14 @@ impl Schema {
         if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
     }
 
-    /// When a row with this expiry, or with none of its own, becomes invisible.
+    /// When a row becomes invisible: at its own expiry, or else by the default time to live of the table.
     #[must_use]
     pub fn expiry(&self, written_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
         expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))
     }
 
-    /// Whether [`crate::TableStore::create`] accepts `next` for a table of this schema. It accepts the same
-    /// schema, and one of a higher version that adds value columns at the end and differs in nothing else.
+    /// Whether [`crate::TableStore::create`] accepts `next` for a table of this schema: the same schema, or a
+    /// higher version that only adds value columns at the end.
     #[must_use]
     pub fn can_become(&self, next: &Self) -> bool {
         let grown = next.version > self.version
@@ -193,7 +193,7 @@ impl Schema {
     }
 }
 
-/// Always one line, since schemas are in every mutation.
+/// Always one line, since the debug output of every mutation contains a schema.
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = |column: &Column| format!("{} {:?}", column.name, column.column_type);
@@ -244,7 +244,7 @@ impl SchemaBuilder {
         self
     }
 
-    /// Makes rows that are put without an expiry of their own expire this long after their write time.
+    /// Makes rows that are put without an expiry expire this long after their write time.
     #[must_use]
     pub const fn default_ttl(mut self, ttl: Duration) -> Self {
         self.0.default_ttl = Some(ttl);

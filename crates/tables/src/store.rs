@@ -11,12 +11,12 @@ use crate::{
 
 /// A store of tables.
 ///
-/// All calls may be made from many tasks at once. Errors say what to do, see [`crate::Error`]. A call that
-/// names a table before it was created is `Invalid`. So is a value above [`crate::MAX_VALUE_BYTES`], and a
-/// batch above [`crate::MAX_BATCH_BYTES`].
+/// Many tasks may call a store at once. The kind of an error says what to do, see [`crate::Error`]. A call
+/// that names a table before it was created is `Invalid`. So is a value above [`crate::MAX_VALUE_BYTES`], and
+/// a batch above [`crate::MAX_BATCH_BYTES`].
 ///
 /// A row is invisible from its `expires_at` on, to the microsecond, by the clock of the store. Reads of two
-/// rows or two tables are not one snapshot.
+/// rows or of two tables do not form a snapshot.
 #[async_trait]
 pub trait TableStore: Debug + Send + Sync + 'static {
     /// Creates the table, durably. If a table with the same schema exists, this does nothing. A schema of a
@@ -27,14 +27,14 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// Reads the row under `key`, as the last acknowledged write left it.
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>>;
 
-    /// Reads rows of one partition in clustering order, bounded by the scan's limits, with a cursor to
-    /// continue at.
+    /// Reads rows of one partition in clustering order, up to the limits of the scan, and returns the cursor
+    /// of the next page.
     ///
     /// Over all pages of a scan, a row that exists throughout is returned exactly once. A row that is written
     /// or deleted meanwhile may be returned or not.
     ///
-    /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are reported
-    /// beside the others. If the order of rows is damaged, or the structure around them, the call is always
+    /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are
+    /// reported. If the order of the rows or the structure around them is damaged, the call is always
     /// `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
 
@@ -48,7 +48,7 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     ) -> Result<Page<Partition>>;
 
     /// Applies each batch whole or not at all. The batches of `first` are applied in any order, or at the
-    /// same time. `then` is applied only when all of them are. When this returns, all of it is durable.
+    /// same time. `then` is applied only after all of `first`. When this returns, all batches are durable.
     ///
     /// After `Unavailable` some of the batches may have been applied, each of them whole. The same call may
     /// be repeated. `Invalid` means that nothing was changed.
@@ -57,9 +57,9 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// Compares and sets one row of a swap-only table. If the row's values are those of `expected` (`None`:
     /// no visible row), the row becomes `new` (`None`: no row). Durable on return.
     ///
-    /// `expected` and `new` are rows under `key`. The store sets the write time itself, so that swaps of one
-    /// row follow one another; the `written_at` of `new` is ignored. Without an expiry of its own, `new` gets
-    /// the table's default.
+    /// `expected` and `new` are rows under `key`. The store sets the write time itself and ignores the
+    /// `written_at` of `new`, so each swap of a row is later than the one before. If `new` has no expiry, the
+    /// default of the table applies.
     async fn swap(
         &self,
         table: &'static Schema,
@@ -69,12 +69,12 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     ) -> Result<Swap>;
 
     /// Removes everything that was deleted or overwritten until now from the store's files. `Some`: the files
-    /// keep deleted data for this long, and lose it when they are compacted after that. May take as long as
+    /// keep deleted data for this time, and the first compaction after that removes it. May take as long as
     /// writing all stored data.
     async fn scrub(&self) -> Result<Option<Duration>>;
 
     /// How long a failed write may still take effect by itself, such as by a hint that a node of a cluster
-    /// keeps for another one. Within that time a read of all replicas does not show that the write will never
+    /// keeps for another one. Within this time, a read of all replicas cannot prove that the write will never
     /// take effect. Zero: a failed write takes effect during the call or never.
     async fn late_write_window(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
@@ -86,9 +86,9 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Why writes fail at present, if the store knows: a write failed because of a disk, and the store has
-    /// not yet written again by itself. It retries without a call. `None`: as far as the store knows, writes
-    /// succeed.
+    /// Why writes fail at present: a write failed because of a disk, and the store has not written
+    /// successfully since. The store retries by itself, without a call. `None`: as far as the store knows,
+    /// writes succeed.
     fn outage(&self) -> Option<Outage> {
         None
     }

@@ -6,7 +6,7 @@ use crate::{Cursor, Page, Partition, Result, Row, Scan, Schema, TableStore};
 
 /// The rows of a scan. A page is read when its first row is asked for.
 ///
-/// A stream is for scans that fail at damage: it does not name damaged rows ([`crate::OnDamage::Report`]).
+/// A stream is for scans that fail at damage. It does not return damaged rows ([`crate::OnDamage::Report`]).
 #[derive(Debug)]
 pub struct RowStream<'s> {
     store: &'s dyn TableStore,
@@ -17,8 +17,8 @@ pub struct RowStream<'s> {
 }
 
 impl<'s> RowStream<'s> {
-    /// A stream that has read nothing yet. It begins behind `scan.after`, and reads `scan.limit` rows at a
-    /// time.
+    /// Creates a stream that begins after `scan.after`, and reads `scan.limit` rows at a time. Reads nothing
+    /// yet.
     #[must_use]
     pub fn new(store: &'s dyn TableStore, table: &'static Schema, scan: Scan) -> Self {
         Self { store, table, scan, page: Vec::new().into_iter(), is_last: false }
@@ -35,7 +35,7 @@ impl<'s> RowStream<'s> {
         }
     }
 
-    /// All rows that are left.
+    /// Returns all remaining rows.
     pub async fn collect(mut self) -> Result<Vec<Row>> {
         let mut rows: Vec<Row> = self.page.by_ref().collect();
         while let Some(page) = self.read_page().await? {
@@ -68,7 +68,7 @@ pub struct PartitionStream<'s> {
 }
 
 impl<'s> PartitionStream<'s> {
-    /// A stream that has read nothing yet, and reads `limit` partitions at a time.
+    /// Creates a stream that reads `limit` partitions at a time. Reads nothing yet.
     #[must_use]
     pub fn new(store: &'s dyn TableStore, table: &'static Schema, limit: NonZeroUsize) -> Self {
         Self { store, table, limit, after: None, page: Vec::new().into_iter(), is_last: false }

@@ -4,10 +4,10 @@ use std::{cmp::Ordering, fmt};
 
 use uuid::Uuid;
 
-/// A UUID of version 1, which carries its time (in ticks of 100 ns since 1582-10-15).
+/// A UUID of version 1, which contains its time (in ticks of 100 ns since 1582-10-15).
 ///
-/// Sorts by time first, then by its last eight bytes, each compared as a signed one: the order of Cassandra's
-/// `timeuuid`, which every store keeps.
+/// Sorts by time first, then by the last eight bytes, each compared as a signed byte. This is the order of
+/// Cassandra's `timeuuid`, which every store keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimeUuid(Uuid);
 
@@ -31,7 +31,7 @@ impl TimeUuid {
         (u64::from(high & 0x0fff) << 48) | (u64::from(mid) << 32) | u64::from(low)
     }
 
-    /// Sixteen bytes whose plain order is the order of the UUIDs.
+    /// Returns sixteen bytes. Their byte order is the order of the UUIDs.
     #[must_use]
     pub fn to_ordered_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -42,7 +42,7 @@ impl TimeUuid {
         bytes
     }
 
-    /// The opposite of [`Self::to_ordered_bytes`]; `None` where the bytes are of no UUID of version 1.
+    /// The inverse of [`Self::to_ordered_bytes`]. `None` if the bytes are not those of a UUID of version 1.
     #[must_use]
     pub fn from_ordered_bytes(bytes: [u8; 16]) -> Option<Self> {
         let (time, rest) = bytes.split_at(8);

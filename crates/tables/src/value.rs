@@ -104,14 +104,14 @@ impl Key {
 
 /// A stored row.
 ///
-/// Equality compares all of it, including the write time. `swap` compares only [`Row::values`].
+/// Equality compares all fields, including the write time. `swap` compares only [`Row::values`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The name of the row.
     pub key: Key,
     /// The value columns, in the schema's order.
     pub values: Vec<Option<Value>>,
-    /// When it was written, by the writer's clock.
+    /// The write time, by the clock of the writer.
     pub written_at: Timestamp,
     /// The time from which the row is invisible.
     pub expires_at: Option<Timestamp>,

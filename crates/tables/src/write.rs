@@ -12,11 +12,11 @@ use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 /// The greatest [`Value::size`] that a store accepts. The caller splits larger values.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The greatest sum of [`Value::size`] over a batch, its keys and bounds included. It has 4 MiB for values
-/// and 64 KiB for keys, so that a caller that fills a batch with values need not count the keys.
+/// The greatest sum of [`Value::size`] over a batch, keys and bounds included: 4 MiB for values and 64 KiB
+/// for keys. So a caller that fills a batch with values need not count the keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
-/// One change of one table. All mutations of a batch are of its partition.
+/// One change of one table. All mutations of a batch change the same partition.
 #[derive(Debug, Clone)]
 pub enum Mutation {
     /// Puts a row. If the stored row was written later, the put is ignored. A caller never writes two
@@ -30,8 +30,8 @@ pub enum Mutation {
         values: Vec<Option<Value>>,
         /// The time of the write.
         written_at: Timestamp,
-        /// The time from which the row is invisible. `None`: by the table's default time to live, if it has
-        /// one.
+        /// The time from which the row is invisible. `None`: the default time to live of the table applies,
+        /// if there is one.
         expires_at: Option<Timestamp>,
     },
     /// Deletes a row unless it was written after `written_at`.
@@ -55,7 +55,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// The table that it changes.
+    /// The table that the mutation changes.
     #[must_use]
     pub const fn table(&self) -> &'static Schema {
         match self {
@@ -98,7 +98,7 @@ impl Batch {
         Self { partition, mutations: Vec::new() }
     }
 
-    /// Adds a put without an expiry of its own.
+    /// Adds a put without an expiry.
     pub fn put(
         &mut self,
         table: &'static Schema,
@@ -181,8 +181,8 @@ impl Batch {
             if table.swap_only() {
                 return Err(Error::Invalid(format!("table {} is written by swap alone", table.name())));
             }
-            // Each table agrees with the partition's values in number and types, and so with the other
-            // tables.
+            // The partition's values fit the columns of each table. So all tables of the batch share the
+            // partition key.
             table.check_partition(&self.partition)?;
             match mutation {
                 Mutation::Put { clustering, values, .. } => {
@@ -197,8 +197,8 @@ impl Batch {
         self.check_is_a_set()
     }
 
-    /// Takes time about linear in the number of mutations: each row is looked up among the rows, and each of
-    /// its prefixes among the ranges.
+    /// Looks up each row among the rows, and each of its prefixes among the ranges. The time is about linear
+    /// in the number of mutations.
     fn check_is_a_set(&self) -> Result<()> {
         let mut rows = HashSet::with_capacity(self.mutations.len());
         let mut ranges: HashMap<_, Vec<&ClusteringRange>> = HashMap::new();

@@ -76,7 +76,7 @@ fn value_sets() -> Vec<Vec<Value>> {
     ]
 }
 
-/// Each value column may be `None` by itself, which is not the same as empty.
+/// Each value column may be `None`, independently of the others. `None` differs from an empty value.
 pub async fn values_may_be_none(factory: &dyn Factory) {
     static NOTES: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("notes")
@@ -121,7 +121,7 @@ pub async fn a_table_may_have_no_clustering_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&SINGLE, &key).await, None);
 }
 
-/// A row that consists of its key is a row.
+/// A row may consist of its key alone.
 pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     static KEYS: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("keys")

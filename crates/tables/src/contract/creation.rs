@@ -33,8 +33,8 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }
 
-/// A higher version that adds value columns is accepted. Old rows have `None` there, and the older schema is
-/// refused.
+/// A higher version that adds value columns is accepted. Old rows have `None` in the new columns, and the
+/// older schema is then refused.
 pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     static GROWN: LazyLock<Schema> = LazyLock::new(|| {
         plain("plain").value("size", ColumnType::Int).value("more", ColumnType::Blob).version(2).build()
@@ -71,7 +71,7 @@ pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// Each schema differs from `PLAIN` or `SWAPPED` in one way by which no table can be changed.
+/// Each schema differs from `PLAIN` or `SWAPPED` in one way that `create` refuses.
 fn other_schemas() -> Vec<Schema> {
     let base = || Schema::builder("plain").version(2);
     let keyed = || {
@@ -93,7 +93,7 @@ fn other_schemas() -> Vec<Schema> {
             .value("number", ColumnType::Int)
             .value("note", ColumnType::Text)
             .build(),
-        // Another key, beside an added column.
+        // Another key, and an added column.
         valued(base().partition("page", ColumnType::Text)).build(),
         valued(base().partition("page", ColumnType::Text).clustering(
             "name",
@@ -109,7 +109,7 @@ fn other_schemas() -> Vec<Schema> {
         .build(),
         valued(keyed().clustering("rev", ColumnType::Int, Direction::Ascending)).build(),
         valued(keyed().partition("domain", ColumnType::Text)).build(),
-        // Other settings, beside an added column.
+        // Other settings, and an added column.
         valued(keyed()).default_ttl(Duration::from_secs(1)).build(),
         valued(keyed()).swap_only().build(),
         plain("swapped").value("new", ColumnType::Int).version(2).build(),

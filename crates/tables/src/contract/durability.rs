@@ -1,4 +1,4 @@
-//! Acknowledged writes are there after the store was closed and opened again.
+//! Acknowledged writes are kept when the store is closed and opened again.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -12,7 +12,7 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static INDEX: LazyLock<Schema> = LazyLock::new(|| plain("pages_index").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// Rows, deletes and swaps are there as they were acknowledged.
+/// Acknowledged puts, deletes and swaps are kept.
 pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory) {
     let tables: [&'static Schema; 3] = [&PAGES, &INDEX, &HEADS];
     let world = World::new(factory, &tables).await;
@@ -56,7 +56,7 @@ pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory
     assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(0)));
 }
 
-/// After it was opened again, the store knows the schemas of its tables, and refuses others.
+/// After it is opened again, the store knows the schemas of its tables, and refuses other schemas.
 pub async fn schemas_are_known_after_reopening(factory: &dyn Factory) {
     static GROWN: LazyLock<Schema> =
         LazyLock::new(|| plain("pages").value("size", ColumnType::Int).version(2).build());

@@ -70,7 +70,7 @@ pub async fn an_expired_row_is_none_to_a_swap(factory: &dyn Factory) {
     assert_eq!(world.values(&SWAPPED, &key).await, Some(numbered(3)));
 }
 
-/// A row without an expiry of its own gets the table's, counted from its write time.
+/// A row that is put without an expiry gets the default of the table, counted from its write time.
 pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn Factory) {
     let world = World::new(factory, &[&PASSING]).await;
     let written_at = world.put(&PASSING, &key("page", "a"), numbered(1)).await;
@@ -79,10 +79,10 @@ pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn F
         world.get(&PASSING, &key("page", "a")).await.map(|row| row.expires_at),
         Some(Some(expires_at))
     );
-    // Written a minute earlier, so it expires a minute earlier.
+    // The row is written a minute earlier, so it expires a minute earlier.
     let earlier = written_at.saturating_sub(Duration::from_secs(60));
     world.put_at(&PASSING, &key("page", "b"), numbered(1), earlier).await;
-    // An expiry of its own counts instead of the table's, whether it is earlier or later.
+    // The expiry of a put replaces the default of the table, whether it is earlier or later.
     world.put_until(&PASSING, &key("page", "c"), numbered(1), expires_at.saturating_add(TTL)).await;
     world.put_until(&PASSING, &key("page", "d"), numbered(1), written_at.saturating_add(TTL / 2)).await;
     for (now, names) in [
@@ -143,7 +143,7 @@ pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
     }
 }
 
-/// A scan passes over expired rows, however many there are, and so do its pages.
+/// A scan skips any number of expired rows, also at the beginning of a page.
 pub async fn a_scan_passes_over_expired_rows(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let soon = world.now().saturating_add(Duration::from_secs(1));

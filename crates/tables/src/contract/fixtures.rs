@@ -1,4 +1,4 @@
-//! Shared by the promises: a store with its clock, and short ways to write and read.
+//! Fixtures of the contract tests: a store with its clock, and short methods for writes and reads.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     SchemaBuilder, TableStore, TimeUuid, Value,
 };
 
-/// When every test begins: on a day of 2025.
+/// The time at which every test begins: a day in 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// No test has this many pages. A store that returns more of them never ends.
+/// The maximum number of pages of a scan. A store that returns more pages never ends its scans.
 const MAX_PAGES: usize = 10_000;
 
 /// A store and its clock.
@@ -39,7 +39,7 @@ impl World {
         self.clock.now()
     }
 
-    /// The next microsecond, which is the clock's time from now on: a write time that no other write has.
+    /// Advances the clock by a microsecond, and returns its time: a write time that no other write has.
     pub(super) fn tick(&self) -> Timestamp {
         self.clock.advance(Duration::from_micros(1));
         self.now()
@@ -223,7 +223,7 @@ pub(super) fn clustering(rows: impl IntoIterator<Item = Row>) -> Vec<Vec<Value>>
     rows.into_iter().map(|row| row.key.clustering).collect()
 }
 
-/// The items in an order that is neither the given one nor its reverse.
+/// Returns the items in an order that is neither their original order nor its reverse.
 pub(super) fn shuffled<T: Clone>(items: &[T]) -> Vec<T> {
     let (odd, even): (Vec<_>, Vec<_>) =
         items.iter().cloned().enumerate().partition(|(index, _)| index % 2 == 1);

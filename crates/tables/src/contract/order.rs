@@ -1,4 +1,4 @@
-//! The order of rows, and ranges of it.
+//! The order of rows, and ranges of rows.
 
 use std::{cmp::Ordering, ops::Bound, sync::LazyLock};
 

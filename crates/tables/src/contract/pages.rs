@@ -32,7 +32,7 @@ fn scan(rows: usize) -> Scan {
     Scan::new(vec!["page".into()], limit(rows))
 }
 
-/// The pages of a scan, one after the other, are the scan, whatever its limits, its range and its order.
+/// The pages of a scan together have all its rows in order, whatever its limits, range and direction.
 pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
     let ranges = [
@@ -72,7 +72,7 @@ pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
         // Two of these limits are, to the byte, the sizes of the first row and of the first two rows.
         for max_bytes in [0, 1, 6, 112, 999, 5000, 1 << 20] {
             let scan = Scan { order, max_bytes, ..scan(1000) };
-            // The bounds of each page are checked for every page of every scan.
+            // `scan` checks the bounds of each page.
             assert_eq!(clustering(world.scan(&PAGES, scan).await), expected, "{max_bytes} bytes a page");
         }
         expected.reverse();
@@ -146,7 +146,7 @@ pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
     for (order, rows) in [(Order::Forward, 1), (Order::Forward, 4), (Order::Reverse, 1), (Order::Reverse, 4)]
     {
         let page = vec![Value::from(format!("{order:?} {rows}"))];
-        // Every tenth revision stays. Those between are written and deleted again and again.
+        // Every tenth revision stays. The revisions in between are written and deleted again and again.
         let revision = |number: i64, offset: i64| vec![Value::Int(number * 10 + offset)];
         let mut batch = Batch::new(page.clone());
         for number in 0..20 {
@@ -181,7 +181,7 @@ pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
     }
 }
 
-/// The same holds while other tasks write.
+/// A row that exists throughout a scan is returned once, also while other tasks write.
 pub async fn a_scan_during_writes_returns_each_lasting_row_once(factory: &dyn Factory) {
     let world = with_revisions(factory, 50).await;
     let mut writers = tokio::task::JoinSet::new();
@@ -212,7 +212,7 @@ pub async fn a_scan_during_writes_returns_each_lasting_row_once(factory: &dyn Fa
     }
 }
 
-/// A scan returns only the rows of its own partition, also if the rows of other partitions are next to them.
+/// A scan returns only the rows of its own partition, even if rows of other partitions are adjacent.
 pub async fn a_row_is_in_the_scan_of_its_partition_alone(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     world.put(&PAGES, &key("a", "1"), numbered(1)).await;

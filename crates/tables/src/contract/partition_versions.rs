@@ -1,5 +1,5 @@
-//! Partition versions, if a store has them: values that are cached beside the store must never be served too
-//! long.
+//! Partition versions, if a store has them: values that are cached by partition version are never served when
+//! they are stale.
 
 use std::{
     sync::Arc,
@@ -18,8 +18,7 @@ use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value};
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// A partition has the same version until it is written, and another one after every write and every swap of
-/// it.
+/// The version of a partition changes with every write and every swap of the partition, and not otherwise.
 pub async fn partition_version_changes_only_when_its_partition_is_written(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES, &HEADS]).await;
     let Some(partition_versions) = world.store.partition_versions() else { return };
@@ -56,8 +55,8 @@ pub async fn partition_version_changes_only_when_its_partition_is_written(factor
     assert!(changed(), "by a swap");
 }
 
-/// A cache that follows the rule of [`crate::PartitionVersions`] never serves a value older than the last
-/// acknowledged one, nor one older than an earlier read returned.
+/// A cache that follows the rule of [`crate::PartitionVersions`] never serves a value that is older than the
+/// last acknowledged value, or older than the value of an earlier read.
 pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Factory) {
     const WRITES: i64 = 300;
     let world = World::new(factory, &[&PAGES]).await;
@@ -93,8 +92,8 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
     writer.await.expect("every write was acknowledged");
 }
 
-/// The number in the row. It is the cached one if its version is still current. Otherwise the row is read,
-/// and the number is cached if that is allowed.
+/// Returns the number in the row: the cached number if its version is still current. Otherwise reads the row,
+/// and caches the number if the rule allows it.
 async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     let partition_versions = store.partition_versions().expect("it had them before");
     let slot = partition_versions.slot(&["page".into()]);

@@ -1,4 +1,4 @@
-//! Partitions: separate from one another, and listed.
+//! Partitions are separate from one another, and can be listed.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -19,7 +19,7 @@ static TITLES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Partitions whose columns would run into one another if nothing separated them.
+/// Partitions that would be equal if their columns were concatenated without a separator.
 fn alike() -> Vec<Partition> {
     let partitions = [
         ("a", "b", "c"),

@@ -1,7 +1,7 @@
-//! Random operations on a store and on the one in memory, which must not differ.
+//! Compares a store with the store in memory by random operations.
 //!
-//! Only what stores promise is compared. [`operations()`] says how write times are chosen. Pages may be
-//! shorter than their limits. If a scan is resumed after changes, the changed rows are left out.
+//! Compares only what stores promise. Pages may be shorter than their limits. If a scan is resumed after
+//! changes, the changed rows are not compared. [`operations()`] says how write times are chosen.
 
 mod operations;
 
@@ -26,21 +26,21 @@ use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap
 /// The greatest number of attempts to simplify a failing sequence.
 const MAX_SHRINKS: u32 = 1000;
 
-/// The distance between the write times of two calls, in microseconds. It leaves room for later calls to
-/// write earlier.
+/// The distance between the write times of two calls, in microseconds. Later calls can use the write times in
+/// between.
 const BETWEEN_CALLS: i64 = 1000;
 
 const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
 
-/// Compares a store with the one in memory by this many random sequences of operations, each on a store and a
-/// factory of its own.
+/// Compares a store with the store in memory by `cases` random sequences of operations. Each sequence has its
+/// own factory and store.
 ///
 /// The sequences are the same in every run, unless `RASHOMON_SEED` (a number) is set in the environment.
 /// `RASHOMON_CASES` overrides `cases`, the number of sequences.
 ///
 /// # Panics
 ///
-/// If they differ. The message has the seed, and the simplest sequence that was found.
+/// If the stores differ. The message has the seed, and the simplest failing sequence that was found.
 pub fn hold<F: Factory>(cases: u32, factory: impl Fn() -> F) {
     let seed = number("RASHOMON_SEED").unwrap_or(1);
     let cases = number("RASHOMON_CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
@@ -65,12 +65,12 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }
 
-/// Applies the operations to the factory's store and to one in memory, and compares every answer. At the end
-/// it compares all contents, and once more after reopening.
+/// Applies the operations to the factory's store and to a store in memory, and compares every answer. At the
+/// end, compares all contents, and compares them once more after reopening.
 ///
 /// # Panics
 ///
-/// If they differ.
+/// If the stores differ.
 pub async fn compare(factory: &dyn Factory, operations: &[Operation]) {
     let store = World::new(factory, &tables()).await;
     let memory = World { store: Arc::new(Memory::new(store.clock.clone())), clock: store.clock.clone() };
@@ -129,8 +129,7 @@ impl Comparison {
         }
     }
 
-    /// Writes those of the changes that are allowed in one batch, or all of them if the batch is to be
-    /// spoilt.
+    /// Writes the changes that are allowed in one batch, or all changes if the batch is to be invalid.
     async fn write(&mut self, changes: &[Changes], spoilt: bool) {
         let now = self.times.begin(&self.store);
         let mut batches = Vec::new();
@@ -257,8 +256,8 @@ impl Begun {
     }
 }
 
-/// Reads as many rows as the reading wants, from as many pages as necessary. Returns them, and where to
-/// continue.
+/// Reads `wanted` rows from as many pages as necessary. Returns the rows, and the cursor at which the scan
+/// continues.
 async fn some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
     let mut scan = reading.scan.clone();
     let mut rows = Vec::new();
@@ -282,7 +281,7 @@ async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Ro
     world.scan(reading.table, scan).await.into_iter().map(comparable(reading.table)).collect()
 }
 
-/// A row without the part that stores may choose: the write time of a swap.
+/// Removes the write time of a swap from a row, since each store chooses it.
 fn comparable(table: &'static Schema) -> impl Fn(Row) -> Row {
     move |row| if table.swap_only() { Row { written_at: Timestamp::EPOCH, ..row } } else { row }
 }
@@ -299,7 +298,7 @@ struct Times {
 }
 
 impl Times {
-    /// The time of a call that is made now: a round number that no other call has.
+    /// Begins a call, and returns its write time: a multiple of `BETWEEN_CALLS` that no other call has.
     fn begin(&mut self, world: &World) -> Timestamp {
         let round = (world.now().as_micros() / BETWEEN_CALLS + 1) * BETWEEN_CALLS;
         let now = Timestamp::from_micros(round);
@@ -349,7 +348,8 @@ impl Times {
         if age == 0 {
             return now;
         }
-        // Later than the old call by this call's number, so that no two calls put one row at one time.
+        // The write time is later than the old call by the number of this call. So no two calls put a row
+        // with the same write time.
         let old = self.ago(age).saturating_add(Duration::from_micros(self.calls.len() as u64));
         let deleted =
             self.deletes.get(&(table.name(), partition.to_vec())).is_some_and(|delete| *delete >= old);

@@ -80,8 +80,8 @@ pub async fn a_swap_compares_values_alone(factory: &dyn Factory) {
     }
 }
 
-/// The store sets the time of swaps. Each is later than the one before it, whatever the row says, even if the
-/// clock is stopped or was set back.
+/// The store sets the write time of swaps, and ignores the write time of the row. Each swap of a row is later
+/// than the one before, even if the clock is stopped or was set back.
 pub async fn swaps_follow_one_another(factory: &dyn Factory) {
     const FAR: Timestamp = Timestamp::from_micros(i64::MAX / 2);
     let world = World::new(factory, &[&HEADS]).await;
@@ -105,7 +105,7 @@ pub async fn swaps_follow_one_another(factory: &dyn Factory) {
     }
 }
 
-/// Of many tasks that swap the same row at once, one succeeds. The others get its row.
+/// Of many tasks that swap the same row at once, one succeeds. The other tasks get the row of this task.
 pub async fn one_of_many_swaps_wins(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
@@ -158,7 +158,7 @@ pub async fn concurrent_swaps_lose_no_increment(factory: &dyn Factory) {
     assert_eq!(world.values(&HEADS, &key).await, Some(numbered(TASKS * ROUNDS)));
 }
 
-/// Rows that were written by swaps are read like any others.
+/// Rows that were written by swaps are read like any other rows.
 pub async fn swapped_rows_are_read_as_others(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     for (page, name) in [("page", "b"), ("page", "a"), ("other", "c")] {
@@ -176,7 +176,8 @@ pub async fn swapped_rows_are_read_as_others(factory: &dyn Factory) {
     assert_eq!(world.partitions(&HEADS, limit(9)).await, [["page".into()]]);
 }
 
-/// Swaps of other tables, of other rows, and of rows that do not fit are refused, and change nothing.
+/// Swaps are refused and change nothing if the table is not swap-only, a row has another key, or a row does
+/// not fit the table.
 pub async fn swaps_that_do_not_fit_are_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
     let [a, b] = [key("page", "a"), key("page", "b")];

@@ -1,4 +1,4 @@
-//! Batches, and puts in them.
+//! Batches of puts.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -21,7 +21,7 @@ async fn open(factory: &dyn Factory) -> World {
     World::new(factory, &[&PAGES, &INDEX, &HEADS, &SWAPPED]).await
 }
 
-/// A row is read as the last acknowledged write left it. Before the first write there is none.
+/// A row is read as the last acknowledged write left it. Before the first write there is no row.
 pub async fn a_row_is_read_as_it_was_put(factory: &dyn Factory) {
     let world = open(factory).await;
     let key = key("page", "a");
@@ -125,7 +125,7 @@ static OTHER_KEY: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("other_key").partition("number", ColumnType::Int).value("note", ColumnType::Text).build()
 });
 
-/// Mutations that no batch may have, beside good puts of "good".
+/// Mutations that are invalid in a batch, and valid puts of the row "good".
 fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     static UNKNOWN: LazyLock<Schema> = LazyLock::new(|| plain("unknown").build());
     let put = |table, clustering, values| Mutation::Put {
@@ -187,7 +187,7 @@ pub async fn an_older_put_is_ignored(factory: &dyn Factory) {
     assert_eq!(world.values(&PAGES, &key("page", "b")).await, Some(numbered(3)));
 }
 
-/// A later put replaces all of the row: its values, also by `None`, and its expiry.
+/// A later put replaces the whole row: its values (also with `None`) and its expiry.
 pub async fn a_later_put_replaces_all_of_the_row(factory: &dyn Factory) {
     let world = open(factory).await;
     let key = key("page", "a");
@@ -201,7 +201,7 @@ pub async fn a_later_put_replaces_all_of_the_row(factory: &dyn Factory) {
     assert_eq!(world.get(&PAGES, &key).await, Some(row));
 }
 
-/// A repeated call leaves what the first call left.
+/// Repeating a call changes nothing.
 pub async fn a_call_may_be_repeated(factory: &dyn Factory) {
     let world = open(factory).await;
     for name in ["gone", "ranged"] {
@@ -227,7 +227,7 @@ pub async fn a_call_may_be_repeated(factory: &dyn Factory) {
     }
 }
 
-/// Calls of many tasks at once are all applied.
+/// All concurrent calls of many tasks are applied.
 pub async fn calls_may_be_made_by_many_at_once(factory: &dyn Factory) {
     let world = open(factory).await;
     let mut tasks = tokio::task::JoinSet::new();

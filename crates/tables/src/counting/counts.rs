@@ -1,4 +1,4 @@
-//! Counts, as plain values.
+//! The values of counts.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Get, Self::Scan, Self::Partitions, Self::Put, Self::Delete, Self::DeleteRange, Self::Swap];
 
-    /// A name for people and labels: `[a-z_]+`.
+    /// The name of the kind, for reports and metric labels: `[a-z_]+`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -138,7 +138,7 @@ impl Counts {
 impl Sub<&Self> for Counts {
     type Output = Self;
 
-    /// The counts since an earlier moment of the same store.
+    /// The counts since an earlier count of the same store.
     fn sub(mut self, earlier: &Self) -> Self {
         self.writes = self.writes - earlier.writes;
         self.batches = self.batches - earlier.batches;

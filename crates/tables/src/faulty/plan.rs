@@ -25,9 +25,9 @@ pub enum Fault {
     Before,
     /// The call is `Unavailable`, and all of it happened.
     After,
-    /// The call is `Unavailable`. Of a write, the batches of `first` whose bit is set are applied, and `then`
-    /// is not. The lowest bit is for the first batch; from the 65th batch on the bits begin again. For any
-    /// other call this is like [`Fault::Before`].
+    /// The call is `Unavailable`. A write applies the batches of `first` whose bit is set, and does not apply
+    /// `then`. The lowest bit is for the first batch; from the 65th batch on the bits repeat. For any other
+    /// call this is like [`Fault::Before`].
     Midway {
         /// The bits of the batches.
         batches: u64,
@@ -38,7 +38,7 @@ pub enum Fault {
     Pause(Gate),
     /// The call happens now, and is answered when the gate is opened.
     PauseAfter(Gate),
-    /// Of a write, `first` happens now, and `then` when the gate is opened. For any other call this is like
+    /// A write applies `first` now, and `then` when the gate is opened. For any other call this is like
     /// [`Fault::Pause`].
     PauseMidway(Gate),
 }
@@ -84,7 +84,7 @@ async fn wait(semaphore: &Semaphore) {
     drop(semaphore.acquire().await);
 }
 
-/// How many calls of a thousand fail, and how.
+/// How many of a thousand calls fail, by the kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rates {
     /// See [`Fault::Before`].
@@ -109,8 +109,8 @@ impl Plan {
         Self::default()
     }
 
-    /// Calls fail by chance, which depends only on the seed, the kind of the call and its number. So it is
-    /// the same in every run. Creating tables does not fail.
+    /// A plan by which calls fail at random. Whether a call fails depends only on the seed, the kind of the
+    /// call and its number, so every run is the same. Creating tables does not fail.
     #[must_use]
     pub fn seeded(seed: u64, rates: Rates) -> Self {
         Self { faults: BTreeMap::new(), chance: Some((seed, rates)) }

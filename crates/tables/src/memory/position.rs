@@ -4,16 +4,17 @@ use std::{cmp::Reverse, ops::Bound};
 
 use crate::{ClusteringRange, Direction, Schema, Value};
 
-/// Clustering values, as a table sorts them. A position with fewer columns is before all that begin with it.
+/// Clustering values, in the order of a table. A position with fewer columns is before all longer positions
+/// that begin with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(Vec<Place>);
 
-/// One value, as its column sorts it. All values of a column have the same direction.
+/// A value in the order of its column. All values of a column have the same direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Ascending(Value),
     Descending(Reverse<Value>),
-    /// Behind every value.
+    /// After every value.
     End,
 }
 
@@ -28,7 +29,7 @@ impl Position {
         Self(schema.clustering().iter().zip(clustering).map(place).collect())
     }
 
-    /// The position behind every row that begins with this one.
+    /// Returns the position after every row that begins with this position.
     fn end(mut self) -> Self {
         self.0.push(Place::End);
         self

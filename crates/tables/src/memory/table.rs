@@ -35,7 +35,7 @@ impl Table {
         }
     }
 
-    /// Gives the table another schema. `Unsupported` unless [`Schema::can_become`] allows the change.
+    /// Changes the schema of the table. `Unsupported` unless [`Schema::can_become`] allows the change.
     pub(super) fn change(&mut self, schema: &'static Schema) -> Result<()> {
         if !self.schema.can_become(schema) {
             return Err(Error::Unsupported(format!(
@@ -172,7 +172,7 @@ fn within(rows: &Rows, span: Span) -> impl DoubleEndedIterator<Item = &Row> {
     rows.into_iter().flatten().map(|(_, row)| row)
 }
 
-/// As many rows as fit into a page of the scan, and a cursor if there are more.
+/// Returns a page of the scan: the rows that fit, and a cursor if there are more rows.
 fn page<'a>(rows: impl Iterator<Item = &'a Row>, scan: &Scan) -> Page<Row> {
     let mut items: Vec<Row> = Vec::new();
     let mut bytes = 0;

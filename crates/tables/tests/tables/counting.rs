@@ -39,7 +39,7 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| schema("heads").swap_only().bu
 
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// A row of `page` is 4 + 8 bytes of key and 5 of text.
+/// The size of a row of `page`: 4 + 8 bytes of key, and 5 bytes of text.
 const ROW: u64 = 17;
 
 fn texts() -> Vec<Option<Value>> {

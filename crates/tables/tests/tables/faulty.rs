@@ -1,4 +1,4 @@
-//! The faulty store fails as planned, and with an empty plan not at all.
+//! The faulty store fails as planned. With an empty plan it does not fail.
 
 use std::{
     num::NonZeroUsize,
@@ -52,7 +52,7 @@ fn batch(page: &str) -> Batch {
     batch
 }
 
-/// Three batches in `first`: a, b and c; and then z.
+/// Writes the batches a, b and c as `first`, and z as `then`.
 async fn write(store: &impl TableStore) -> Result<()> {
     store.write(["a", "b", "c"].map(batch).into(), batch("z")).await
 }

@@ -1,4 +1,4 @@
-//! Stores inside another one keep the contract, and are separate.
+//! Namespaces keep the contract of a store, and are separate.
 
 use std::{
     num::NonZeroUsize,
@@ -33,7 +33,7 @@ fn keyed(name: &'static str, column_type: ColumnType) -> Schema {
         .build()
 }
 
-/// A namespace in a store of its own.
+/// Opens a namespace in a new store.
 fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     Arc::new(Isolated::new(Memory::new(clock), 7))
 }
@@ -45,7 +45,7 @@ fn random_operations() {
     contract::random::hold(32, || open);
 }
 
-/// Namespaces over one store, whose numbers are next to one another, or far away.
+/// Opens namespaces in one store. Their numbers are adjacent or far apart.
 async fn namespaces() -> Vec<Isolated<Arc<Memory>>> {
     let memory = Arc::new(Memory::new(Arc::new(ManualClock::new(NOW))));
     for table in [&*TEXTS, &*NUMBERS, &*BLOBS, &*TIMES, &*HEADS] {

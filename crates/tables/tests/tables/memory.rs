@@ -16,7 +16,7 @@ fn the_whole_contract_in_one_run() {
     contract::block_on(contract::run(|| open));
 }
 
-/// Compares two stores in memory: the comparison itself must not ask for more than stores promise.
+/// Compares two stores in memory, since the comparison must not require more than stores promise.
 #[test]
 fn random_operations() {
     contract::random::hold(64, || open);

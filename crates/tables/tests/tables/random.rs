@@ -11,7 +11,7 @@ use rashomon_tables::{
     contract::{self, Factory, random},
 };
 
-/// A flaw that single tests might not notice.
+/// A flaw that tests of single promises might miss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -23,7 +23,7 @@ enum Flaw {
     ForgetsWhereItWas,
     /// Swaps ignore the expected row.
     DoesNotCompare,
-    /// Every page of partitions but the first lacks one partition.
+    /// Every page of partitions except the first lacks one partition.
     LosesPartitions,
     /// The last batch of `first` is not written.
     LosesBatches,

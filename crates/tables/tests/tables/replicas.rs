@@ -1,5 +1,4 @@
-//! The store of replicas keeps the contract while every write reaches all replicas, and shows writes that do
-//! not.
+//! The replica store keeps the contract while every write reaches all replicas, and shows partial writes.
 
 use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 
@@ -58,7 +57,7 @@ async fn put(store: &ReplicaStore, rev: i64, written_at: Timestamp) -> rashomon_
     store.write(Vec::new(), put).await
 }
 
-/// The revisions that a quorum without this replica knows.
+/// Returns the revisions that the quorum without this replica returns.
 async fn without(store: &ReplicaStore, replica: usize) -> Vec<i64> {
     store.read_without(replica);
     revs(store, Scan::new(vec!["page".into()], TEN)).await
@@ -128,7 +127,7 @@ async fn read_of_all_replicas_finds_a_partial_write_and_repairs_it() {
     assert_eq!(without(&store, 0).await, [3]);
 }
 
-/// As in Cassandra: what a quorum has answered once, every later quorum answers.
+/// As in Cassandra, every later quorum returns the rows that a quorum has returned once.
 #[tokio::test]
 async fn read_of_a_quorum_repairs_what_it_answers() {
     let store = store().await;

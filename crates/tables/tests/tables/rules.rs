@@ -1,4 +1,4 @@
-//! The rules that need no store: ranges, batches, schemas, orders, partition versions.
+//! The rules that hold without a store: ranges, batches, schemas, orders, partition versions.
 
 use std::{
     num::NonZeroUsize,
@@ -159,7 +159,7 @@ async fn memory_refuses_a_cursor_that_it_never_gave() {
         assert_invalid(memory.scan(&PAGES, scan).await);
         assert_invalid(memory.partitions(&PAGES, cursor(), NonZeroUsize::MIN).await);
     }
-    // Well formed, but of another table.
+    // This cursor is well formed, but of another table.
     let cursor = Cursor(Bytes::from_static(&[0, 0, 0, 0, 0, 0, 0, 0, 1, b'a']));
     let scan = Scan::new(vec!["page".into()], NonZeroUsize::MIN).after(Some(cursor));
     assert_invalid(memory.scan(&PAGES, scan).await);

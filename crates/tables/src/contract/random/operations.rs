@@ -71,7 +71,7 @@ pub enum Change {
         table: &'static Schema,
         clustering: Vec<Value>,
         values: Vec<Option<Value>>,
-        /// Written with the time of the call this many calls ago, if that is allowed.
+        /// The write time is the time of the call this many calls ago, if that is allowed.
         age: usize,
         /// Microseconds from now.
         expires_in: Option<i64>,
@@ -79,13 +79,13 @@ pub enum Change {
     Delete {
         table: &'static Schema,
         clustering: Vec<Value>,
-        /// With the time of the call this many calls ago.
+        /// The write time is the time of the call this many calls ago.
         age: usize,
     },
     DeleteRange {
         table: &'static Schema,
         range: ClusteringRange,
-        /// With the time of the call this many calls ago.
+        /// The write time is the time of the call this many calls ago.
         age: usize,
     },
 }
