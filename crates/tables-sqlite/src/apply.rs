@@ -1,4 +1,4 @@
-//! Applies changes on the connection that writes, inside a transaction.
+//! Applies changes inside a transaction of the writing connection.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error, Result, Swap};
@@ -14,13 +14,14 @@ use crate::{
     span::Span,
 };
 
-/// Envelopes up to this size are stored beside their key. Longer ones are stored apart, so that the keys of a
-/// partition are close together.
+/// Envelopes up to this size are stored beside their key. Longer envelopes are stored apart, so that the keys
+/// of a partition are close together.
 const MAX_SMALL_BYTES: usize = 1_000;
 
 /// Applies all changes of a call, or fails halfway. The caller then rolls back.
 ///
-/// Which of two writes is later is read from the file, and trusted only if the row's checksum agrees.
+/// Compares write times with those in the file, and trusts a stored time only if the checksum of the row
+/// agrees.
 pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
@@ -34,7 +35,7 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
         Change::Delete { table, key, written_at } => {
             let check = |stored: Stored<'_>| Ok(check_before_delete(*table, key, &stored));
             match row::with_stored(connection, key, check)? {
-                // Every row is older than that, so the damaged time does not matter.
+                // No row has a later write time than `MAX`, so the damaged time does not matter.
                 Some(Err(Error::Corrupt(_))) if *written_at == Timestamp::MAX => {
                     return delete_damaged(connection, *table, key);
                 }
@@ -59,8 +60,8 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
     }
 }
 
-/// A row whose times are damaged is not deleted by its times. A table whose values have a checksum of their
-/// own is exempt: its keys are used only once, so its rows can be deleted even if they are damaged.
+/// Checks the times of a row before a delete compares them. Tables whose values have their own checksum are
+/// exempt: each of their keys is used only once, so even damaged rows can be deleted.
 fn check_before_delete(table: Table, key: &[u8], stored: &Stored<'_>) -> Result<()> {
     if table.schema.checks_itself() { Ok(()) } else { stored.check_times(table, key) }
 }
@@ -101,8 +102,8 @@ fn put(
     let small = large.is_none().then_some(envelope);
     let expires_at = expires_at.map(Timestamp::as_micros);
     let columns = params![key, written_at.as_micros(), expires_at, large, small];
-    // Two statements, of which most rows need one. A single upsert would cost more: an update has a trigger,
-    // so SQLite would keep copies of the changed pages to undo the statement alone.
+    // There are two statements, and most rows need only the first. A single upsert would cost more: updates
+    // have a trigger, so SQLite would copy the changed pages to be able to undo the statement alone.
     let inserted = connection
         .prepare_cached(
             "INSERT INTO rows (key, written_at, expires_at, large, value) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -126,7 +127,7 @@ fn put(
         .and_then(|mut update| update.execute(columns))
         .map_err(sqlite)?;
     match large {
-        // A row with a later write time is stored.
+        // The stored row has a later write time, so the new large value is not needed.
         Some(large) if updated == 0 => connection
             .prepare_cached("DELETE FROM large_values WHERE id = ?1")
             .and_then(|mut delete| delete.execute([large]))
@@ -136,21 +137,21 @@ fn put(
     }
 }
 
-/// Replaces a damaged row, whatever its write time says.
+/// Replaces a damaged row, whatever its write time.
 fn replace_damaged(connection: &Connection, table: Table, key: &[u8], columns: &[&dyn ToSql]) -> Result<()> {
     tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row replaced by a write");
     let sql = "UPDATE rows SET written_at = ?2, expires_at = ?3, large = ?4, value = ?5 WHERE key = ?1";
     change_damaged(connection, sql, columns)
 }
 
-/// Deletes a damaged row, whatever its write time says.
+/// Deletes a damaged row, whatever its write time.
 fn delete_damaged(connection: &Connection, table: Table, key: &[u8]) -> Result<()> {
     tracing::warn!(table = table.schema.name(), key = %key.escape_ascii(), "damaged row deleted");
     change_damaged(connection, "DELETE FROM rows WHERE key = ?1", params![key])
 }
 
-/// Changes a damaged row, without the trigger. The row's large value stays: its number may be damaged too,
-/// and be the number of another row's value, which the trigger must not delete.
+/// Changes a damaged row, without the trigger. The large value of the row stays. Its number may be damaged
+/// too, and the trigger would then delete the large value of another row.
 fn change_damaged(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(sqlite)?;

@@ -1,10 +1,10 @@
-//! Detects missing rows: checks the pages that an answer was read from, from the root down.
+//! Detects missing rows: checks the pages of an answer, from the root down.
 //!
-//! The checksum of a row proves the row, but nothing proves that a row does not exist. SQLite finds its way
-//! by page numbers, and trusts them. If a page was written to the place of another one, a search ends on a
-//! page with other rows, and reports that it found nothing. So each answer that says that there is no row is
-//! audited in the same snapshot; this includes the end of a scan. The audit reads all pages on the way. The
-//! keys of each page have to be between the two rows of the page above that lead to it. See decision 0013.
+//! A checksum proves the content of a row, but not the absence of a row. SQLite follows page numbers, and
+//! trusts them. If a page was written to the place of another page, a search ends on a page with other rows,
+//! and finds nothing. So each answer that reports a missing row is audited in the same snapshot; the end of a
+//! scan is such an answer. The audit reads all pages on the path from the root. The keys of each page have to
+//! be between the two rows of its parent page that enclose it. See decision 0013.
 
 mod large;
 pub(crate) mod page;
@@ -34,17 +34,17 @@ use crate::{
 /// The greatest number of parsed pages that a connection keeps: about 2 MB.
 const MAX_KEPT_PAGES: usize = 256;
 
-/// The greatest depth of a tree. No tree of SQLite is deeper.
+/// The maximum depth of a tree in SQLite.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// The first page of the pointer map, which names the page above each page of the file. The types of its
-/// entries are those for a root, and for a page of a tree below another one.
+/// The first page of the pointer map, which names the parent of each page of the file. `MAP_ROOT` and
+/// `MAP_CHILD` are the types of the entries of roots, and of pages of a tree below another page.
 const FIRST_MAP_PAGE: u32 = 2;
 const MAP_ENTRY_BYTES: usize = 5;
 const MAP_ROOT: u8 = 1;
 const MAP_CHILD: u8 = 5;
 
-/// A connection, with the findings about the pages that it read.
+/// A connection that audits answers, with its cache of parsed pages.
 #[derive(Debug)]
 pub(crate) struct Audited {
     connection: Connection,
@@ -61,7 +61,7 @@ pub(crate) struct Audited {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CountedRoot {
     number: u32,
-    /// The hash of its bytes.
+    /// The hash of the bytes of the root.
     hash: Option<u64>,
     /// The number of pages above each leaf. It changes only when the root changes.
     depth: usize,
@@ -74,11 +74,11 @@ pub(crate) struct Found {
     pub(crate) rows: usize,
     /// The last row before the range.
     pub(crate) before: Option<Neighbour>,
-    /// The first row behind the range.
+    /// The first row after the range.
     pub(crate) behind: Option<Neighbour>,
 }
 
-/// A row beside a range.
+/// A row next to an audited range.
 #[derive(Debug)]
 pub(crate) struct Neighbour {
     number: u32,
@@ -106,7 +106,7 @@ impl Audited {
         Self::sharing(connection, Arc::default())
     }
 
-    /// A connection that shares its knowledge of damaged keys with other connections.
+    /// Creates a connection that shares the list of damaged keys with other connections.
     pub(crate) fn sharing(connection: Connection, damaged_keys: Arc<DamagedKeys>) -> Self {
         Self {
             connection,
@@ -121,8 +121,8 @@ impl Audited {
         &self.damaged_keys
     }
 
-    /// Translates an error of SQLite, of a statement that needed this page. If SQLite reports damage and the
-    /// system cannot read the page, the error is that of the disk.
+    /// Translates SQLite's error of a statement that needed this page. If SQLite reports damage because the
+    /// system cannot read the page, returns the error of the disk.
     pub(crate) fn failure(&self, error: &rusqlite::Error, page: u32) -> Error {
         let fault = || self.path().and_then(|file| disk::read_fault(Path::new(file), page));
         says_damaged(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
@@ -135,7 +135,7 @@ impl Audited {
     /// Runs a read in one snapshot.
     pub(crate) fn snapshot<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
         let sqlite = |error| self.failure(&error, 1);
-        // A statement that has begun holds the snapshot until it is reset, and costs less than a transaction.
+        // A running statement keeps the snapshot until it is reset, and costs less than a transaction.
         let mut holder = self.prepare_cached("SELECT 1 FROM sqlite_schema").map_err(sqlite)?;
         let mut rows = holder.query(()).map_err(sqlite)?;
         rows.next().map_err(sqlite)?;
@@ -143,7 +143,7 @@ impl Audited {
     }
 
     /// Checks all pages of rows that lead to the keys from `range.start` to before `range.end`, inside a
-    /// snapshot. `Corrupt` if a page is not the one that belongs in its place.
+    /// snapshot. `Corrupt` if a page is in the wrong place.
     pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<Found> {
         let mut found = Found::default();
         let root = self.root()?;
@@ -211,8 +211,8 @@ impl Audited {
         Ok(tables)
     }
 
-    /// Checks the key of a row that separates two pages. If a bit of this key is flipped, a search looks on
-    /// the wrong page. A row that is damaged elsewhere still separates the pages correctly.
+    /// Checks the key of a row that separates two pages. If a bit of this key is flipped, a search goes to
+    /// the wrong page. A row with an undamaged key still separates the pages correctly.
     fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
         let tables = self.tables_for(page.key(row))?;
         let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
@@ -227,7 +227,7 @@ impl Audited {
         Ok(())
     }
 
-    /// Reads a row beside an audited range, inside the same snapshot.
+    /// Reads a row next to an audited range, inside the same snapshot.
     pub(crate) fn record(&self, neighbour: &Neighbour) -> Result<Record> {
         let Neighbour { number, page, row } = neighbour;
         self.with_page(*number, |bytes| {
@@ -243,7 +243,7 @@ impl Audited {
             .prepare_cached("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'rows'")
             .map_err(sqlite)?;
         let root: u32 = statement.query_row((), |row| row.get(0)).map_err(sqlite)?;
-        // The first map page has the entries of all roots, since these are the first pages of the file.
+        // The first map page has the entries of all roots, since the roots are the first pages of the file.
         let is_root = self.with_page(FIRST_MAP_PAGE, |map| {
             let entry = (root as usize).checked_sub(3).map(|index| index * MAP_ENTRY_BYTES);
             entry.and_then(|at| map.get(at)) == Some(&MAP_ROOT)
@@ -252,11 +252,11 @@ impl Audited {
     }
 
     /// Checks that the root leads to all pages that the pointer maps name as its children, and returns the
-    /// number of pages above each leaf. A leaf in the place of the root, or a root of an earlier commit,
-    /// would hide all other pages. No row above the root says which rows belong on it.
+    /// number of pages above each leaf. A leaf in the place of the root, or the root of an earlier commit,
+    /// would hide all other pages. The root has no parent page whose rows would reveal the damage.
     ///
-    /// The maps take a page for each 53 MB of the file. They are read when the root has changed, which is
-    /// rare, and for each audit while all rows are on one page.
+    /// The pointer map takes one page for each 53 MB of the file. The map is read when the root has changed,
+    /// which is rare, and for each audit while all rows are on one page.
     fn check_root(&self, number: u32) -> Result<usize> {
         let page = self.page(number)?;
         let hash = self.pages.borrow().get(&number).map(|(hash, _)| *hash);
@@ -282,8 +282,8 @@ impl Audited {
         }
     }
 
-    /// The number of pages above each leaf. The first and the last leaf have to agree, since one of them may
-    /// be in the place of a page above it. `children` returns the pages below a page.
+    /// Returns the number of pages above each leaf. The first and the last leaf have to be equally deep,
+    /// since a leaf may be in the place of its parent page. `children` returns the pages below a page.
     pub(crate) fn depth(root: u32, children: impl Fn(u32) -> Result<Vec<u32>>) -> Result<usize> {
         let descend = |last: bool| {
             let mut number = root;
@@ -323,7 +323,7 @@ impl Audited {
         Ok(children)
     }
 
-    /// A page as it is in the snapshot. A parsed page is reused if its bytes have not changed.
+    /// Returns a page of the snapshot. Reuses the parsed page if its bytes have not changed.
     fn page(&self, number: u32) -> Result<Arc<TreePage>> {
         self.with_page(number, |bytes| {
             let hash = xxh3_64(bytes);

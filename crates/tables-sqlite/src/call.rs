@@ -1,5 +1,5 @@
-//! Calls that write. The caller checks, encodes and seals them before it passes them to the committer, so
-//! that little work is left for that thread.
+//! Write calls. The caller checks, encodes and seals a call before it passes the call to the committer, so
+//! that the thread of the committer has little work.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Key, Mutation, PartitionVersions, Result, Row, Slot, Value};
@@ -32,16 +32,17 @@ pub(crate) enum Change {
     },
 }
 
-/// All batches of one call. `first` and `then` are one transaction here, so their changes are one list.
+/// All batches of one call. `first` and `then` form one transaction, so their changes are in one list.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) changes: Vec<Change>,
     pub(crate) slots: Vec<Slot>,
-    /// The size of its keys and values.
+    /// The size of the keys and values of all changes.
     pub(crate) bytes: usize,
 }
 
-/// A compare and set. Its new row is sealed when it gets its write time, on the thread of the committer.
+/// A compare and set. The committer sets the write time of the new row, so the row is sealed on the thread of
+/// the committer.
 #[derive(Debug)]
 pub(crate) struct SwapCall {
     pub(crate) table: Table,
@@ -53,7 +54,7 @@ pub(crate) struct SwapCall {
 }
 
 impl Write {
-    /// Makes the changes of these batches. `Invalid` if a batch breaks a rule.
+    /// Creates the changes of these batches. `Invalid` if a batch breaks a rule.
     pub(crate) fn new<'a>(
         catalog: &Catalog,
         partition_versions: &PartitionVersions,
@@ -94,7 +95,7 @@ impl Change {
         }
     }
 
-    /// Makes a put, and seals its values.
+    /// Creates a put, and seals its values.
     pub(crate) fn put(
         table: Table,
         key: Vec<u8>,
@@ -108,7 +109,7 @@ impl Change {
         Self::Put { table, key, written_at, expires_at, envelope }
     }
 
-    /// The span of the keys whose rows it changes.
+    /// The span of the keys whose rows the change affects.
     pub(crate) fn span(&self) -> Span {
         match self {
             Self::Put { key, .. } | Self::Delete { key, .. } => Span::of_key(key),
@@ -126,7 +127,7 @@ impl Change {
 }
 
 impl SwapCall {
-    /// The approximate size of its keys and values.
+    /// The approximate size of the keys and values of the change.
     pub(crate) fn bytes(&self) -> usize {
         self.key.len() + self.new.as_ref().map_or(0, Row::size)
     }

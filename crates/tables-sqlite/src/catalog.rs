@@ -1,4 +1,4 @@
-//! The tables of the store: as they are defined in the file, and as this process created them.
+//! The tables of the store: their definitions in the file, and the tables that this process has created.
 
 use std::{
     collections::HashMap,
@@ -13,11 +13,11 @@ use crate::envelope;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
-    /// The number of the partition's shape. Tables whose partition columns have the same types share it, so
-    /// that the rows of one partition in all these tables are side by side.
+    /// The number of the shape: the types of the partition columns. Tables of one shape share the number, so
+    /// that the rows of one partition in all these tables are adjacent.
     pub(crate) shape: u16,
     pub(crate) number: u16,
-    /// The seed of the checksums of its rows.
+    /// The seed of the checksums of the rows.
     pub(crate) seed: u64,
 }
 
@@ -55,13 +55,13 @@ impl Catalog {
     }
 }
 
-/// A schema as it is stored in the file. Programs can read it without knowing the schema.
+/// The stored form of a schema. With it, programs can read tables that they do not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) version: u32,
     pub(crate) swap_only: bool,
-    /// In microseconds.
+    /// The default time to live in microseconds.
     pub(crate) default_ttl: Option<i64>,
     pub(crate) partition: Vec<DefinedColumn>,
     pub(crate) clustering: Vec<DefinedColumn>,

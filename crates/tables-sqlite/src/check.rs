@@ -40,7 +40,7 @@ pub struct CheckProgress {
 pub enum CheckStep {
     /// Reads every row of every table, and compares it with its checksum.
     Rows,
-    /// Lets SQLite check its structures. This takes about as long as the other step, without reports of
+    /// Runs SQLite's own check of its structures. This takes about as long as the other step, and reports no
     /// progress.
     File,
 }
@@ -75,11 +75,11 @@ impl CheckReport {
 }
 
 impl SqliteStore {
-    /// Reads all of the store, and reports every difference from the written rows. Reads and writes continue
-    /// meanwhile. The log grows while SQLite's own check runs.
+    /// Reads the whole store, and reports every difference from the written rows. Reads and writes continue
+    /// during the check. The log grows while SQLite's own check runs.
     ///
-    /// Blocks the thread for the time that it takes to read the file twice. An error means that the check
-    /// could not be completed. Damage is no error, but a problem in the report.
+    /// Blocks the thread while the file is read twice. An error means that the check could not be completed.
+    /// Damage is not an error, but a problem in the report.
     pub fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let connection =
             file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
@@ -108,7 +108,7 @@ impl SqliteStore {
     }
 }
 
-/// Reads the keys of the rows, then each row by itself, so that an unreadable row hides no other.
+/// Reads the keys of the rows, and then each row separately, so that an unreadable row hides no other row.
 fn check_rows(
     connection: &Audited,
     tables: &Tables,
@@ -129,7 +129,7 @@ fn check_rows(
         }
         progress(report);
         match keys.into_iter().next_back() {
-            // Keys that are out of order would make this loop endless. SQLite's check reports them.
+            // Keys that are out of order would make this loop endless. SQLite's check reports such keys.
             Some(key) if key > last => last = key,
             _ => return Ok(()),
         }
@@ -158,7 +158,7 @@ fn check_row(connection: &Connection, tables: &Tables, key: &[u8], report: &mut 
     Ok(())
 }
 
-/// Reads a row and checks it. Returns the size of its values; `None` if there is no such row.
+/// Reads and checks a row. Returns the size of its values; `None` if the row does not exist.
 fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnType]) -> Result<Option<usize>> {
     const SQL: &str = concat!(
         "SELECT ",
@@ -177,9 +177,8 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     Ok(Some(stored.bytes()))
 }
 
-/// Checks that every page of rows has what the page above it says, as a read does that finds no row. If rows
-/// are out of order, SQLite's search may miss other rows. All rows are then checked by their pages, and the
-/// result is `true`.
+/// Checks that every page of rows is in its place, like a read that finds no row. If rows are out of order,
+/// SQLite's search may miss other rows. In this case checks all rows by their pages, and returns `true`.
 fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
     let audited = connection.audit_all();
     let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
@@ -225,7 +224,7 @@ fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result
 
 /// Checks that every large value belongs to a row. [`check_row`] checks that no row lacks its value.
 fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<()> {
-    // A single statement, so that both counts are of the same moment.
+    // A single statement counts both in the same snapshot.
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
         (),
@@ -290,8 +289,8 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     }
 }
 
-/// Checks that the file defines exactly what this format defines, word for word. Otherwise a damaged trigger
-/// would be noticed only by the next delete.
+/// Checks that the definitions in the file are those of this format, word for word. Otherwise only the next
+/// delete would notice a damaged trigger.
 fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     // Older programs do not create the table of marks.
@@ -329,8 +328,8 @@ fn defined_by(layouts: &[&str]) -> rusqlite::Result<BTreeSet<Definition>> {
     definitions(&empty)
 }
 
-/// Checks that the file ends with a whole page. SQLite reads the missing part of the last page as zeros, and
-/// continues if that is right, or if the page is free.
+/// Checks that the file ends with a whole page. SQLite reads the missing part of the last page as zeros. It
+/// notices nothing if this part was zero or the page is free.
 fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport) -> Result<()> {
     let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
     let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);

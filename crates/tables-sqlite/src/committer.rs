@@ -1,10 +1,10 @@
 //! The only thread that writes.
 //!
-//! It takes all waiting calls from the queue, up to a bound, and commits them as one transaction, so that
-//! they share one fsync. If one of the calls fails, the transaction is undone and repeated with a savepoint
-//! for each call, so that no other call fails with it. The first attempt has no savepoints: they cost a copy
-//! of every changed page, and calls hardly ever fail. The committer never waits for more calls: while it
-//! commits, the next ones queue up.
+//! The committer takes all waiting calls from the queue, up to a bound, and commits them as one transaction,
+//! so that they share one fsync. If a call fails, the transaction is undone and repeated with a savepoint for
+//! each call, so that no other call fails. The first attempt has no savepoints: a savepoint costs a copy of
+//! every changed page, and calls hardly ever fail. The committer never waits for more calls: during a commit
+//! the next calls queue up.
 
 mod upkeep;
 
@@ -50,7 +50,7 @@ pub(crate) const QUEUED_KIB: u32 = 64 << 10;
 
 /// The size of a call in the queue, in KiB.
 pub(crate) fn weight(bytes: usize) -> u32 {
-    // Each call counts at least one KiB, for its costs beside its bytes.
+    // Each call counts at least one KiB, for its overhead.
     u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1)
 }
 
@@ -113,9 +113,10 @@ pub(crate) struct Committer {
     upkeep: Upkeep,
     /// A job that was taken off the queue, but cannot join the group of calls before it.
     held: Option<Job>,
-    /// Whether the file says that this log is open. It has to, before a write is acknowledged.
+    /// Whether the file has a mark that this log is open. A write is acknowledged only if the mark is in the
+    /// file.
     log_is_marked: bool,
-    /// Why nothing is written any more.
+    /// The error because of which no further writes are accepted.
     stopped: Option<Error>,
 }
 
@@ -125,8 +126,8 @@ impl Committer {
         Ok(Self { parts, upkeep, held: None, log_is_marked: false, stopped: None })
     }
 
-    /// Runs until it is told to stop, completes the jobs that are in the queue by then, and closes the file.
-    /// A panic ends only the job that it came from, whose caller gets an error.
+    /// Runs until [`Job::Stop`]: completes the jobs that are in the queue before it, and closes the file. A
+    /// panic ends only its own job, whose caller gets an error.
     pub(crate) fn run(mut self) {
         let mut wait = self.parts.options.upkeep_interval;
         let panics = Arc::clone(&self.parts.counters.panics);
@@ -184,7 +185,7 @@ impl Committer {
         }
     }
 
-    /// Commits this call together with the calls that are behind it in the queue.
+    /// Commits this call together with the next calls in the queue.
     fn work_group(&mut self, first: Call) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -265,7 +266,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Runs the changes as one transaction, which is on disk when this returns. The changes add the
+    /// Runs the changes as one transaction, which is on disk on return. The changes add the slots of the
     /// partitions that they touch to the list.
     fn transaction<T>(&mut self, changes: impl FnOnce(&Audited, &mut Vec<Slot>) -> Result<T>) -> Result<T> {
         if let Some(error) = &self.stopped {
@@ -309,8 +310,8 @@ impl Committer {
         Ok(changed)
     }
 
-    /// The error of a commit. The caller does not know the outcome of the write. After a failed fsync the
-    /// outcome stays unknown permanently.
+    /// Returns the error of a failed commit. The outcome of the write is unknown. After a failed fsync it
+    /// stays unknown permanently, and all further writes are refused.
     fn failed(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
             let detail =
@@ -323,7 +324,7 @@ impl Committer {
         self.parts.connection.failure(error, 1)
     }
 
-    /// Writes the log into the file, unless the log is not to be trusted, and closes the file.
+    /// Writes the log into the file, unless an fsync has failed, and closes the file.
     fn close(mut self) {
         let keeps_mark = self.parts.keeps_log_mark && !self.log_is_marked;
         if self.stopped.is_none()
@@ -341,13 +342,13 @@ impl Committer {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// Wait this long for a job, and then do upkeep.
+    /// Wait this long for a job. If no job comes, do upkeep.
     WaitFor(Duration),
     Stop,
 }
 
-/// A commit that is announced to the readers of its partitions. The announcement ends when this is dropped,
-/// also by a panic.
+/// A commit that is in progress for the readers of its partitions. Dropping this value ends the commit for
+/// the readers, also in a panic.
 struct Announced<'a> {
     partition_versions: &'a PartitionVersions,
     slots: &'a [Slot],
@@ -402,8 +403,8 @@ impl Call {
         spans.iter().try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
-    /// The cause of a call's error. If the error is damage, the cause may be a page that the disk cannot
-    /// read, among the pages that the call changes.
+    /// Returns the cause of an error of a call. If the error is damage, the cause may be that the disk cannot
+    /// read a page that the call changes.
     fn cause(&self, connection: &Audited, error: Error) -> Error {
         if !matches!(error, Error::Corrupt(_)) {
             return error;
@@ -423,19 +424,19 @@ impl Call {
     }
 }
 
-/// Applies all calls, or fails at the first that fails.
+/// Applies all calls, or fails at the first call that fails.
 fn apply_all(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
-/// Applies each call, and undoes those that fail. The outer error means that the whole transaction was
+/// Applies each call, and undoes the calls that fail. The outer error means that the whole transaction was
 /// undone.
 fn apply_each(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
     group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 
-/// Runs a change, which is undone alone if it fails. The outer error means that the whole transaction was
-/// undone.
+/// Runs a change in a savepoint. If the change fails, only this change is undone. The outer error means that
+/// the whole transaction was undone.
 fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     let sqlite = |error| from_sqlite(&error);
     execute(connection, "SAVEPOINT call").map_err(sqlite)?;

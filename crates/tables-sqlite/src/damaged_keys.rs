@@ -1,5 +1,4 @@
-//! The damaged keys that reads found, for the committer. It must not change a page whose rows are out of
-//! order.
+//! The damaged keys that reads have found. The committer must not change a page whose rows are out of order.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +8,7 @@ use std::{
     },
 };
 
-/// The greatest number of remembered pages. Reads find the others again.
+/// The maximum number of remembered pages. Later reads find further damaged pages again.
 const MAX_PAGES: usize = 10_000;
 
 /// The damaged keys that were found since the store was opened.
@@ -42,17 +41,17 @@ impl DamagedKeys {
         std::mem::take(&mut *pages)
     }
 
-    /// Records that a row is out of order and that its true key is not known.
+    /// Records that a row is out of order, and that its true key is unknown.
     pub(crate) fn note_lost(&self) {
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Whether such a row was found.
+    /// Whether a row with a lost key was found.
     pub(crate) fn has_lost(&self) -> bool {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// From now on, reads return rows with flipped keys as a repair would leave them.
+    /// Makes later reads return rows with flipped keys as a repair would leave them.
     pub(crate) fn read_as_restored(&self) {
         self.reads_as_restored.store(true, Ordering::Release);
     }

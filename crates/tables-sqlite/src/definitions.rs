@@ -20,7 +20,7 @@ pub(crate) struct Stored {
     pub(crate) definition: Definition,
 }
 
-/// Writes the schema into the file, or finds it there, and returns the table with its numbers.
+/// Writes the schema into the file unless it is already there. Returns the table with its numbers.
 ///
 /// Runs inside a transaction, which the caller commits or rolls back.
 pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Result<Table> {
@@ -58,7 +58,7 @@ fn change(transaction: &Connection, existing: &Stored, wanted: &Definition) -> R
 fn insert(transaction: &Connection, stored: &[Stored], wanted: &Definition) -> Result<(u16, u16)> {
     let last = stored.iter().map(|stored| stored.number).max().unwrap_or(0);
     let number = last.checked_add(1).ok_or_else(|| Error::Unsupported(format!("more than {last} tables")))?;
-    // A shape has the number of the first table with this shape.
+    // The number of a shape is the number of the first table with this shape.
     let alike = stored.iter().find(|stored| stored.definition.shape().eq(wanted.shape()));
     let shape = alike.map_or(number, |stored| stored.shape);
     transaction

@@ -1,8 +1,7 @@
 //! Finds out whether the disk is at fault when SQLite reports a damaged file.
 //!
-//! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT` before it returns, so
-//! that a failing disk and a damaged page have the same code. The pages are therefore read once more, without
-//! SQLite.
+//! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT`, so a failing disk
+//! and a damaged page have the same code. Therefore the pages are read once more, without SQLite.
 
 use std::{
     ffi::OsString,
@@ -20,8 +19,8 @@ const PAGE_BYTES: usize = 16_384;
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Reads a page, the first page and the log. Returns the error, with the file's name, if the system cannot
-/// read them.
+/// Reads a page, the first page and the log. If the system cannot read one of these, returns the error with
+/// the name of the file.
 pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
     let mut log = OsString::from(file);
     log.push("-wal");

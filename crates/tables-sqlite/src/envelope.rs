@@ -1,8 +1,8 @@
 //! The stored form of a row's values: a checksum, and the value columns.
 //!
-//! SQLite has no checksums of its own, so a flipped bit on the disk would be read as a wrong byte. The
-//! checksum covers the table, the key and the times of the row as well as its values. So a row that appears
-//! under another key is not accepted either.
+//! SQLite has no checksums, so a flipped bit on the disk would be read as a wrong byte. The checksum covers
+//! the table, the key and the times of the row as well as its values. So a row under a wrong key is also
+//! detected.
 
 use bytes::{Buf, Bytes};
 use rashomon_clock::Timestamp;
@@ -15,7 +15,7 @@ const CHECKSUM_BYTES: usize = 8;
 /// The description of a row that differs from the written row.
 pub(crate) const NOT_WHOLE: &str = "its checksum does not agree";
 
-/// The identity of a row: everything that its checksum covers beside its values.
+/// The identity of a row: everything that its checksum covers except the values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity<'a> {
     /// The hash of the table's name.
@@ -43,7 +43,7 @@ pub(crate) fn seed(table: &str) -> u64 {
     xxh3_64_with_seed(table.as_bytes(), 0)
 }
 
-/// Encodes the values, behind their checksum.
+/// Encodes the checksum and the values.
 pub(crate) fn seal(identity: Identity<'_>, values: &[Option<Value>]) -> Vec<u8> {
     let size: usize = values.iter().flatten().map(Value::size).sum();
     let mut envelope = Vec::with_capacity(CHECKSUM_BYTES + size + 4 * values.len() + 8);
@@ -61,8 +61,8 @@ pub(crate) fn is_whole(identity: Identity<'_>, envelope: &[u8]) -> bool {
         .is_some_and(|(checksum, values)| identity.checksum(values) == u64::from_le_bytes(*checksum))
 }
 
-/// Decodes the values of `columns`, if the checksum agrees. Columns that were added since are `None`. The
-/// error says what is wrong.
+/// Decodes the values of `columns`, if the checksum agrees. Columns that were added after the write are
+/// `None`. The error describes the damage.
 pub(crate) fn open(
     identity: Identity<'_>,
     envelope: &[u8],
@@ -85,7 +85,7 @@ pub(crate) fn open_unchecked(
     pop_values(Bytes::copy_from_slice(values), columns).ok_or("its values cannot be read")
 }
 
-/// Appends the number of columns, a bit for each column that says whether it has a value, and the values.
+/// Appends the number of columns, one bit for each column (whether it has a value), and the values.
 fn push_values(envelope: &mut Vec<u8>, values: &[Option<Value>]) {
     push_varint(envelope, values.len() as u64);
     for eight in values.chunks(8) {

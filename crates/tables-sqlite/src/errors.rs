@@ -1,4 +1,4 @@
-//! Translates errors of SQLite to errors that tell the caller what to do.
+//! Translates errors of SQLite to errors of the store.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
             | ErrorCode::PermissionDenied) => Error::Unavailable(of_disk(code, error)),
             _ => Error::unavailable(error.to_string()),
         },
-        // A column has a type that was never written to it.
+        // The stored type of a column is not the type that the store writes.
         rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)

@@ -17,23 +17,23 @@ const APPLICATION_ID: u32 = 0x5253_484d;
 /// The version of everything that this crate writes: the layout below, keys, envelopes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The oldest usable version of SQLite. Older ones may lose a reset of the log, and with it acknowledged
+/// The oldest usable version of SQLite. Older versions may lose a reset of the log, and with it acknowledged
 /// writes.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How long a connection waits for a lock on the file, such as one of a person with a shell.
+/// How long a connection waits for a lock on the file, such as that of a shell.
 const BUSY_MILLISECONDS: u32 = 5_000;
 
-/// Enough for all statements of a connection, so that each is prepared once.
+/// The size of the cache of prepared statements. All statements of a connection fit.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// The size to which the log is cut back after it was longer.
+/// A log that has become longer is truncated to this size.
 const LOG_BYTES_KEPT: u32 = 64 << 20;
 
 /// The tables in the file. The rows of all tables of the store are in `rows`, ordered by keys that begin with
 /// the partition. So the rows of one wiki page are on one or two pages of the file, and a write to six tables
-/// changes two pages of the file and not six. Longer values are stored apart, in the order in which they were
-/// written: among the keys, each would take a page of its own.
+/// changes two pages of the file instead of six. Longer values are stored apart, in the order of their
+/// writes: among the keys, each longer value would take a page of its own.
 pub(crate) const LAYOUT: &str = "
     CREATE TABLE schemas (
         number INTEGER PRIMARY KEY,
@@ -95,8 +95,8 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
     File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all()).map_err(io)
 }
 
-/// Opens the file for writing, and creates it if it does not exist. Does not change a file that is no store,
-/// or that has another version.
+/// Opens the file for writing, and creates it if it does not exist. Does not change a file that is not a
+/// store, or that has another version.
 pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::Unsupported(format!(
@@ -117,8 +117,8 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
     prepare_writer(&path, flags, false, options).map_err(|error| from_sqlite(&error))
 }
 
-/// Creates the file under another name first, so that the file of a store is never empty: an empty file was
-/// cut off.
+/// Creates the file under another name first, so that the file of a store is never empty. An empty file is
+/// therefore a truncated store.
 fn make(directory: &Path, options: &Options) -> Result<()> {
     let new = directory.join("rashomon.sqlite-new");
     let io = |error: std::io::Error| Error::from_io(&new, &error);
@@ -151,8 +151,8 @@ fn prepare_writer(
     // After a failed fsync, the rest of the log must not be copied into the file when it is closed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     if is_new {
-        // These settings hold from the first table on. In a file that has tables, the vacuum mode would be
-        // written again, and a full disk has no room for that.
+        // These settings have to be made before the first table. In a file with tables, setting the vacuum
+        // mode would write to the file, and a full disk has no room for the write.
         connection.execute_batch("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
     let cache = options.writer_cache_bytes / 1024;
@@ -202,7 +202,8 @@ pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Resu
 fn open_with_statements(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
-    // Without this, a statement is compiled again for each key, since its plan could depend on the key.
+    // Without this setting, a statement is compiled again for each key, since its plan could depend on the
+    // key.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
@@ -242,7 +243,7 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
 }
 
 /// Whether the file is a store that this version can read. `false`: the file has neither an application ID
-/// nor a version, like one that was cut off while it was created. Any other file is an error.
+/// nor a version, like a file whose creation was interrupted. Any other file is an error.
 fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
     match (application_id, format_version) {
         (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
@@ -256,7 +257,7 @@ fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool
     }
 }
 
-/// Refuses a file that has no application ID but has tables, which are not those of a store.
+/// Refuses a file without an application ID if it has tables: they are not those of a store.
 fn check_is_blank(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
@@ -284,7 +285,7 @@ mod tests {
         connection.pragma_query_value(None, name, |row| row.get(0)).expect("read")
     }
 
-    /// The settings that cannot be seen in the file.
+    /// Checks the settings that are not stored in the file.
     #[test]
     fn connections_have_the_required_settings() {
         let directory = tempfile::TempDir::new().expect("a directory");

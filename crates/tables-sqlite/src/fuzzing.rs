@@ -1,4 +1,4 @@
-//! The functions that the fuzzer calls. Otherwise keys and rows are no part of this crate's interface.
+//! The functions that the fuzzer calls. Keys and rows are otherwise private to this crate.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction};
@@ -16,7 +16,7 @@ const TYPES: [ColumnType; 5] =
 ///
 /// # Panics
 ///
-/// If a key or a row that could be read is written differently.
+/// If a decoded key or row is encoded to different bytes.
 pub fn keys_and_rows(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else { return };
     let columns = usize::from(first & 7);

@@ -1,5 +1,5 @@
-//! Whether the store can be written: the cause of the last failed write, until the store itself has written
-//! again.
+//! Whether the store can be written: the cause of the last failed write, until the store has written
+//! successfully again.
 
 use std::{
     fs::{self, File},
@@ -15,8 +15,8 @@ use crate::{errors::at, file};
 /// The file that is written to find out whether the disk accepts writes. It is deleted at once.
 const PROBE_FILE: &str = "rashomon.probe";
 
-/// A store counts as writable again only if its disk has room for this many bytes more than the failed write
-/// had: pages are written whole, and the log before the file.
+/// A store counts as writable again only if its disk has room for the failed write and this margin. The
+/// margin is needed because whole pages are written, first to the log and then to the file.
 const PROBE_MARGIN_BYTES: usize = 1 << 20;
 
 /// The largest probe. A single call may be larger; it was refused alone.
@@ -35,7 +35,7 @@ pub(crate) struct Health {
 #[derive(Debug, Clone)]
 struct Fault {
     outage: Outage,
-    /// The size of the largest write that failed since.
+    /// The size of the largest write that has failed during the outage.
     bytes: usize,
 }
 
@@ -82,8 +82,8 @@ impl Health {
         }
     }
 
-    /// Finds the cause of an I/O error, which SQLite does not name: a full or read-only file system refuses
-    /// other files too.
+    /// Finds the cause of an I/O error, which SQLite does not report. A full or read-only file system also
+    /// refuses a probe file.
     fn diagnose(&self, outage: Outage) -> Outage {
         let Outage::Io { path, detail } = outage else { return outage };
         let probed = write_and_delete(&self.directory.join(PROBE_FILE), PROBE_PIECE.len());

@@ -1,8 +1,8 @@
-//! Keys: bytes whose plain order is the order of the rows.
+//! Keys of rows. The order of their bytes is the order of the rows.
 //!
 //! A key consists of the number of the partition's shape, the partition's columns, the number of the table,
-//! and the clustering columns. No encoded value is the beginning of another one, so columns follow one
-//! another without separators. Inverting the bytes of a column reverses its order.
+//! and the clustering columns. No encoded value is a prefix of another value, so columns need no separators.
+//! Inverting the bytes of a column reverses its order.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
@@ -16,7 +16,7 @@ const END: u8 = 0;
 /// The size of the number of a table or of a partition's shape.
 pub(crate) const NUMBER_BYTES: usize = 2;
 
-/// A key behind all keys. The numbers that keys begin with never reach it.
+/// A key after all keys. No key begins with such a high number.
 pub(crate) const BEHIND_ALL_KEYS: [u8; NUMBER_BYTES + 1] = [0xff; NUMBER_BYTES + 1];
 
 /// Appends the number of a table or of a partition's shape.
@@ -39,7 +39,7 @@ pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
     }
 }
 
-/// Takes a value off the front; `None` if the bytes are no value of this type.
+/// Takes a value off the front; `None` if the bytes do not begin with a value of this type.
 pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Direction) -> Option<Value> {
     let flip = if direction == Direction::Descending { 0xff } else { 0 };
     Some(match column_type {

@@ -1,9 +1,9 @@
 //! The table store in SQLite, the embedded default.
 //!
-//! A store is a directory that one process owns. [`SqliteStore`] writes to it on one thread, which commits
-//! waiting calls as one transaction ([`committer`]), and reads on a few others ([`readers`]). Rows are stored
-//! in the order of their keys ([`key`]), under a checksum ([`envelope`]). The layout of the file is described
-//! at [`mod@file`].
+//! A store is a directory that one process owns. [`SqliteStore`] writes on one thread, which commits waiting
+//! calls as one transaction ([`committer`]), and reads on several other threads ([`readers`]). Rows are
+//! stored in the order of their keys ([`key`]), each with a checksum ([`envelope`]). [`mod@file`] describes
+//! the layout of the file.
 
 mod apply;
 mod audit;

@@ -13,8 +13,8 @@ const FILE_NAME: &str = "rashomon.lock";
 /// The greatest size of a lock file's content. Longer content was not written by this project.
 const MAX_OWNER_BYTES: u64 = 256;
 
-/// An exclusive lock on a store's directory, held while this value exists. The system releases it when the
-/// process ends, in whatever way.
+/// An exclusive lock on a store's directory, which lasts as long as this value. The system releases the lock
+/// when the process ends, in whatever way.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock(File);
 
@@ -56,13 +56,12 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Nobody should be told the name of a process that has ended. If this fails, the name stays.
+        // Removes the name, so that no error names a process that has ended. If this fails, the name stays.
         let _ = self.0.set_len(0);
     }
 }
 
-/// The process that has the lock. The file is empty between the moments when the lock is taken and the name
-/// is written.
+/// Returns the name of the process that has the lock. Right after the lock is taken, the file is still empty.
 fn owner(file: &mut File) -> String {
     let mut owner = String::new();
     match file.take(MAX_OWNER_BYTES).read_to_string(&mut owner) {

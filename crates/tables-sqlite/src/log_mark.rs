@@ -1,9 +1,9 @@
-//! Checks that the log beside the file is the one with which the file was left.
+//! Checks that the log beside the file is the log that belongs to the file.
 //!
 //! Until the log is written into the file, acknowledged writes are in the log alone. If the log is missing,
-//! SQLite opens the file without an error, as it was before those writes. So the file has a mark from before
-//! the first acknowledged write of a process until the log is in the file. The mark says that a log is open,
-//! and gives its number. See decision 0013.
+//! SQLite opens the file without an error, in its state before these writes. So a process marks the file
+//! before it acknowledges its first write. The mark stays until the log is in the file. The mark says that a
+//! log is open, and gives its number. See decision 0013.
 
 use std::path::Path;
 
@@ -29,18 +29,18 @@ const CLOSED: i64 = 0;
 /// The bit that is set in the mark's value if a log is open. The bits below it are the log's number.
 const OPEN: i64 = 1 << 32;
 
-/// From this bit on the value has the least number of frames of the log; 0 in marks of older programs.
+/// The bits from here on are the minimum number of frames of the log; 0 in marks of older programs.
 const FRAMES_SHIFT: u32 = 33;
 const MAX_FRAMES: u32 = (1 << 30) - 1;
 
-/// The greatest difference between the numbers of the log and the mark. SQLite increments the log's number
-/// each time that the log begins again at the front. Before that, the log was written into the file, and the
-/// mark with it. So the log is hardly ahead of the mark. A mark of an older program was written once, and may
-/// be far behind.
+/// How far the number of the log may be ahead of the number in the mark. SQLite increments the number each
+/// time that the log restarts at the front. Before each restart, the log is written into the file together
+/// with the mark, so the difference is small. A mark of an older program was written only once, and may be
+/// far behind.
 const MAX_RESTARTS: u32 = 16;
 const MAX_RESTARTS_UNCOUNTED: u32 = 1 << 24;
 
-/// Checks that the log exists if the file says that one was open. Returns whether it is missing. `Corrupt` if
+/// Checks that the log exists if the mark says that it is open. Returns whether it is missing. `Corrupt` if
 /// it is missing and the loss is not accepted. Changes nothing.
 pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     let path = file::path(directory);
@@ -63,7 +63,7 @@ pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     )))
 }
 
-/// What is missing of the log that a mark is about, if anything is missing.
+/// Describes the missing part of the log that the mark names. `None` if nothing is missing.
 fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option<&'static str> {
     let (expected, frames) = ((mark & (OPEN - 1)) as u32, (mark >> FRAMES_SHIFT) as u32);
     let log = match log {
@@ -75,7 +75,7 @@ fn missing(mark: i64, log: std::result::Result<LogScan, &'static str>) -> Option
     if restarts >= max_restarts {
         return Some("the present log belongs to another file");
     }
-    // The mark itself is in the log that it names.
+    // The log contains at least its own mark.
     if restarts == 0 && log.frames < frames.max(1) {
         return Some("the present log is damaged or truncated");
     }
@@ -99,15 +99,15 @@ fn read(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row("SELECT value FROM marks WHERE name = ?1", [LOG], |row| row.get(0)).optional()
 }
 
-/// Marks the log as open, inside the transaction of a write. The commit of that write is not acknowledged
-/// before [`write_into_file`].
+/// Marks the log as open, inside the transaction of a write. The write is acknowledged only after
+/// [`write_into_file`].
 pub(crate) fn open(transaction: &Connection) -> rusqlite::Result<()> {
     transaction.execute(LAYOUT, ())?;
     set(transaction, OPEN)
 }
 
-/// Completes the mark with the log's number and with its frames. Then writes the log into the file, where the
-/// mark is needed.
+/// Completes the mark with the number of the log and its frames. Then writes the log into the file, so that
+/// the file has the mark.
 pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     renew(connection, directory, frames)?;
@@ -117,8 +117,8 @@ pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames:
     if busy { Err(failed("a reader holds the log")) } else { Ok(()) }
 }
 
-/// Marks the log as open, with its number and this many frames. To be called before the log is written into
-/// the file.
+/// Marks the log as open, with its number and this many frames. Callers do this before they write the log
+/// into the file.
 pub(crate) fn renew(connection: &Connection, directory: &Path, frames: u32) -> Result<()> {
     let number = number_of(&file::log_path(directory)).map_err(|error| failed(&error.to_string()))?;
     let frames = i64::from(frames.clamp(1, MAX_FRAMES));
@@ -130,7 +130,7 @@ fn failed(what: &str) -> Error {
     Error::unavailable(format!("cannot write the log mark into the file: {what}"))
 }
 
-/// Whether the table of marks has only what this program writes to it, or does not exist.
+/// Whether the table of marks does not exist, or has only rows that this program writes.
 pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
     const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'marks'";
     if connection.query_row(IS_THERE, (), |row| row.get::<_, i64>(0))? == 0 {
@@ -148,7 +148,7 @@ pub(crate) fn close(connection: &Connection) -> rusqlite::Result<()> {
     match read(connection) {
         Ok(Some(value)) if value != CLOSED => set(connection, CLOSED),
         Ok(_) => Ok(()),
-        // Without the table, nothing was ever marked.
+        // Without the table, no log was ever marked.
         Err(rusqlite::Error::SqliteFailure(_, Some(message))) if message.contains("no such table") => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,8 +1,9 @@
-//! Reads a log of SQLite: how far it is whole, and whether a part of it was damaged after it was written.
+//! Reads a log of SQLite: how much of it is undamaged, and whether acknowledged commits after this part are
+//! lost.
 //!
-//! SQLite reads a log up to its first frame that is not whole, and drops the rest without an error. This is
-//! right for the end of a write that a crash cut off: such an end is at most one transaction, and it was
-//! never acknowledged. A commit with more frames behind it was acknowledged.
+//! SQLite reads a log up to its first damaged frame, and drops the rest without an error. This is correct if
+//! a crash interrupted a write: the rest is then at most one transaction, which was never acknowledged. But a
+//! commit that is followed by more frames was acknowledged.
 
 use std::{
     collections::BTreeSet,
@@ -24,11 +25,11 @@ const MAGIC: u32 = 0x377f_0682;
 /// The state of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogScan {
-    /// SQLite increments it each time that the log begins again at the front.
+    /// The number of the log. SQLite increments it each time that the log restarts at the front.
     pub(crate) number: u32,
     /// The number of frames up to the last whole commit.
     pub(crate) frames: u32,
-    /// Whether a commit behind these frames was acknowledged, and is therefore lost.
+    /// Whether a commit after these frames was acknowledged, and is therefore lost.
     pub(crate) has_lost_commits: bool,
 }
 
@@ -46,13 +47,13 @@ struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Checksum(u32, u32);
 
-/// The number in the header of a log. The inner error says what is wrong with the log.
+/// Reads the number in the header of a log. The inner error describes the damage of the log.
 pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>> {
     let Some(mut file) = open(log)? else { return Ok(Err(NONE)) };
     Ok(read_header(&mut file)?.map(|header| header.number))
 }
 
-/// Reads a whole log. The inner error says what is wrong with it.
+/// Reads a whole log. The inner error describes the damage of the log.
 pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
     let Some(mut log) = open(log)? else { return Ok(Err(NONE)) };
     let header = match read_header(&mut log)? {
@@ -63,15 +64,15 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
     let (mut sum, mut is_whole) = (header.sum, true);
     let mut bytes = vec![0; FRAME_HEADER_BYTES + header.page_bytes];
     let mut number = 0;
-    // The frames behind the last whole commit.
+    // The frames after the last whole commit.
     let mut behind = Vec::new();
     let mut ends = 0;
     while read_full(&mut log, &mut bytes)? {
         number += 1;
         is_whole = is_whole && header.follows(&bytes, &mut sum);
         behind.push(Frame { page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
-        // A frame without this log's salts is of an earlier log. If frames of this log follow it, it is
-        // damaged.
+        // A frame without the salts of this log is from an earlier log. If frames of this log follow, the
+        // frame is damaged.
         if header.has_frame(&bytes) {
             ends = behind.len();
         }
@@ -88,15 +89,15 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
 
 const NONE: &str = "the log is missing";
 
-/// A frame behind the whole part of a log.
+/// A frame after the undamaged part of a log.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     page: u32,
     is_commit: bool,
 }
 
-/// Whether these frames are of more than one transaction: frames follow a commit, or a page occurs twice. In
-/// one transaction SQLite writes a page once, and again at most as the last frame.
+/// Whether these frames belong to more than one transaction: frames follow a commit, or a page occurs twice.
+/// In one transaction SQLite writes a page once, and again at most as the last frame.
 fn has_several_commits(frames: &[Frame]) -> bool {
     let Some((_, frames)) = frames.split_last() else { return false };
     let pages: BTreeSet<_> = frames.iter().map(|frame| frame.page).collect();
@@ -104,13 +105,13 @@ fn has_several_commits(frames: &[Frame]) -> bool {
 }
 
 impl Header {
-    /// Whether a frame belongs to this log, and not to an earlier one that began at the front as well.
+    /// Whether a frame belongs to this log, and not to an earlier log in the same file.
     fn has_frame(&self, frame: &[u8]) -> bool {
         frame[8..16] == self.salts
     }
 
-    /// Whether a frame is whole, and follows the frame with this checksum. The checksum becomes that of the
-    /// frame itself.
+    /// Whether a frame is undamaged, and follows the frame with this checksum. Sets `sum` to the checksum of
+    /// the frame.
     fn follows(&self, frame: &[u8], sum: &mut Checksum) -> bool {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
         *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);

@@ -2,20 +2,19 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-/// How to open a store. The defaults suit most uses. Everything else is fixed by the format or by
-/// measurement.
+/// How to open a store. The defaults suit most uses. All other parameters are constants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The number of threads that read, each with a connection of its own. Default: twice the cores.
     pub readers: NonZeroUsize,
-    /// Maximum number of reads in the queue; further ones wait until there is room. Default: 1,024.
+    /// Maximum number of reads in the queue. Further reads wait until there is room. Default: 1,024.
     pub queued_reads: NonZeroUsize,
     /// How many bytes of pages the writing connection keeps in memory. Default: 32 MiB.
     pub writer_cache_bytes: usize,
     /// How many bytes of pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
-    /// How long there are no writes before upkeep: expired rows are deleted, and free pages are given back.
-    /// Under steady writes, expired rows are deleted at this interval. Default: one second.
+    /// After this time without writes, upkeep runs: it deletes expired rows, and returns free pages to the
+    /// file system. Under steady writes, expired rows are deleted at this interval. Default: one second.
     pub upkeep_interval: Duration,
     /// How many expired rows one pass deletes, which bounds how long the pass may delay a write. Default:
     /// 500.
@@ -24,8 +23,8 @@ pub struct Options {
     pub max_pages: Option<u32>,
     /// Opens a file whose log is missing, without the writes that were in the log. Default: `false`.
     pub accept_lost_log: bool,
-    /// Leaves a lost log that was accepted marked as lost, until something is written: for commands that only
-    /// read. Default: `false`.
+    /// Keeps the mark of a lost log that was accepted, until the first write: for commands that only read.
+    /// Default: `false`.
     pub only_looks: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Panics on the threads of a store. Each panic ends one call, and no thread.
+//! Panics on the threads of a store. A panic ends one call, but not the thread.
 
 use std::{
     any::Any,

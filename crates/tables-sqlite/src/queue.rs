@@ -1,4 +1,4 @@
-//! Bounded queues from tasks to threads. A job that has got its room is queued without further waiting.
+//! Bounded queues from tasks to threads. A job waits only for its room in the queue.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl<T> Queue<T> {
         self.room.is_closed()
     }
 
-    /// Refuses new jobs from now on.
+    /// Refuses all later jobs.
     pub(crate) fn close(&self) {
         self.room.close();
     }
@@ -53,7 +53,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// The error of a call that came too late.
+/// The error of a call after the store was closed.
 pub(crate) fn closed() -> Error {
     Error::unavailable("the store is shut down")
 }

@@ -1,7 +1,7 @@
-//! Reads, on a connection that only reads.
+//! Reads on a read-only connection.
 //!
-//! SQLite finds the rows, and an audit proves that none is missing. If either finds damage, the read is
-//! repeated from the pages themselves (`salvaged`), so that a damaged key hides no other row.
+//! SQLite finds the rows, and an audit proves that no row is missing. If either finds damage, the read is
+//! repeated directly on the pages (`salvaged`), so that a damaged key hides no other row.
 
 mod salvaged;
 
@@ -23,10 +23,11 @@ use crate::{
     span::{self, Span, behind},
 };
 
-/// A page ends after this many expired or damaged rows, or after this many partitions without a visible row.
+/// The maximum number of expired or damaged rows, or of partitions without a visible row, that a result page
+/// skips.
 const MAX_PASSED_OVER: usize = 1_000;
 
-/// Reads the visible row under a key. If there is none, this is audited.
+/// Reads the visible row under a key. An audit confirms that a missing row does not exist.
 pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
     let row = match row::find(connection, table, name, &key) {
@@ -38,7 +39,8 @@ pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp
     Ok(row.filter(|row| row.is_visible(now)))
 }
 
-/// Reads the row under a key, visible or expired, inside a snapshot. If there is none, this is audited.
+/// Reads the row under a key, visible or expired, inside a snapshot. An audit confirms that a missing row
+/// does not exist.
 pub(crate) fn find_or_audit(
     connection: &Audited,
     table: Table,
@@ -75,9 +77,9 @@ fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result
     check_neighbours(connection, table, span, &found)
 }
 
-/// Checks that no flipped bit of a key took a row out of a span. Such a row would still be where it was,
-/// which is beside the span now. The row is read from its page, since SQLite's search for a key that is out
-/// of order may end at another row.
+/// Checks that no row seems to be outside of a span because a bit of its key is flipped. Such a row is still
+/// in its old place, next to the span. The row is read from its page, since SQLite's search for a key that is
+/// out of order may end at another row.
 fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Found) -> Result<()> {
     for neighbour in found.before.iter().chain(&found.behind) {
         let candidates = flipped(neighbour.key()).map(|(_, key)| key);
@@ -99,8 +101,8 @@ fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Fou
     Ok(())
 }
 
-/// Reads a page of rows, in one snapshot. An audit proves that no row of the span that the page covers is
-/// missing.
+/// Reads a result page of rows, in one snapshot. An audit proves that no row is missing in the span of the
+/// page.
 pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
     let table_key = span::table_key(table, &scan.partition);
     let mut span = Span::new(table, &table_key, &scan.range);
@@ -142,7 +144,7 @@ fn scan_and_audit(
 /// A page before its audit.
 struct ReadPage {
     page: Page<Row>,
-    /// The number of rows that were read, including those that are damaged or have expired.
+    /// The number of rows that were read, including damaged and expired rows.
     seen: usize,
 }
 
@@ -195,7 +197,7 @@ fn read_page(
     Ok(page.build(false))
 }
 
-/// The parts of a visible row beside its key.
+/// A visible row without its key.
 struct Visible {
     values: Vec<Option<Value>>,
     written_at: Timestamp,
@@ -203,7 +205,7 @@ struct Visible {
 }
 
 /// Reads a row of a scan, whose key is in the first column. `None` if it has expired. `Corrupt` if it is
-/// damaged; other rows may be whole.
+/// damaged; other rows may be undamaged.
 fn read_visible(
     row: &rusqlite::Row<'_>,
     table: Table,
@@ -251,7 +253,7 @@ fn prepare_scan(connection: &Connection, order: Order) -> rusqlite::Result<Cache
     })
 }
 
-/// A page being filled.
+/// A result page that is being filled.
 struct Builder<'a> {
     scan: &'a Scan,
     rows: Vec<Row>,
@@ -309,8 +311,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Reads a page of partitions: goes from one partition of the table's shape to the next, and looks in each
-/// for a row of this table. An audit proves that no partition is missing.
+/// Reads a result page of partitions: goes through all partitions of the table's shape, and looks for a row
+/// of this table in each partition. An audit proves that no partition is missing.
 pub(crate) fn partitions(
     connection: &Audited,
     table: Table,
@@ -370,8 +372,8 @@ fn partitions_in(
     }
 }
 
-/// Takes the partition columns off the front of a key, behind the number of its shape. The shape is the
-/// table's.
+/// Takes the partition columns off the front of a key, after the number of the shape, which is the shape of
+/// the table.
 fn pop_partition(table: Table, rest: &mut &[u8]) -> Option<Partition> {
     let columns = table.schema.partition().iter();
     columns.map(|column| key::pop(rest, column.column_type, Direction::Ascending)).collect()
@@ -384,7 +386,7 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row. If it has none, this is audited. `Corrupt` if a damaged row is
+/// Whether the partition has a visible row. An audit confirms that it has none. `Corrupt` if a damaged row is
 /// found.
 fn has_visible_row(
     connection: &Audited,

@@ -1,4 +1,4 @@
-//! The threads that read, each with a connection of its own.
+//! The threads that read. Each thread has its own connection.
 
 use std::{path::Path, sync::Arc, thread::JoinHandle};
 
@@ -21,7 +21,7 @@ enum Job {
     Stop,
 }
 
-/// A pool of connections that only read. Each read takes one of them while its call lasts.
+/// A pool of read-only connections. Each read uses one connection during its call.
 pub(crate) struct Readers {
     queue: Queue<Job>,
     count: usize,
@@ -54,7 +54,8 @@ impl Readers {
         Ok((Self { queue, count, panics }, threads))
     }
 
-    /// Runs a read on one of the connections. If the read panics, this is an error, and the thread continues.
+    /// Runs a read on one of the connections. A panic of the read is returned as an error, and the thread
+    /// continues.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Audited) -> Result<T> + Send + 'static,
@@ -62,7 +63,7 @@ impl Readers {
         let (reply, answer) = oneshot::channel();
         let panics = Arc::clone(&self.panics);
         let job = move |connection: &Audited| {
-            // A caller that is gone needs no answer.
+            // A caller that has been dropped needs no answer.
             if !reply.is_closed() {
                 // Unwinding ends the read's transaction.
                 let read = panics.catch("tables-read", || read(connection));
@@ -73,7 +74,7 @@ impl Readers {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Ends the threads when they have answered all reads in the queue. New reads are refused.
+    /// Refuses new reads, and ends the threads after they have answered all reads in the queue.
     pub(crate) fn stop(&self) {
         self.queue.close();
         (0..self.count).for_each(|_| self.queue.push_last(Job::Stop));

@@ -19,11 +19,11 @@ use crate::{
 /// The greatest number of problems of SQLite's own check that are read. One is enough to refuse a repair.
 const MAX_PROBLEMS: usize = 100;
 
-/// The repair of keys that a store needs.
+/// The plan of a repair of damaged keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRepair {
     pages: BTreeSet<u32>,
-    /// The steps of the repair, each in a sentence.
+    /// Descriptions of the repairs, one sentence each.
     pub repairs: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl SqliteStore {
         })
     }
 
-    /// Carries out a repair, each page in a transaction of its own.
+    /// Carries out a repair. Each page is repaired in its own transaction.
     pub async fn repair_keys(&self, repair: &KeyRepair) -> Result<()> {
         for page in &repair.pages {
             self.restore_keys(*page).await?;
@@ -61,8 +61,8 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// From now on, reads return the rows as [`SqliteStore::repair_keys`] would leave them. This is for a
-    /// repair that writes nothing, and reports what it would do.
+    /// Makes later reads return the rows as [`SqliteStore::repair_keys`] would leave them. This is for a dry
+    /// run of a repair.
     pub fn read_as_repaired(&self) {
         self.damaged_keys().read_as_restored();
     }
@@ -83,8 +83,7 @@ fn check_structure(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Finds the flipped bits in the keys of all rows. `Corrupt` if a page is not the one that belongs in its
-/// place.
+/// Finds the flipped bits in the keys of all rows. `Corrupt` if a page is in the wrong place.
 fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
     let mut repair = KeyRepair::default();
     let salvage = Salvage::new(connection)?;
@@ -101,7 +100,7 @@ fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
     Ok(repair)
 }
 
-/// Whether a line of SQLite's check is about the structure of pages, and not about the content of rows and
+/// Whether a line of SQLite's check concerns the structure of pages, rather than the content of rows and
 /// indexes.
 fn is_structural(line: &str) -> bool {
     line.starts_with("*** in database")

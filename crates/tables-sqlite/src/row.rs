@@ -1,4 +1,4 @@
-//! A row as it is stored in the file, and how it is read.
+//! The stored form of a row, and its reader.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
@@ -38,7 +38,7 @@ impl<'a> Stored<'a> {
         Self { written_at, expires_at, envelope }
     }
 
-    /// Reads the columns from the one numbered `first` on.
+    /// Reads the columns from column `first` on.
     pub(crate) fn read(row: &'a rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let small = row.get_ref(first + 2)?.as_blob_or_null()?;
         let large = row.get_ref(first + 3)?.as_blob_or_null()?;
@@ -53,8 +53,8 @@ impl<'a> Stored<'a> {
         self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 
-    /// The values of a row of this table, checked by the row's checksum, unless the values have checksums of
-    /// their own.
+    /// The values of a row of this table, checked by the row's checksum, unless the values have their own
+    /// checksums.
     pub(crate) fn values(&self, table: Table, key: &[u8]) -> Result<Vec<Option<Value>>> {
         if table.schema.checks_itself()
             && let Some(Ok(values)) =
@@ -65,8 +65,7 @@ impl<'a> Stored<'a> {
         self.open(table.schema.name(), table.seed, key, table.value_types())
     }
 
-    /// The values, checked by the row's checksum, of a table that is given by its name, its seed and its
-    /// columns.
+    /// The values, checked by the row's checksum. The name, the seed and the columns identify the table.
     pub(crate) fn open(
         &self,
         table: &str,
@@ -90,7 +89,7 @@ impl<'a> Stored<'a> {
         envelope.is_some_and(|envelope| envelope::is_whole(identity, envelope))
     }
 
-    /// Checks the row's times by its checksum, even if the values have checksums of their own.
+    /// Checks the row's times by its checksum, even if the values have their own checksums.
     pub(crate) fn check_times(&self, table: Table, key: &[u8]) -> Result<()> {
         if self.is_whole_under(table.seed, key) {
             return Ok(());
@@ -116,8 +115,8 @@ pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]
     })
 }
 
-/// Reads the row under a key, and passes it to `look`; `None` if there is no row. If keys are out of order,
-/// SQLite may return another row, which is `Corrupt`.
+/// Reads the row under a key, and passes it to `look`; `None` if there is no row. `Corrupt` if SQLite returns
+/// another row, which may happen if keys are out of order.
 pub(crate) fn with_stored<T>(
     connection: &Connection,
     key: &[u8],

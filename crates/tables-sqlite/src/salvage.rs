@@ -1,11 +1,10 @@
-//! Reads pages whose rows have damaged keys. The pages are read directly, since SQLite's search would go
-//! astray on them.
+//! Reads pages whose rows have damaged keys. The pages are read directly, since SQLite's search on such pages
+//! may miss rows.
 //!
-//! A row's checksum covers its key. If the checksum agrees after one bit of the key was flipped back, the row
-//! was written under that key. Its true key is then known, and the row is where that key belongs. A row is
-//! lost if it is out of order and its checksum agrees with no such key; the other rows of its page are not
-//! lost. A row that is whole and out of order is not damaged: its page is in the wrong place, which is an
-//! error. See decision 0019.
+//! The checksum of a row covers its key. If the checksum agrees after one bit of the key is flipped back, the
+//! resulting key is the true key, and the row is in the right place. A row is lost if it is out of order and
+//! no such key agrees with the checksum; the other rows of its page are not lost. If a row is undamaged but
+//! out of order, its page is in the wrong place, which is an error. See decision 0019.
 
 use std::{cell::Cell, ops::ControlFlow, sync::Arc};
 
@@ -20,20 +19,20 @@ use crate::{
     walk::Tables,
 };
 
-/// The greatest number of rows on a page whose true key is unknown. With more of them, nothing on the page
-/// can be trusted.
+/// The maximum number of rows with an unknown true key on a page. With more such rows, the whole page is not
+/// trusted.
 const MAX_LOST_ROWS: usize = 1;
 
 /// The descriptions of rows with damaged keys.
 pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped; `rashomon verify --repair` corrects it";
 pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the original key is unknown";
 
-/// What is known of a row's key.
+/// The state of a row's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyState {
     /// The key is in order. The row's checksum agrees with it, or the row's values are damaged.
     InOrder,
-    /// One bit of the stored key is flipped. The key of the [`SalvagedRow`] is the true one.
+    /// One bit of the stored key is flipped. The [`SalvagedRow`] has the true key.
     Flipped(FlippedBit),
     /// The key is out of order, and the true key is not known.
     Lost,
@@ -51,7 +50,7 @@ pub(crate) struct FlippedBit {
 /// A row, read from its page.
 #[derive(Debug)]
 pub(crate) struct SalvagedRow {
-    /// The true key if it is known, otherwise the stored one.
+    /// The true key if it is known, otherwise the stored key.
     pub(crate) key: Vec<u8>,
     pub(crate) state: KeyState,
     written_at: Timestamp,
@@ -67,7 +66,7 @@ impl SalvagedRow {
     }
 }
 
-/// The keys between which a row or a page is, both excluded. `None` is no bound.
+/// The bounds of the key of a row, or of the keys of a page, both excluded. `None`: there is no bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between<'a> {
     pub(crate) low: Option<&'a [u8]>,
@@ -77,14 +76,14 @@ pub(crate) struct Between<'a> {
 impl Between<'_> {
     const ALL: Self = Self { low: None, high: None };
 
-    /// Whether a key between these two may be in the span.
+    /// Whether a key between these bounds may be in the span.
     fn meets(&self, span: &Span) -> bool {
         self.low.is_none_or(|low| low < span.end.as_slice())
             && self.high.is_none_or(|high| span.start.as_slice() < high)
     }
 }
 
-/// A page, with what is known of its keys.
+/// A page, with the states of its keys.
 struct SalvagedPage {
     rows: Vec<SalvagedRow>,
     children: Vec<u32>,
@@ -98,7 +97,7 @@ pub(crate) struct Salvage<'a> {
     leaf_depth: Cell<usize>,
 }
 
-/// The function that a walk calls with each row, and with the keys between which the row is.
+/// The function that is called with each row, and with the bounds of its key.
 pub(crate) type Visit<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
 
 impl<'a> Salvage<'a> {
@@ -111,14 +110,15 @@ impl<'a> Salvage<'a> {
         &self.tables
     }
 
-    /// Visits the rows of a span, and the lost rows that may belong to it. `Corrupt` if a page is not the one
-    /// that belongs in its place.
+    /// Visits the rows of a span, and the lost rows that may belong to the span. `Corrupt` if a page is in
+    /// the wrong place.
     pub(crate) fn walk(&self, span: &Span, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         if span.start >= span.end {
             return Ok(());
         }
         let root = self.connection.root()?;
-        // The audit checks this too: a page in the place of another one hides rows, and is no damaged key.
+        // The audit has the same check: a page in the place of another page hides rows, and is not a case of
+        // damaged keys.
         self.connection.check_children(root, self.read(root)?.children)?;
         self.leaf_depth.set(Audited::depth(root, |number| Ok(self.read(number)?.children))?);
         self.walk_page(root, 0, Between::ALL, span, order, visit).map(drop)
@@ -172,7 +172,7 @@ impl<'a> Salvage<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The flipped bits of the keys on a page. Empty if it is no page of rows.
+    /// The flipped bits of the keys on a page. Empty if the page is not a page of rows.
     pub(crate) fn flipped_bits(&self, number: u32) -> Result<Vec<(Vec<u8>, FlippedBit)>> {
         let rows = match self.read(number) {
             Ok(page) => page.rows,
@@ -236,7 +236,7 @@ impl<'a> Salvage<'a> {
 }
 
 impl SalvagedPage {
-    /// Marks rows that are out of order and not whole as lost. The other rows have to ascend.
+    /// Marks damaged rows that are out of order as lost. The other rows have to ascend.
     fn put_in_order(&mut self, within: Between<'_>) -> std::result::Result<(), String> {
         let mut last = within.low.map(<[u8]>::to_vec);
         let mut lost = 0;
@@ -258,7 +258,7 @@ impl SalvagedPage {
         if lost > MAX_LOST_ROWS { Err(format!("{lost} of its rows are out of order")) } else { Ok(()) }
     }
 
-    /// The keys between which a row, or the child before it, is.
+    /// Returns the bounds of a row, or of the child page before the row.
     fn between<'k>(&'k self, place: usize, is_row: bool, within: Between<'k>) -> Between<'k> {
         let key = |row: &'k SalvagedRow| (row.state != KeyState::Lost).then_some(row.key.as_slice());
         let behind = place + usize::from(is_row);

@@ -13,12 +13,12 @@ pub(crate) struct Span {
     pub(crate) end: Vec<u8>,
 }
 
-/// The first possible key behind this one.
+/// The first possible key after this key.
 pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The beginning of all keys of a partition, in any table.
+/// The prefix of all keys of a partition, in any table.
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
     // Room for the numbers, the ends of texts, and usual clustering columns.
@@ -28,7 +28,7 @@ pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     key
 }
 
-/// The beginning of all keys of a partition in one table.
+/// The prefix of all keys of a partition in one table.
 pub(crate) fn table_key(table: Table, partition: &[Value]) -> Vec<u8> {
     let mut key = partition_key(table.shape, partition);
     key::push_number(&mut key, table.number);
@@ -48,8 +48,8 @@ fn push_clustering(key: &mut Vec<u8>, table: Table, clustering: &[Value]) {
     }
 }
 
-/// Decodes the clustering columns of a row, from the part of its key behind the table's number. `None` if
-/// this is no key of the table.
+/// Decodes the clustering columns of a row, from the part of its key after the number of the table. `None` if
+/// the key is not a key of the table.
 pub(crate) fn pop_clustering(table: Table, mut rest: &[u8]) -> Option<Vec<Value>> {
     let columns = table.schema.clustering().iter();
     let clustering = columns.map(|(column, direction)| key::pop(&mut rest, column.column_type, *direction));
@@ -68,7 +68,7 @@ impl Span {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// The span of the rows in a range. `table_key` is the beginning of the partition's keys in this table.
+    /// The span of the rows in a range. `table_key` is the prefix of the partition's keys in this table.
     pub(crate) fn new(table: Table, table_key: &[u8], range: &ClusteringRange) -> Self {
         let mut prefix = table_key.to_vec();
         push_clustering(&mut prefix, table, &range.prefix);

@@ -21,7 +21,7 @@ pub struct Stats {
     pub format_version: u32,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Bytes of the log beside it.
+    /// Bytes of the log.
     pub log_bytes: u64,
     /// Bytes of a page.
     pub page_bytes: u32,
@@ -31,26 +31,27 @@ pub struct Stats {
     pub free_pages: u32,
     /// Each table, counted exactly, in the order in which the tables were created.
     pub tables: Vec<TableStats>,
-    /// Rows that differ from the written rows, each in a sentence. They are counted as they are.
+    /// Descriptions of rows that differ from the written rows, one sentence each. The counts include these
+    /// rows.
     pub damaged: Vec<String>,
 }
 
 /// The size of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableStats {
-    /// Its name.
+    /// The name of the table.
     pub name: String,
     /// Rows, including those that have expired and were not deleted yet.
     pub rows: u64,
-    /// Bytes of their keys.
+    /// Bytes of the keys of these rows.
     pub key_bytes: u64,
-    /// Bytes of their values with the checksums.
+    /// Bytes of the values of these rows, checksums included.
     pub value_bytes: u64,
 }
 
 impl SqliteStore {
-    /// Counts everything by reading every row, and blocks the thread for that long. Rows that are written
-    /// meanwhile are counted or not. `Corrupt` if rows are missing.
+    /// Counts by reading every row, and blocks the thread during the count. Rows that are written during the
+    /// count may or may not be counted. `Corrupt` if rows are missing.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;

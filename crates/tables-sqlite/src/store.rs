@@ -1,4 +1,4 @@
-//! The store: [`TableStore`] on top of the threads.
+//! The store: implements [`TableStore`] with the reading and writing threads.
 
 use std::{
     fmt, io,
@@ -38,8 +38,8 @@ use crate::{
 
 /// A store in a directory of this machine. This process owns it while it is open.
 ///
-/// Dropping a store completes accepted calls and closes it, which blocks the thread for that long.
-/// [`SqliteStore::shutdown`] does so without blocking, and while other owners still have the store.
+/// Dropping a store completes accepted calls and closes the store; this blocks the thread.
+/// [`SqliteStore::shutdown`] does the same without blocking, even while the store has other owners.
 pub struct SqliteStore {
     directory: PathBuf,
     options: Options,
@@ -52,7 +52,7 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
 }
 
-/// The parts by which the threads are stopped.
+/// The shared state that stops the threads.
 struct Shared {
     readers: Readers,
     writes: Queue<Job>,
@@ -71,7 +71,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// If this cannot be found out.
+    /// If the directory cannot be read.
     pub fn is_in(directory: &Path) -> io::Result<bool> {
         crate::file::path(directory).try_exists()
     }
@@ -79,9 +79,8 @@ impl SqliteStore {
     /// Opens the store in this directory. Creates the directory and the store if they do not exist.
     ///
     /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
-    /// file is no store, or a store of a version that this program does not know; then nothing is changed.
-    /// `Corrupt` if the log with which the store was left is missing, unless [`Options::accept_lost_log`] is
-    /// set.
+    /// file is not a store, or has a version that this program does not know; the file is then not changed.
+    /// `Corrupt` if the log of the store is missing, unless [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }
@@ -170,7 +169,7 @@ impl SqliteStore {
         let _ = tokio::task::spawn_blocking(move || shared.close()).await;
     }
 
-    /// Closes the store, like dropping it.
+    /// Closes the store. Dropping the store does the same.
     pub fn close(self) {
         drop(self);
     }
@@ -187,7 +186,7 @@ impl SqliteStore {
         (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
     }
 
-    /// The number of panics on the store's threads. Each panic ended one call, and no thread.
+    /// The number of panics on the store's threads. A panic ends one call, but not the thread.
     #[must_use]
     pub fn thread_panics(&self) -> u64 {
         self.counters.panics.count()
@@ -211,7 +210,7 @@ impl SqliteStore {
         answer.await.map_err(dropped)?.map_err(|error| self.located(error))
     }
 
-    /// Adds the file to the error.
+    /// Adds the path of the file to the error.
     fn located(&self, error: Error) -> Error {
         at(&file::path(&self.directory), error)
     }

@@ -1,14 +1,14 @@
-//! Reads every row of every table, by the schemas in the file: for checks, and for counts.
+//! Reads every row of every table by the schemas in the file, for checks and counts.
 
 use rashomon_tables::{Direction, Value};
 use rusqlite::Connection;
 
 use crate::{definitions::Stored, envelope, key, row};
 
-/// The greatest number of keys that are read at a time, so that no read transaction lasts long.
+/// The maximum number of keys that one read transaction reads, so that it stays short.
 const KEYS_AT_A_TIME: i64 = 1_000;
 
-/// The tables in the file, to find the table of a key.
+/// The tables in the file. Finds the table of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     all: Vec<Stored>,
@@ -31,7 +31,7 @@ impl Tables {
         self.index_of(key).is_ok_and(|table| row.is_whole_under(self.seeds[table], key))
     }
 
-    /// The index of the table of this key. The error says what is wrong with the key.
+    /// The index of the table of this key. The error describes the damage of the key.
     pub(crate) fn index_of(&self, key: &[u8]) -> Result<usize, &'static str> {
         let mut rest = key;
         let shape = key::pop_number(&mut rest).ok_or("its key is truncated")?;
@@ -60,7 +60,7 @@ impl Tables {
     }
 }
 
-/// The next keys behind this one. Empty at the end.
+/// Returns the next keys after this key. Empty at the end.
 pub(crate) fn keys_after(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<Vec<u8>>> {
     let mut statement =
         connection.prepare_cached("SELECT key FROM rows WHERE key > ?1 ORDER BY key LIMIT ?2")?;

@@ -8,13 +8,13 @@ use super::{Audited, MAX_DEPTH, page};
 const LEAF: u8 = 0x0d;
 const INTERIOR: u8 = 0x05;
 
-/// Bytes of a page that its header and the end of a value's local part take.
+/// The part of a leaf page that the local part of a value can never use (SQLite file format).
 const LEAF_OVERHEAD_BYTES: usize = 35;
 
 /// The next step of a search.
 enum Next {
     Page(u32),
-    /// The first of the pages that a value is continued on, and how many there are.
+    /// The first overflow page of a value, and the number of its overflow pages.
     Chain(u32, usize),
     End,
 }
@@ -51,8 +51,8 @@ impl Audited {
     }
 }
 
-/// The step behind a page in the search for a value. `None` if the page cannot be read, or does not lead to
-/// the value.
+/// Returns the next step of the search for a value, from this page. `None` if the page cannot be parsed, or
+/// does not lead to the value.
 fn step(bytes: &[u8], id: i64) -> Option<Next> {
     let rows = page::short(bytes, 3)?;
     let kind = *bytes.first()?;

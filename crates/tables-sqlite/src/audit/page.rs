@@ -20,34 +20,34 @@ const NUMBER_BYTES: usize = 4;
 /// The number of columns of a row. The first column is the key.
 const COLUMNS: usize = 5;
 
-/// A page with a sound structure: its rows, its free blocks and its fragments fill it.
+/// A page with a valid structure: its rows, free blocks and fragments fill the page.
 #[derive(Debug)]
 pub(crate) struct TreePage {
     keys: Vec<u8>,
     ends: Vec<usize>,
     /// The offset of each row on the page.
     cells: Vec<usize>,
-    /// The child pages before each row and behind the last one. Empty in a leaf.
+    /// The child pages: before each row, and after the last row. Empty in a leaf.
     children: Vec<u32>,
     /// Whether each row's key was compared with the row's checksum. Empty in a leaf.
     checked: Vec<AtomicBool>,
 }
 
-/// A cell, and its place on the page.
+/// A cell, and its offset on the page.
 struct Cell {
     bytes: Range<usize>,
     key: Key,
 }
 
-/// The key of a row: whole on the page, or continued on other pages.
+/// The key of a row: completely on the page, or continued on overflow pages.
 enum Key {
     Here(Range<usize>),
     Continued { start: usize, local_end: usize, bytes: usize, next: u32 },
 }
 
 impl TreePage {
-    /// Parses a page whose rows have to ascend. `overflow` returns the rest of a key from a chain of pages,
-    /// by the first page and the number of bytes.
+    /// Parses a page whose rows have to ascend. `overflow` reads the rest of a key from its overflow pages;
+    /// the arguments are the first page and the number of bytes.
     pub(crate) fn parse(
         page: &[u8],
         overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
@@ -126,7 +126,7 @@ impl TreePage {
         &self.keys[start..self.ends[row]]
     }
 
-    /// Whether the key of a row that separates pages was compared with the row's checksum.
+    /// Whether the key of a row that separates child pages was compared with the row's checksum.
     pub(crate) fn is_checked(&self, row: usize) -> bool {
         self.checked.get(row).is_none_or(|checked| checked.load(Ordering::Relaxed))
     }
@@ -135,7 +135,7 @@ impl TreePage {
         self.checked.iter().skip(row).take(1).for_each(|checked| checked.store(true, Ordering::Relaxed));
     }
 
-    /// The number of rows with keys before this one.
+    /// The number of rows with keys before this key.
     pub(crate) fn rows_before(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.rows());
         while low < high {
@@ -145,14 +145,14 @@ impl TreePage {
         low
     }
 
-    /// The child page before a row, or behind the last row; `None` in a leaf.
+    /// The child page before a row, or after the last row; `None` in a leaf.
     pub(crate) fn child(&self, row: usize) -> Option<u32> {
         self.children.get(row).copied()
     }
 }
 
 impl TreePage {
-    /// Decodes the columns of a row beside its key. `page` has the bytes that were parsed.
+    /// Decodes the columns of a row except its key. `page` has the bytes that were parsed.
     pub(crate) fn record(
         &self,
         page: &[u8],
@@ -240,8 +240,8 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     Ok(blocks)
 }
 
-/// Checks that rows and free blocks do not overlap, and that as many bytes are between them as the header
-/// says.
+/// Checks that rows and free blocks do not overlap, and that the header has the right number of bytes between
+/// them.
 fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
     used.sort_unstable_by_key(|range| range.start);
     let (mut end, mut between) = (content, 0);
@@ -302,12 +302,12 @@ fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
     Some(Cell { bytes: start..end.max(start + 4), key })
 }
 
-/// How many bytes of a row's record are on its page. The rest is on other pages.
+/// How many bytes of a row's record are on its page. The rest is on overflow pages.
 const fn local_bytes(page: usize, payload: usize) -> usize {
     local_bytes_up_to(page, payload, (page - 12) * 64 / 255 - 23)
 }
 
-/// The same, if a page has at most `most` bytes of a record.
+/// Like [`local_bytes`], if a page has at most `most` bytes of a record.
 pub(super) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
@@ -327,7 +327,7 @@ pub(super) fn number(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
 }
 
-/// A number of up to nine bytes, the highest first. Of the ninth byte all bits count.
+/// A number of up to nine bytes, the most significant first. The ninth byte contributes all its bits.
 pub(super) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for byte in 0..9 {

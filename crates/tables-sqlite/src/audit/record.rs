@@ -1,4 +1,4 @@
-//! The record of a row, as it is on its page.
+//! The record of a row on its page.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use rashomon_tables::Result;
 use super::Audited;
 use crate::row::Stored;
 
-/// The record of a row, and the place of its key on the page.
+/// The record of a row, and the position of its key on the page.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(super) written_at: i64,

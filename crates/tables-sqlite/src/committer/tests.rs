@@ -22,7 +22,7 @@ static HEADS: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
 
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// Longer than any step here takes on a busy machine.
+/// A timeout that no step reaches, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A write time that the file refuses, see [`refuse_a_write_time`].
@@ -54,14 +54,14 @@ fn failure(code: i32) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
 }
 
-/// Waits while a test holds commits.
+/// Waits while a test blocks commits.
 fn wait_while(held: &AtomicBool) {
     while held.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Waits until a commit sets this.
+/// Waits until a commit sets the flag.
 async fn until(flag: &AtomicBool) {
     let set = async {
         while !flag.load(Ordering::SeqCst) {
@@ -73,7 +73,7 @@ async fn until(flag: &AtomicBool) {
 
 type QueuedWrite = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Queues this many writes while commits are held, so that none of them is done yet.
+/// Queues this many writes while commits are blocked, so that no write is done yet.
 async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite> {
     let write = |number: u64| {
         let store = Arc::clone(store);
@@ -115,8 +115,8 @@ async fn calls_share_commits() {
     assert!(commits < CALLS / 10, "{commits} commits");
 }
 
-/// Between a commit and its end, memory may still serve the values from before the commit. So no read may
-/// return newer values yet.
+/// Until a commit has ended, caches may still serve the values from before the commit. So no read may return
+/// newer values yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_commit_is_invisible_to_reads() {
     static VISIBLE: AtomicBool = AtomicBool::new(false);
@@ -195,7 +195,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
         store.swap(&HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
-        // Polled last, when the others are in the queue.
+        // This future is polled last, when the other calls are in the queue.
         async { HELD.store(false, Ordering::SeqCst) },
     );
     under_way.await.expect("it ends").expect("written");
@@ -235,7 +235,7 @@ async fn failed_fsync_stops_all_writes() {
     let store = open(&directory, commit_or_break).await;
     store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
     BROKEN.store(true, Ordering::SeqCst);
-    // The commit fails once. Nothing is trusted after that.
+    // The commit fails once. After that, all writes are refused.
     for _ in 0..3 {
         let result = store.write(Vec::new(), put("after", 1, NOW)).await;
         let Err(Error::Unavailable(reason)) = result else { panic!("{result:?}") };
@@ -297,7 +297,7 @@ async fn queued_calls_are_completed_before_shutdown() {
     HELD.store(true, Ordering::SeqCst);
     // The first commit is in progress, and the others wait for it.
     let writes = queued_writes(&store, 2 * MAX_CALLS as u64).await;
-    // The shutdown is polled first, so it begins while commits are held.
+    // The shutdown is polled first, so it begins while commits are blocked.
     tokio::join!(biased; store.shutdown(), async { HELD.store(false, Ordering::SeqCst) });
     for write in writes {
         write.await.expect("it was accepted");

@@ -1,5 +1,5 @@
-//! The committer's work beside the calls: it writes the log into the file, deletes expired rows, and gives
-//! free pages back. The steps are bounded, so that no call waits long for one.
+//! The upkeep of the store between calls: the committer writes the log into the file, deletes expired rows,
+//! and returns free pages to the file system. Each step is bounded, so that no call waits long.
 
 use std::{
     collections::HashSet,
@@ -23,13 +23,13 @@ use crate::{
     walk::Tables,
 };
 
-/// The log is written into the file when it has this many pages that are not in the file: 32 MB.
+/// A checkpoint runs when the log has this many pages that are not yet in the file: 32 MB.
 const CHECKPOINT_PAGES: u32 = 2_000;
 
-/// This many free pages are given back at a time, while there is nothing else to do.
+/// The maximum number of free pages that one idle step returns to the file system.
 const VACUUM_PAGES: u32 = 64;
 
-/// This many free pages are kept for the next writes: 16 MB.
+/// The number of free pages that are kept for the next writes: 16 MB.
 const FREE_PAGES_KEPT: u32 = 1_000;
 
 /// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
@@ -81,7 +81,8 @@ impl Upkeep {
         let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i32>(1)?, row.get::<_, i32>(2)?));
         let (pages, _) =
             connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row((), columns)?;
-        // If a reader prevented the rest, it is tried again after as many more pages.
+        // If a reader prevents a complete checkpoint, the next attempt follows after `CHECKPOINT_PAGES` more
+        // pages.
         self.checkpointed = u32::try_from(pages).unwrap_or(0);
         Ok(())
     }
@@ -97,7 +98,7 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// Does one step, if its time has come, after a commit was answered.
+    /// Does a step of upkeep if its interval has passed. Called after the calls of a commit were answered.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
@@ -129,15 +130,15 @@ impl Committer {
         if more_expired || more_free { Duration::ZERO } else { self.parts.options.upkeep_interval }
     }
 
-    /// Tests whether the store can be written again, after a write failed because of the disk. There has to
-    /// be room for as much as failed. A page has to be readable, a transaction has to commit, and the log has
-    /// to be written into the file.
+    /// Tests whether the store can be written again, after a write failed because of the disk. The disk must
+    /// have room for the failed write, a page must be readable, a transaction must commit, and the log must
+    /// be written into the file.
     fn probe(&mut self) {
         self.upkeep.probed_at = self.parts.clock.monotonic();
         if self.stopped.is_some() || self.parts.health.probe().is_err() {
             return;
         }
-        // Pages in memory would hide that the disk cannot be read, so they are freed.
+        // Cached pages would hide that the disk cannot be read, so the cache is freed.
         let freed = self.parts.connection.execute_batch("PRAGMA shrink_memory");
         // Reads one page, and writes it unchanged.
         let version = format!("PRAGMA user_version = {FORMAT_VERSION}");
@@ -210,11 +211,11 @@ impl Committer {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
-        // The log is empty at the end, like a lost one, so the mark is closed first. The next write marks the
-        // log again.
+        // At the end the log is empty, and an open mark would make it count as lost. So the mark is closed
+        // first. The next write marks the log again.
         log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
         self.log_is_marked = false;
-        // The copy that this makes is as large as the file, so it must not be in memory.
+        // `VACUUM` makes a copy that is as large as the file. The copy must not be in memory.
         let scrubbed =
             self.parts.connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;").and_then(|()| {
                 self.parts.connection.execute_batch("PRAGMA temp_store = MEMORY;")?;
@@ -229,7 +230,7 @@ impl Committer {
         }
     }
 
-    /// Gives some of the free pages back to the disk. Returns whether there are more.
+    /// Returns some free pages to the file system. The result is whether there are more.
     fn vacuum(&mut self) -> bool {
         if self.stopped.is_some() {
             return false;
@@ -263,7 +264,7 @@ impl Committer {
         }
     }
 
-    /// Marks the length of the log, before the log is written into the file.
+    /// Writes the length of the log into the mark, before the log is written into the file.
     fn mark_log(&mut self) -> Result<()> {
         if !self.log_is_marked {
             return Ok(());
@@ -272,8 +273,8 @@ impl Committer {
         log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
-    /// Logs a failure of upkeep. If a disk is the cause, this is logged once, and only probes are done until
-    /// it is over.
+    /// Logs a failure of upkeep. A failure of the disk is logged once, and only probes run until the disk has
+    /// recovered.
     fn upkeep_failed(&self, error: Error, what: &str) {
         let error = self.parts.health.failed(error, 0);
         if self.parts.health.outage().is_none() {

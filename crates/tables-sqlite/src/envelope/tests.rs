@@ -28,7 +28,7 @@ fn opened(identity: Identity<'_>, envelope: &[u8]) -> Result<Vec<Option<Value>>,
 #[test]
 fn sealed_values_are_opened_unchanged() {
     let all = values();
-    // Every choice of absent columns.
+    // Every set of absent columns.
     for mask in 0..1 << COLUMNS.len() {
         let some =
             |(column, value): (usize, &Option<Value>)| value.clone().filter(|_| mask >> column & 1 == 1);

@@ -6,7 +6,8 @@ use uuid::Uuid;
 use super::*;
 
 fn value() -> impl Strategy<Value = Value> {
-    // Few different bytes, so that values often begin alike, and zeros and 0xff meet the escapes.
+    // Few different bytes, so that values often share a prefix, and often contain zeros and 0xff, which
+    // matter for escapes.
     let byte = prop_oneof![Just(0u8), Just(1), Just(0xfe), Just(0xff), any::<u8>()];
     let character = prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), any::<char>()];
     prop_oneof![
@@ -34,7 +35,7 @@ fn encoded(columns: &[(Value, Direction)]) -> Vec<u8> {
     key
 }
 
-/// Two rows of the same columns, which often agree in the first ones.
+/// Two rows of the same columns. Their first columns are often equal.
 fn rows() -> impl Strategy<Value = Vec<(Value, Value, Direction)>> {
     let column = (value(), value(), direction(), any::<bool>())
         .prop_filter("one type", |(one, other, ..)| one.column_type() == other.column_type())

@@ -1,5 +1,5 @@
-//! The same reads on pages with damaged keys. They read the pages themselves, and cost more than SQLite's
-//! search.
+//! The reads of the parent module, on pages with damaged keys. They read the pages directly, which costs more
+//! than SQLite's search.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub(super) fn find(connection: &Audited, table: Table, name: &Key, key: &[u8]) -
     Ok(found)
 }
 
-/// Checks that a row has its true key, or is read as if it had.
+/// Checks that the row has its true key, or that reads treat flipped keys as repaired.
 fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
     let what = match row.state {
         KeyState::InOrder => return Ok(()),
@@ -71,7 +71,8 @@ fn add(
     now: Timestamp,
 ) -> Result<()> {
     let unreadable = |what| corrupt(table.schema.name(), &row.key, what);
-    // A lost row may be of another table or partition. Its key cannot show it then.
+    // A lost row may be of another table or partition. Its key then does not begin with the key of this
+    // table.
     let clustering_key = row.key.strip_prefix(table_key).ok_or_else(|| unreadable(LOST_KEY))?;
     let stored = row.stored();
     let is_lost = row.state == KeyState::Lost;
@@ -152,7 +153,7 @@ fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<
     Ok(found)
 }
 
-/// The beginning of a key: the number of the shape, and the partition.
+/// The prefix of a key: the number of the shape, and the partition.
 fn partition_key_of(table: Table, found: &[u8]) -> Option<&[u8]> {
     let mut rest = found.get(key::NUMBER_BYTES..)?;
     pop_partition(table, &mut rest)?;

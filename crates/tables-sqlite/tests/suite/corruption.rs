@@ -1,4 +1,4 @@
-//! Flipped bits on the disk: a read returns what was written, or an error, and a check finds the damage.
+//! Flipped bits on the disk: a read returns the written rows or an error, and a check finds the damage.
 
 use std::{fs, num::NonZeroUsize, path::Path, sync::LazyLock};
 
@@ -17,7 +17,7 @@ fn title(number: u64) -> String {
     format!("Title {number}")
 }
 
-/// Rows of both tables, with small values and large ones.
+/// Fills a store with rows of both tables, with small and large values.
 async fn fill(directory: &Path) -> Vec<Vec<Row>> {
     let store = open(directory, system_clock(), Options::default()).await;
     for number in 0..TITLES {
@@ -46,8 +46,8 @@ struct Seen {
     unharmed: usize,
 }
 
-/// Reads everything. Different bytes are a panic. Rows that are missing or cannot be read are allowed if a
-/// check reports a problem.
+/// Reads everything, and panics if bytes differ. Missing or unreadable rows are allowed only if a check
+/// reports a problem.
 async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, seen: &mut Seen) {
     let opened = SqliteStore::open(directory, system_clock(), Options::default());
     let Ok(store) = opened else {
@@ -105,7 +105,7 @@ async fn flipped_bit_is_never_read_as_wrong_bytes() {
         fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
         read_all(copy.path(), &expected, &format!("bit {bit}"), &mut seen).await;
     }
-    // Otherwise the bits were not where they do harm.
+    // Otherwise the flipped bits were in places that do no harm.
     assert!(seen.refused >= FLIPS as usize / 4, "{seen:?}");
 }
 
@@ -119,7 +119,7 @@ async fn flipped_bit_of_a_key_is_always_detected() {
     assert!(keys.len() as i64 >= TITLES as i64 * REVISIONS * 2, "{} keys", keys.len());
     let mut seen = Seen::default();
     for number in 0..FLIPS {
-        // From the key's length and the row's times before the key, to the end of the key.
+        // The flipped bit is in the length of the key, in the times of the row before the key, or in the key.
         let key = keys[scramble(number) as usize % keys.len()];
         let byte = key - 12 + scramble(number + FLIPS) as usize % 40;
         let mut flipped = file.clone();
@@ -132,8 +132,7 @@ async fn flipped_bit_of_a_key_is_always_detected() {
     assert_eq!(seen.missing, 0, "a row is missing, and nothing says so: {seen:?}");
 }
 
-/// In a table whose values have checksums of their own, damaged values are returned. A check finds the
-/// damage.
+/// In a table whose values have their own checksums, damaged values are returned. A check finds the damage.
 #[tokio::test]
 async fn values_with_their_own_checksum_are_returned_unchecked() {
     static PIECES: LazyLock<Schema> = LazyLock::new(|| {
@@ -193,7 +192,7 @@ async fn errors_and_checks_name_the_damaged_row() {
     let named = stats.damaged.len() == 1 && stats.damaged[0].contains("Title 3");
     assert!(named && stats.damaged[0].contains("table notes"), "{:?}", stats.damaged);
     assert_eq!(stats.tables[1].rows as i64, TITLES as i64 * REVISIONS, "it is counted");
-    // The row beside it is whole.
+    // The row next to the damaged row is undamaged.
     assert!(store.get(&BODIES, &key).await.expect("read").is_some());
 }
 
@@ -264,7 +263,7 @@ async fn scan_reports_damaged_rows_beside_all_others() {
         let keys: Vec<_> = found.into_iter().map(|row| row.key).collect();
         assert_eq!(keys, expected_damage, "{order:?} {limit}");
     }
-    // A scan that does not ask for a report is an error.
+    // A scan without `OnDamage::Report` returns an error.
     let scan = Scan::new(vec!["Title 3".into()], NonZeroUsize::new(100).expect("not zero"));
     assert!(matches!(store.scan(&NOTES, scan).await, Err(Error::Corrupt(_))));
 }

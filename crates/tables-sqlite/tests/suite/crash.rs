@@ -1,4 +1,4 @@
-//! Processes that are killed while they write.
+//! A process is killed while it writes.
 
 use std::{
     collections::BTreeMap,
@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 use super::fixtures::{BODIES, NOTES, body, key, open, revision, rows, system_clock};
 
-/// The variable that is set in the process that is killed.
+/// The environment variable that is set in the process that will be killed.
 const KILLED_PROCESS: &str = "RASHOMON_TEST_KILL";
 
 const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
 
-/// The batches of a call: a page in `then`, and a note elsewhere in `first`.
+/// The batches of a call: a page in `then`, and a note in another partition in `first`.
 fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
     let length = [50, 5_000, 40_000][rev as usize % 3];
     let mut elsewhere = Batch::new(vec![format!("Index {writer}").into()]);
@@ -41,8 +41,8 @@ fn acknowledged_writes_survive_a_kill() {
     }
 }
 
-/// Starts a process that writes, and kills it when it has acknowledged this many calls. Records the last
-/// acknowledged call of each writer.
+/// Starts a process that writes, and kills the process when it has acknowledged this many calls. Records the
+/// last acknowledged call of each writer.
 fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<usize, i64>) {
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args(["--exact", "crash::the_killed_process", "--nocapture"])
@@ -54,7 +54,7 @@ fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<
     let mut line = String::new();
     let mut count = 0;
     while said.read_line(&mut line).expect("a line") > 0 {
-        // A line that was cut off acknowledges nothing.
+        // A truncated line acknowledges nothing.
         let call = line.strip_suffix('\n').and_then(|line| line.strip_prefix("ack ")?.split_once(' '));
         if let Some((writer, rev)) = call {
             acknowledged.insert(writer.parse().expect("a number"), rev.parse().expect("a number"));
@@ -69,7 +69,8 @@ fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<
     child.wait().expect("it ends");
 }
 
-/// Run by the test above. Otherwise it writes nothing.
+/// The process that the test above starts and kills. Without the environment variable, this test does
+/// nothing.
 #[test]
 fn the_killed_process() {
     let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };

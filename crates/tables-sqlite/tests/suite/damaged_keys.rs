@@ -1,5 +1,5 @@
-//! Flipped bits in the keys of rows: each affects only its own row, and the next write or a repair restores
-//! it.
+//! Flipped bits in the keys of rows: each bit affects only its own row, and the next write or a repair
+//! restores the bit.
 
 use std::{fs, num::NonZeroUsize, path::Path};
 
@@ -27,7 +27,7 @@ fn many() -> NonZeroUsize {
     NonZeroUsize::new(100).expect("not zero")
 }
 
-/// Rows on many pages, and the bytes of the file.
+/// Fills a store with rows on many pages. Returns the bytes of the file.
 async fn fill(directory: &Path) -> Vec<u8> {
     let store = open(directory, system_clock(), Options::default()).await;
     for number in 0..TITLES {
@@ -56,7 +56,7 @@ fn keys(directory: &Path, table: &str) -> Vec<Vec<u8>> {
     keys.map(|key| key.expect("read")).filter(|key| key[KEY_BYTES - 10..KEY_BYTES - 8] == number).collect()
 }
 
-/// The file with some bits of a key flipped, in every place that has the key: free room may contain copies.
+/// Flips bits of a key at every place of the file that has the key, since free space may contain copies.
 fn flip(file: &[u8], key: &[u8], bits: &[usize]) -> Vec<u8> {
     let mut damaged = file.to_vec();
     let places: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(key)).collect();
@@ -82,7 +82,7 @@ async fn store_of(file: &[u8]) -> (TempDir, SqliteStore) {
     (directory, store)
 }
 
-/// All rows of a partition, and the damaged ones, read in pages of `limit` rows.
+/// Reads all rows of a partition, and the damaged rows, in pages of `limit` rows.
 async fn scan(
     store: &SqliteStore,
     table: &'static Schema,
@@ -103,7 +103,7 @@ async fn scan(
     }
 }
 
-/// Checks that every row is read except this one, which is reported, and that every partition is listed.
+/// Checks that every row except `lost` is read, that `lost` is reported, and that every partition is listed.
 async fn check_others(store: &SqliteStore, table: &'static Schema, lost: &(String, i64), what: &str) {
     let lost_key = key(&lost.0, lost.1);
     let listed = store.partitions(table, None, many()).await.expect(what).items;
@@ -145,7 +145,7 @@ async fn check_whole(store: &SqliteStore, what: &str) {
     assert!(report.is_clean(), "{what}: {report:?}");
 }
 
-/// Rows and bits of their keys, the same in each run: of the first bytes, the titles, the numbers.
+/// Chooses keys and a bit of each, the same in each run: bits of the first bytes, of titles and of numbers.
 fn flips(keys: &[Vec<u8>]) -> impl Iterator<Item = (&Vec<u8>, usize)> {
     (0..FLIPS).map(|number| {
         let key = &keys[scramble(number) as usize % keys.len()];
@@ -178,7 +178,7 @@ async fn flipped_bit_of_a_key_affects_its_row_only_until_the_next_write() {
     }
 }
 
-/// Whether a row on an interior page begins shortly before this place. A copy in free room does not count.
+/// Whether a row on an interior page begins shortly before this place. A copy in free space does not count.
 fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     const PAGE_BYTES: usize = 16_384;
     const INTERIOR: u8 = 2;
@@ -190,7 +190,7 @@ fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     page[0] == INTERIOR && rows.any(|row| (row..row + 24).contains(&(place - start)))
 }
 
-/// A search for a row follows the keys on the pages above it.
+/// A search for a row follows the keys on the pages above the row.
 #[tokio::test]
 async fn flipped_bit_of_a_key_that_separates_pages_hides_no_row() {
     let directory = TempDir::new().expect("a directory");
@@ -241,7 +241,7 @@ async fn repair_of_keys_does_what_its_plan_says() {
     }
 }
 
-/// More bits are flipped than can be found out. The row is out of order on its page.
+/// More bits are flipped than a read can correct. The row is out of order on its page.
 #[tokio::test]
 async fn lost_key_hides_no_other_partition_and_refuses_writes_to_its_page() {
     let directory = TempDir::new().expect("a directory");

@@ -1,4 +1,4 @@
-//! Shared by the tests: two tables that share a partition, and short ways to write and read.
+//! Fixtures of the tests: two tables that share a partition, and short functions to write and read.
 
 use std::{
     num::NonZeroUsize,
@@ -27,7 +27,7 @@ pub(crate) static NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The write time of rows, where it does not matter.
+/// The write time of rows in tests in which it does not matter.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
 pub(crate) fn system_clock() -> Arc<dyn Clock> {
@@ -50,14 +50,14 @@ pub(crate) fn key(title: &str, rev: i64) -> Key {
     Key::new(vec![title.into()], vec![rev.into()])
 }
 
-/// The bytes of a body, which differ from those of any other body.
+/// The bytes of a body. Each body has different bytes.
 pub(crate) fn body(title: &str, rev: i64, length: usize) -> Value {
     let seed = title.bytes().fold(rev as u64, |seed, byte| scramble(seed ^ u64::from(byte)));
     let words = (0..length.div_ceil(8) as u64).flat_map(|word| scramble(seed ^ word).to_le_bytes());
     Value::Blob(words.take(length).collect::<Vec<_>>().into())
 }
 
-/// A body of this length, and a note beside it.
+/// A batch with a body of this length, and a note.
 pub(crate) fn revision(title: &str, rev: i64, length: usize) -> Batch {
     let mut batch = Batch::new(vec![title.into()]);
     batch.put(&BODIES, vec![rev.into()], vec![Some(body(title, rev, length))], NOW);

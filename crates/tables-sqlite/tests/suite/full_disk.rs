@@ -1,4 +1,4 @@
-//! Disks without room.
+//! Full disks.
 
 use std::{fs, path::Path, process::Command};
 
@@ -98,7 +98,7 @@ async fn full_disk_is_read_and_can_be_written_when_there_is_room() {
     write(&store, revision("Title", last + 1, BODY_BYTES)).await.expect("there is room again");
     last = write_until_full(&store, last + 2).await;
     all_are_there(&store, last).await;
-    // The disk may be too full to write the log into the file. The writes are then still in the log.
+    // The disk may be too full to write the log into the file. In this case the writes stay in the log.
     store.close();
     let store = SqliteStore::open(&directory, system_clock(), Options::default()).expect("opens");
     create(&store).await.expect("the tables are there");

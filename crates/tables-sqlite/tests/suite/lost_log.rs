@@ -1,4 +1,4 @@
-//! A log that is missing, with acknowledged writes in it: the store is not opened without an error.
+//! If the log with acknowledged writes is missing, opening the store is an error.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use super::fixtures::{NOTES, create, key, open, revision, system_clock, write};
 const PAGE_BYTES: usize = 16_384;
 const FRAME_BYTES: usize = 24 + PAGE_BYTES;
 
-/// The file and the log of a process that is killed after writes.
+/// Returns the file and the log of a process that was killed after writes.
 async fn killed() -> (Vec<u8>, Vec<u8>) {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
@@ -63,7 +63,7 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
         assert!(store.get(&NOTES, &key("Title", 3)).await.expect("read").is_none(), "{what}");
         store.close();
-        // The loss was accepted once, and is no error any more.
+        // The loss was accepted before, and is no longer an error.
         open(directory.path(), system_clock(), Options::default()).await;
     }
 }
@@ -80,7 +80,7 @@ async fn file_with_its_log_is_opened_after_a_kill() {
     write(&store, revision("Title", 4, 10)).await.expect("written");
 }
 
-/// The ends of those frames in a log that end a commit.
+/// The ends of the frames that end a commit.
 fn commits(log: &[u8]) -> Vec<usize> {
     let frames = (32..).step_by(FRAME_BYTES).take_while(|at| at + FRAME_BYTES <= log.len());
     let of_the_log = frames.filter(|at| log[at + 8..at + 16] == log[16..24]);
@@ -103,7 +103,8 @@ async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
     Ok(latest)
 }
 
-/// SQLite reads a log up to its first damaged frame. A commit with more frames behind it was acknowledged.
+/// SQLite reads a log up to its first damaged frame. A commit that is followed by more frames was
+/// acknowledged.
 #[tokio::test]
 async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     let directory = TempDir::new().expect("a directory");
@@ -130,7 +131,7 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
         zeroed[frame..frame + FRAME_BYTES].fill(0);
         latest(&file, &zeroed).await.expect_err("commits are lost");
     }
-    // A crash may have cut off the last write before it was acknowledged.
+    // A crash may have interrupted the last write before it was acknowledged.
     let mut torn = log.clone();
     torn[last_begins + 3_000] ^= 1;
     assert_eq!(latest(&file, &torn).await.expect("it opens"), 8);
@@ -139,8 +140,8 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     }
 }
 
-/// The file has pages of a log that was written into it. With less than that log, the pages would be of
-/// several commits.
+/// The file has pages of a log that was written into the file. With a shorter log, the file would mix pages
+/// of several commits.
 #[tokio::test]
 async fn log_that_lacks_commits_of_the_file_is_refused() {
     let directory = TempDir::new().expect("a directory");

@@ -1,4 +1,4 @@
-//! Pages of the file in the place of other pages, as misdirected writes leave them: no answer lacks rows.
+//! Pages in the place of other pages, as after misdirected writes: an answer has all rows or is an error.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -18,7 +18,7 @@ fn title(number: u64) -> String {
     format!("Title {number:02}")
 }
 
-/// Rows on many pages, and the bytes of the file.
+/// Fills a store with rows on many pages. Returns the bytes of the file.
 async fn fill(directory: &Path) -> Vec<u8> {
     fill_titles(directory, TITLES).await
 }
@@ -50,7 +50,7 @@ fn root_of(directory: &Path, tree: &str) -> usize {
     file.query_row(sql, [tree], |row| row.get::<_, u32>(0)).expect("read") as usize - 1
 }
 
-/// The places in the file that contain the numbers of leaves, and these numbers, counted from 0.
+/// The offsets in the file at which the numbers of leaves are, and these numbers, counted from 0.
 fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
     let start = page * PAGE_BYTES;
     assert_eq!(file[start], INTERIOR, "the tree has one page");
@@ -68,7 +68,7 @@ fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Reads everything, and checks that each answer is right or an error. Returns the number of errors.
+/// Reads everything, and checks that each answer is correct or an error. Returns the number of errors.
 async fn refusals(file: &[u8], what: &str) -> usize {
     refusals_of(file, TITLES, what).await
 }
@@ -137,7 +137,7 @@ async fn leaf_written_over_another_is_an_error_and_no_short_list() {
     }
 }
 
-/// No row above the root says which rows belong on it, so any other page of rows would be accepted.
+/// The root has no parent page whose rows bound its keys, so any other page of rows would be accepted.
 #[tokio::test]
 async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
     let directory = TempDir::new().expect("a directory");
@@ -150,7 +150,7 @@ async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
     }
 }
 
-/// A leaf in the place of the page above it: its own rows are where they may be, and those of the other
+/// A leaf is in the place of its parent page. The keys of the leaf are valid there, but the rows of the other
 /// leaves are hidden.
 #[tokio::test]
 async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() {
@@ -178,7 +178,7 @@ async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() 
     }
 }
 
-/// Statistics count all rows, or are an error.
+/// Statistics count all rows, or return an error.
 #[tokio::test]
 async fn statistics_of_misplaced_pages_are_errors() {
     let directory = TempDir::new().expect("a directory");
@@ -194,7 +194,8 @@ async fn statistics_of_misplaced_pages_are_errors() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// SQLite's own check does not detect this: the pages are whole, and no row of them is looked for.
+/// SQLite's own check does not detect this damage: the pages are valid, and the check does not look for
+/// particular rows.
 #[tokio::test]
 async fn page_over_the_index_of_times_or_the_mark_of_the_log_is_named() {
     let directory = TempDir::new().expect("a directory");
@@ -231,7 +232,7 @@ async fn with_sql(directory: &Path, sql: &str) {
     assert!(file.execute(sql, ()).expect("done") > 0);
 }
 
-/// A damaged time says that the row is older than a delete, although the row is later.
+/// By its damaged time the row is older than a delete, although the row is later.
 #[tokio::test]
 async fn delete_does_not_act_on_a_damaged_time() {
     let directory = TempDir::new().expect("a directory");
@@ -257,7 +258,7 @@ async fn delete_does_not_act_on_a_damaged_time() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "nothing was deleted");
 
-    // A write replaces the row, whatever its time says.
+    // A write replaces the row, whatever its time.
     let mut batch = Batch::new(vec!["Title".into()]);
     batch.put(&NOTES, vec![2.into()], vec![Some("again".into()), None], later);
     write(&store, batch).await.expect("written");
@@ -304,7 +305,7 @@ async fn sweep_does_not_act_on_a_damaged_time() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// As if the end of a free page was cut off: no row is damaged, but the check reports it.
+/// The end of a free page is missing. No row is damaged, but the check reports the file.
 #[tokio::test]
 async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
     let directory = TempDir::new().expect("a directory");

@@ -7,7 +7,8 @@ use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
-/// The variable that is set in a second process, which opens a store that the first process has open.
+/// The environment variable that is set in a second process, which opens a store that the first process has
+/// open.
 const OTHER_PROCESS: &str = "RASHOMON_TEST_OPEN";
 
 fn try_open(directory: &Path) -> Result<SqliteStore, Error> {
@@ -70,7 +71,7 @@ async fn a_store_in_use_is_refused_by_name() {
     try_open(directory.path()).expect("the store opens");
 }
 
-/// Run by the test above. Otherwise it has nothing to open.
+/// The second process of the test above. Without the environment variable, this test does nothing.
 #[test]
 fn the_other_process() {
     if let Some(directory) = std::env::var_os(OTHER_PROCESS) {
@@ -140,7 +141,7 @@ async fn unfinished_store_is_created_again() {
     }
 }
 
-/// The file of a store is never empty, so an empty file is what is left of a store.
+/// The file of a store is never empty, so an empty file is the rest of a damaged store.
 #[tokio::test]
 async fn empty_file_is_refused_and_not_made_a_store() {
     let directory = TempDir::new().expect("a directory");

@@ -1,4 +1,4 @@
-//! The committer beyond the contract: shutting down, sweeping, storing large values apart.
+//! Behaviour of the committer that the contract does not cover: shutdown, sweeps, and large values.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
 use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
 use tempfile::TempDir;
 
-/// Longer than a busy machine takes for any of these tests.
+/// A timeout that no test reaches, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
@@ -41,7 +41,7 @@ async fn shutdown_completes_accepted_calls() {
             (title, acknowledged)
         });
     }
-    // In the midst of the writes: on average each writer has done more than one.
+    // The shutdown comes in the middle of the writes: on average each writer has done more than one call.
     let machine = SystemClock::new();
     while written.load(Ordering::Relaxed) <= 16 {
         assert!(machine.monotonic() < PATIENCE, "nothing was written in time");
@@ -61,7 +61,7 @@ async fn shutdown_completes_accepted_calls() {
     let mut all = 0;
     for (title, acknowledged) in writers.join_all().await {
         let there = rows(&again, &NOTES, &title).await.expect("read").len() as i64;
-        // The last call may have been done without an acknowledgement.
+        // The last call may have been committed without an acknowledgement.
         assert!((acknowledged..=acknowledged + 1).contains(&there), "{there} of {acknowledged}");
         all += acknowledged;
     }
@@ -128,7 +128,7 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     let options = Options { upkeep_interval: Duration::from_millis(5), ..Options::default() };
     let store = open(directory.path(), clock.clone(), options).await;
     for batch in 0..12 {
-        // More than three megabytes each.
+        // Each batch of rows has more than three megabytes.
         let mut rows = expiring(4, 800_000, 1);
         rows.partition = vec![format!("Title {batch}").into()];
         write(&store, rows).await.expect("written");
@@ -164,7 +164,7 @@ fn expiring(rows: i64, length: usize, seconds: u64) -> Batch {
     batch
 }
 
-/// Large values are stored apart from their keys, and must be deleted with their rows.
+/// Large values are stored apart from their keys. They must be deleted with their rows.
 #[tokio::test]
 async fn large_values_are_deleted_with_their_rows() {
     let directory = TempDir::new().expect("a directory");
@@ -175,7 +175,8 @@ async fn large_values_are_deleted_with_their_rows() {
         batch.put(&BODIES, vec![rev.into()], vec![Some(body("Title", rev, length))], at);
         batch
     };
-    // Large replaced by large, large by small, small by large, and an older put that is ignored.
+    // Three replacements (a large value by a large one, large by small, small by large), and an older put
+    // that is ignored.
     for (rev, first, second, later) in
         [(1, 5_000, 6_000, 1), (2, 5_000, 10, 1), (3, 10, 6_000, 1), (4, 6_000, 5_000, 0), (5, 10, 5_000, 0)]
     {
