@@ -9,8 +9,8 @@ use crate::{
     session::Cluster,
 };
 
-/// Creates or changes the table until it matches the schema. Each step can be repeated, so an interrupted
-/// creation is continued, and several processes may create at once.
+/// Creates or changes the table until it matches the schema. Each step can be repeated: an interrupted
+/// creation is continued, and several processes may create the table at once.
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     let mut failed = None;
@@ -25,14 +25,15 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
         }
         match work_off(cluster, schema, &left).await {
             Err(error @ Error::Unavailable(_)) => return Err(error),
-            // Another process may have done the same just now, so the next round reads the table again.
+            // Another process may have done the same step, so the next round reads the table again.
             done => failed = done.err(),
         }
     }
     Err(failed.unwrap_or_else(|| existing_table::changing(schema)))
 }
 
-/// The error if something is missing and may not be created: what is missing, and who can create it.
+/// The error if something is missing and the store may not create it. The error says what is missing, and who
+/// can create it.
 fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
     let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "does not exist" };
     Error::Unsupported(format!(

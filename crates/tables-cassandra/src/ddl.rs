@@ -10,13 +10,14 @@ use crate::{
     names::quoted,
 };
 
-/// Leveled compaction with a fan factor of ten. A row is in few SSTables, however often its partition is
+/// Leveled compaction with a fan factor of ten: a row is in few SSTables, however often its partition is
 /// written.
 pub(crate) const COMPACTION: &str =
     "compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}";
 
-/// The schemas as CQL with comments: for review, and for administrators who create the tables if the service
-/// may not. `cqlsh` can run the statements in this order, and running them again changes nothing.
+/// Returns the schemas as CQL with comments: for review, and for administrators who create the tables for a
+/// service that may not. `cqlsh` can run the statements in this order, and running them again changes
+/// nothing.
 #[must_use]
 pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     let keyspace = &options.keyspace;
@@ -107,7 +108,7 @@ pub(crate) fn create_type(keyspace: &str, schema: &Schema) -> String {
     )
 }
 
-/// Adds one field. Each field has a statement of its own, since some servers accept only one in a statement.
+/// Adds one field. Each field has its own statement, since some servers accept only one field per statement.
 pub(crate) fn add_field(keyspace: &str, schema: &Schema, field: &str, column_type: ColumnType) -> String {
     format!(
         "ALTER TYPE {} ADD {} {}",
@@ -149,9 +150,9 @@ fn comment_option(comment: &str) -> String {
     format!("comment = '{}'", comment.replace('\'', "''"))
 }
 
-/// Describes the schema in one line, for a version and the first `values` of its value columns. This line is
-/// the comment of the table in the cluster, and identifies the table later. It must never change for an
-/// existing schema.
+/// Describes a version of the schema, with the first `values` value columns, in one line. The line becomes
+/// the comment of the table in the cluster, and identifies the table. The line of an existing schema must
+/// never change.
 pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     let column = |name: &str, column_type: ColumnType| format!("{name} {}", kind_of(column_type));
     let partition = schema.partition().iter().map(|it| column(it.name, it.column_type));
@@ -175,7 +176,8 @@ pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     line
 }
 
-/// Finer than the types of CQL: both `Int` and `Timestamp` are a `bigint`.
+/// The name of a column type in descriptions. CQL types are not specific enough: `Int` and `Timestamp` are
+/// both `bigint`.
 const fn kind_of(column_type: ColumnType) -> &'static str {
     match column_type {
         ColumnType::Text => "text",

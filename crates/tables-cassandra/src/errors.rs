@@ -1,4 +1,4 @@
-//! Translates errors of the driver to errors that tell the caller what to do.
+//! Translates errors of the driver to errors of the store.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use scylla::errors::{
 
 use crate::Options;
 
-/// The answer of a node that cannot decide now whether a password is right.
+/// The answer of a node that temporarily cannot check a password.
 const UNDECIDED: &str = "Unable to perform authentication";
 
-/// The error when no node answers, for a reason that may pass.
+/// The error if no node answers, for a reason that may be temporary.
 pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
     let address = options.contact_points.join(", ");
     let detail = format!("no cluster at {address}: {reason}");
@@ -39,7 +39,7 @@ pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error
     }
 }
 
-/// The error of the CQL handshake on an open connection, if that is the cause.
+/// The error of the CQL handshake on an open connection, if the handshake failed.
 fn setup_error(error: &NewSessionError) -> Option<&Setup> {
     match error {
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
@@ -102,7 +102,7 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     }
 }
 
-/// The error for a stored row that differs from everything that was written.
+/// The error for a stored row that no writer can have written.
 pub(crate) fn corrupt(schema: &Schema, key: &Key) -> Error {
     Error::Corrupt(format!(
         "the row {key:?} of table {} has a value that this program never writes",

@@ -1,4 +1,4 @@
-//! Compares an existing table in the cluster with its schema, and finds the steps that are left to do.
+//! Compares an existing table in the cluster with its schema, and finds the remaining steps.
 
 use std::{future::Future, time::Duration};
 
@@ -26,37 +26,37 @@ pub(crate) struct TableDescription {
     pub(crate) columns: Vec<ColumnDescription>,
 }
 
-/// As in `system_schema.columns`: kind, position, name, type, clustering order.
+/// A row of `system_schema.columns`: kind, position, name, type, clustering order.
 type ColumnDescription = (String, i32, String, String, String);
 
-/// The steps that are left until the table matches its schema.
+/// The remaining steps until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Left {
     /// The table matches its schema.
     Nothing,
-    /// The table is missing, and the type has its first `fields` fields. The other fields are to be added,
-    /// then the table is to be created.
+    /// The table is missing, and the type has its first `fields` fields. Add the other fields, then create
+    /// the table.
     Make { fields: usize },
-    /// The table is of an older version, and the type has its first `fields` fields. The other fields are to
-    /// be added, then the comment of the table is to be set.
+    /// The table is of an older version, and the type has its first `fields` fields. Add the other fields,
+    /// then set the comment of the table.
     Grow { fields: usize },
 }
 
 /// How often the table is read while other processes change it.
 pub(crate) const MAX_LOOKS: usize = 5;
 
-/// The pause before the table is read again. What another process is creating exists completely after this
-/// time, if a part of it was seen before.
+/// The pause before the table is read again. A table of which a part was seen is completely created after
+/// this time.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Reads the table, and returns the steps that are left to do.
+/// Reads the table, and returns the remaining steps.
 pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
     steps_left(|| read(cluster, schema), schema).await
 }
 
-/// Reads the table until two reads agree, or until it can match the schema. A table is read in parts, and
-/// another process may create it between two of them. So a difference is an error only if a second read finds
-/// it again.
+/// Reads the table until two reads agree, or until the table can match the schema. A table is read in parts,
+/// and another process may create it between two parts. So a difference is an error only if a second read
+/// finds it again.
 async fn steps_left<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
 where
     R: Future<Output = Result<ExistingTable>> + Send,
@@ -77,7 +77,7 @@ where
     Err(changing(schema))
 }
 
-/// The error when other processes change the table again and again.
+/// The error if other processes change the table again and again.
 pub(crate) fn changing(schema: &Schema) -> Error {
     Error::unavailable(format!("table {} is being changed by another process", schema.name()))
 }
@@ -110,8 +110,8 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<ExistingTable> {
     })
 }
 
-/// Returns the steps that are left until the table matches the schema. `Unsupported` if no steps can do this,
-/// with the difference. An interrupted change is continued.
+/// Returns the remaining steps until the table matches the schema. `Unsupported` if no steps lead to the
+/// schema; the error names the difference. An interrupted change is continued.
 fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
@@ -155,7 +155,7 @@ fn description(schema: &Schema) -> String {
     ddl::describe(schema, schema.version(), schema.values().len())
 }
 
-/// Whether the comment is that of an older version with fewer value columns.
+/// Whether the comment describes an older version with fewer value columns.
 fn may_grow(comment: &str, schema: &Schema) -> bool {
     let version = comment
         .strip_prefix(&format!("Rashomon: {} version ", schema.name()))
@@ -171,7 +171,7 @@ fn fields(schema: &Schema) -> Vec<(String, String)> {
     fields.map(|(name, column_type)| (name.to_owned(), ddl::type_of(column_type).to_owned())).collect()
 }
 
-/// Sorted, as the columns of an existing table are.
+/// The columns of the table in the order of [`ExistingTable`].
 fn columns(schema: &Schema) -> Vec<ColumnDescription> {
     let column = |kind: &str, position: i32, name: &str, column_type: String, order: &str| {
         (kind.to_owned(), position, name.to_owned(), column_type, order.to_owned())

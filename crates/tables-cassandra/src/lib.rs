@@ -1,16 +1,16 @@
 //! The table store in Cassandra. ScyllaDB speaks the same protocol.
 //!
 //! A store is a keyspace. Its tables have the names and key columns of the schemas. The value columns of a
-//! row are the fields of one frozen value in the column `cell` ([`cell`]), so that of two writers at once,
-//! one wins the whole row. [`ddl()`](crate::ddl()) prints the tables as CQL. An existing table is compared
-//! with its schema ([`existing_table`]).
+//! row are the fields of one frozen value in the column `cell` ([`cell`]). So of two concurrent writers, one
+//! wins the whole row. [`ddl()`](crate::ddl()) prints the tables as CQL. An existing table is compared with
+//! its schema ([`existing_table`]).
 //!
 //! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation
 //! ([`mod@write`]). A swap is a lightweight transaction ([`swap`]).
 //!
 //! Cassandra has more limits than the table layer ([`limits`]). The key of a partition takes at most 65,535
-//! bytes, and so do the clustering columns of a row together. A partition column that is alone is not empty.
-//! A batch has at most 65,535 mutations. A call beyond these limits is `Invalid`.
+//! bytes, and so do the clustering columns of a row together. The only partition column of a table must not
+//! be empty. A batch has at most 65,535 mutations. A call beyond these limits is `Invalid`.
 
 mod catalog;
 mod cell;

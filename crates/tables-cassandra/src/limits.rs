@@ -1,4 +1,4 @@
-//! The limits of Cassandra. A call beyond them is refused before anything is sent, so that nothing is
+//! The limits of Cassandra. A call beyond a limit is refused before anything is sent, so that nothing is
 //! changed.
 
 use std::ops::Bound;
@@ -11,10 +11,10 @@ use crate::wire;
 /// The greatest length of a partition's key, and of all clustering columns of a row. Both lengths have 16
 /// bits.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// The greatest number of statements in a batch. The protocol has 16 bits for it.
+/// The greatest number of statements in a batch: the protocol has 16 bits for the number.
 const MAX_MUTATIONS: usize = u16::MAX as usize;
 /// The greatest size of a request. Servers accept 16 MiB (`native_transport_max_frame_size`, and half a
-/// segment of the commit log). The difference is left for the framing around the values.
+/// segment of the commit log). The remaining MiB is for the framing around the values.
 const MAX_REQUEST_BYTES: usize = 15 << 20;
 /// The approximate size of a statement in a batch without its values: its id, and lengths.
 const STATEMENT_BYTES: usize = 128;
@@ -54,7 +54,7 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
             }
             Mutation::Delete { clustering, written_at, .. } => (clustering.iter().collect(), written_at),
             Mutation::DeleteRange { range, written_before, .. } => {
-                // Both bounds are of one column, so the longer one counts.
+                // Both bounds are of the same column, so the longer bound counts.
                 let bounds = [&range.lower, &range.upper].into_iter().filter_map(|bound| match bound {
                     Bound::Included(value) | Bound::Excluded(value) => Some(value),
                     Bound::Unbounded => None,

@@ -7,7 +7,7 @@ use rashomon_tables::{Error, Result};
 /// The greatest length of a keyspace's name.
 const MAX_KEYSPACE: usize = 48;
 
-/// Reserved words of CQL, of both Cassandra and ScyllaDB. As names they have to be quoted.
+/// Words that are reserved in CQL, by Cassandra or ScyllaDB. Names that are reserved words have to be quoted.
 const RESERVED: &[&str] = &[
     "add",
     "allow",
@@ -77,19 +77,19 @@ const RESERVED: &[&str] = &[
     "with",
 ];
 
-/// The name as CQL accepts it. Names are `[a-z][a-z0-9_]*`, so nothing in them needs to be escaped.
+/// The name in CQL, quoted if necessary. Names are `[a-z][a-z0-9_]*`, so no character needs to be escaped.
 pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
     if RESERVED.contains(&name) { format!("\"{name}\"").into() } else { name.into() }
 }
 
-/// Whether it is a valid name of a keyspace: `[a-z][a-z0-9_]*`, at most 48 characters.
+/// Whether the name is valid for a keyspace: `[a-z][a-z0-9_]*`, at most 48 characters.
 #[must_use]
 pub fn is_keyspace(name: &str) -> bool {
     let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
     letters && name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= MAX_KEYSPACE
 }
 
-/// `Invalid` unless it is a valid name of a keyspace.
+/// `Invalid` unless the name is valid for a keyspace.
 pub(crate) fn check_keyspace(name: &str) -> Result<()> {
     if is_keyspace(name) {
         Ok(())

@@ -9,7 +9,7 @@ use crate::names;
 /// How to connect to a store. The defaults suit one data centre with three replicas.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The nodes to contact first, as `HOST` or `HOST:PORT`. The other nodes are learnt from them. Default:
+    /// The nodes to contact first, as `HOST` or `HOST:PORT`. These nodes name the other nodes. Default:
     /// `127.0.0.1`.
     pub contact_points: Vec<String>,
     /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 characters. Default: `rashomon`.
@@ -17,27 +17,26 @@ pub struct Options {
     /// Whether to create the keyspace and its tables if they are missing, and to add missing columns.
     /// Default: yes.
     pub create: bool,
-    /// The replication of a new keyspace. An existing keyspace keeps its own. Default: three copies.
+    /// The replication of a new keyspace. An existing keyspace keeps its replication. Default: three copies.
     pub replication: Replication,
     /// How many replicas must answer before a read or a write is answered. Default:
     /// [`Consistency::LocalQuorum`].
     pub consistency: Consistency,
-    /// The replicas among which swaps are decided. Default: [`SerialConsistency::Serial`].
+    /// The replicas that decide swaps. Default: [`SerialConsistency::Serial`].
     pub serial_consistency: SerialConsistency,
-    /// The data centre whose nodes are asked; nodes of other data centres are not. `None`: all nodes are
-    /// near.
+    /// The data centre whose nodes get all requests. `None`: the nodes of all data centres get requests.
     pub local_datacenter: Option<String>,
-    /// User and password. `None`: the cluster asks for none.
+    /// User and password. `None`: the cluster does not ask for a password.
     pub credentials: Option<Credentials>,
     /// A PEM file with the certificates of the authorities that vouch for the nodes. The certificate of a
     /// node has to name the address of the node. `None`: connections are not encrypted.
     pub tls: Option<PathBuf>,
     /// How the traffic with the nodes is compressed. Default: not at all.
     pub compression: Option<Compression>,
-    /// How long to wait for a node before another one is asked as well, if asking twice does no harm.
-    /// Default: 700 ms.
+    /// How long to wait for a node before another node is asked as well. Only for requests that are
+    /// idempotent. Default: 700 ms.
     pub attempt_timeout: Duration,
-    /// The timeout of a request, all its attempts included. Default: two seconds.
+    /// The timeout of a request, including all its attempts. Default: two seconds.
     pub request_timeout: Duration,
     /// The timeout for finding the cluster. Default: four seconds.
     pub connect_timeout: Duration,
@@ -115,8 +114,8 @@ pub enum Replication {
     ByDatacenter(BTreeMap<String, u32>),
 }
 
-/// How many replicas must answer before a read or a write is answered. No level is below a quorum: with one
-/// answer alone, a read could miss an acknowledged write.
+/// How many replicas must answer before a read or a write is answered. No level is below a quorum: with a
+/// single answer, a read could miss an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// Most replicas of the local data centre.
@@ -127,7 +126,7 @@ pub enum Consistency {
     All,
 }
 
-/// The replicas among which swaps are decided.
+/// The replicas that decide swaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SerialConsistency {
     /// All replicas: correct wherever swaps come from.
@@ -141,6 +140,6 @@ pub enum SerialConsistency {
 pub enum Compression {
     /// LZ4.
     Lz4,
-    /// Snappy, which is smaller and slower.
+    /// Snappy, which compresses better, but is slower.
     Snappy,
 }

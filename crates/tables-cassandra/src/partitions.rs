@@ -16,9 +16,11 @@ use crate::{
 
 /// The greatest number of partitions that one request asks for.
 const MAX_PARTITIONS: usize = 500;
-/// A page ends after this many partitions without a visible row, so that the time of a call is bounded.
+/// A result page ends after this many partitions without a visible row, so that the time of a call is
+/// bounded.
 const MAX_PASSED_OVER: usize = 2_000;
-/// The greatest number of partitions with one token. Even two are rare, since a token has 64 bits.
+/// The greatest number of partitions with the same token. Even two partitions are rare, since a token has 64
+/// bits.
 const MAX_OF_ONE_TOKEN: usize = 10_000;
 
 /// A partition that has rows.
@@ -29,8 +31,8 @@ struct Found {
     partition: Partition,
 }
 
-/// Reads a page of partitions. The cursor is the token and the values of the last partition. Partitions with
-/// one token are sorted by their keys, so a page may end between two of them.
+/// Reads a result page of partitions. The cursor is the token and the values of the last partition.
+/// Partitions with the same token are sorted by their keys, so a page may end between two such partitions.
 pub(crate) async fn partitions(
     cluster: &Cluster,
     table: &Table,
@@ -65,7 +67,7 @@ pub(crate) async fn partitions(
         if found.is_empty() {
             return Ok(Page::new(items, None));
         }
-        // The last token may have more partitions than this answer has.
+        // The answer may lack further partitions with the last token.
         if found.len() == wanted
             && let Some(last) = found.last().map(|last| last.token)
         {

@@ -15,7 +15,7 @@ use crate::{
     wire::{self, Bound},
 };
 
-/// How many rows to ask for at once while the typical size of a row is unknown.
+/// The number of rows in the first request, while the typical size of a row is unknown.
 const FIRST_ROWS: usize = 16;
 /// The greatest number of rows that one request asks for.
 const MAX_ROWS: usize = 1_000;
@@ -176,8 +176,8 @@ impl<'a> Building<'a> {
         self.skipped_damage += 1;
     }
 
-    /// How many rows to ask for: as many as the page still needs, estimated by the typical size of the
-    /// table's rows. Servers bound an answer by rows and not by bytes.
+    /// The number of rows to request: the rows that the page still needs, estimated by the typical size of
+    /// the table's rows. Servers limit an answer by rows, not by bytes.
     fn wanted(&self) -> usize {
         let fitting = match self.table.typical_row_bytes() {
             Some(bytes) => self.scan.max_bytes.saturating_sub(self.bytes).div_ceil(bytes),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::{Consistency, Replication};
 
-/// An error if a keyspace with this replication could never be written. The error says why, and what to do.
-/// `nodes` has the number of nodes by data centre. `named` is the number of nodes that the options name,
-/// which may still be starting.
+/// Returns an error if a keyspace with this replication could never be written. The error says why, and what
+/// to do. `nodes` has the number of nodes by data centre. `named` is the number of nodes in the options, some
+/// of which may still be starting.
 pub(crate) fn check(
     replication: &Replication,
     consistency: Consistency,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     }
 }
 
-/// How many of the copies have to answer.
+/// How many copies have to answer.
 const fn needed(copies: u32, consistency: Consistency) -> usize {
     let copies = copies as usize;
     match consistency {
@@ -75,7 +75,7 @@ mod tests {
         assert!(simple(1, Consistency::LocalQuorum, 1, 1).is_ok());
         assert!(simple(3, Consistency::LocalQuorum, 2, 1).is_ok());
         assert!(simple(3, Consistency::All, 2, 1).is_err());
-        // Two more nodes are named, and may still be starting.
+        // The options name two more nodes, which may still be starting.
         assert!(simple(3, Consistency::LocalQuorum, 1, 3).is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! When a request is retried.
+//! The retry policy of requests.
 
 use scylla::{
     errors::{DbError, RequestAttemptError},
@@ -35,7 +35,7 @@ impl RetrySession for Retries {
     }
 }
 
-/// Whether the fault may be that of the node, and not that of the request.
+/// Whether the cause may be the node rather than the request.
 fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     match error {
         RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => true,
@@ -57,8 +57,8 @@ fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     }
 }
 
-/// Whether a node says that there is no such keyspace or table. A node that has just joined the ring may not
-/// know them yet.
+/// Whether the error is a missing keyspace or table. A node that has just joined the ring may not know them
+/// yet.
 fn lacks_the_tables(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("unconfigured table") || (text.contains("keyspace") && text.contains("does not exist"))

@@ -40,25 +40,25 @@ use crate::{
     wire::Bound,
 };
 
-/// On how many more nodes a request is made if the nodes before do not answer in time.
+/// The number of further nodes that get a request if the earlier nodes do not answer in time.
 const MAX_SPECULATIONS: usize = 2;
-/// Maximum number of concurrent requests; further ones wait.
+/// Maximum number of concurrent requests; further requests wait.
 const MAX_IN_FLIGHT: usize = 1_024;
 /// The longest interval between two checks that a connection is alive. A connection that does not answer in
 /// time is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// The timeout for a statement that creates or changes a table, and again for all nodes to know of the
-/// change.
+/// The timeout of a statement that creates or changes a table. The same timeout applies until all nodes know
+/// of the change.
 const CHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// The interval at which nodes are asked whether they all know of a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
-/// How long after the session was opened `agree` waits for a connection to every node. Later it succeeds
-/// without the other nodes: a node that is down learns of the tables when it comes back.
+/// For this long after the session was opened, `agree` waits for a connection to every node. Later, `agree`
+/// ignores the nodes without a connection: a node that is down learns of the tables when it comes back.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
 /// The first major version of Cassandra with unified compaction. ScyllaDB reports version 3.
 const UNIFIED_COMPACTION: u32 = 5;
 
-/// A connection to the cluster, for one keyspace of it.
+/// A connection to one keyspace of the cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     session: Session,
@@ -170,7 +170,7 @@ impl Cluster {
         &self.keyspace
     }
 
-    /// Whether the store creates what is missing.
+    /// Whether the store creates missing tables and columns.
     pub(crate) const fn may_create(&self) -> bool {
         self.may_create
     }
@@ -197,8 +197,8 @@ impl Cluster {
 
     /// Runs a statement that creates or changes `what`, and waits until all nodes know of it.
     ///
-    /// All clients of a cluster send such statements to one node, as far as they know the same nodes. Two
-    /// clients that create one table on two nodes at once can create two tables of one name.
+    /// Clients that know the same nodes send these statements to the same node. If two clients create a table
+    /// on two nodes at once, the cluster may get two tables with one name.
     pub(crate) async fn change(&self, what: &str, text: String) -> Result<()> {
         let mut statement = Statement::new(text);
         statement.set_request_timeout(Some(CHANGE_LIMIT));
@@ -257,7 +257,7 @@ impl Cluster {
         result.into_rows_result().map_err(unexpected)
     }
 
-    /// The error of a read or a write, with the nodes without a connection.
+    /// The error of a read or a write. It lists the nodes without a connection.
     fn failed(&self, error: &ExecutionError) -> Error {
         unavailable(error, &self.unconnected())
     }
@@ -287,8 +287,8 @@ async fn session(options: &Options, deadline: Instant) -> Result<Session> {
         .map_err(|error| not_connected(options, &error))
 }
 
-/// Connects to each contact point alone, and returns the first error that is a refusal. Of several contact
-/// points the driver reports only the error of the last one, which may be a node that is down.
+/// Connects to each contact point separately, and returns the first refusal. With several contact points the
+/// driver reports only the error of the last one, which may be a node that is down.
 async fn refusal(options: &Options, deadline: Instant) -> Option<Error> {
     if options.contact_points.len() < 2 {
         return None;
@@ -312,11 +312,10 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
             Compression::Snappy => frame::Compression::Snappy,
         }))
         .connection_timeout(options.connect_timeout / 4)
-        // A node that hangs is given up soon, since requests that may not be made twice can only wait for it.
-        // A client that looks for a cluster waits for such a node twice: for a contact point and for a
-        // member. An eighth and a quarter of the time, twice, leave some time for the other nodes. The
-        // driver's own limit ends when a connection is established, and a node that hangs still accepts
-        // connections.
+        // A hanging node is given up soon, since requests that are not idempotent can only wait for it. While
+        // connecting, a client may wait for such a node twice: as a contact point, and as a member. An eighth
+        // and a quarter of the time, twice, leave time for the other nodes. The connection timeout of the
+        // driver does not help, since a hanging node still accepts connections.
         .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
         .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
         .keyspaces_to_fetch([&options.keyspace])
@@ -357,8 +356,8 @@ fn profile(options: &Options) -> ExecutionProfile {
         .build()
 }
 
-/// Asks the replicas of a partition. If the local data centre is known, no other data centre is ever asked:
-/// its answers would come from too far, and its quorum is not the requested one.
+/// Sends requests to the replicas of a partition. If the local data centre is known, no other data centre
+/// gets requests: it is too far away, and its quorum is not the requested quorum.
 fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     let policy = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
     match &options.local_datacenter {
@@ -367,7 +366,7 @@ fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     }
 }
 
-/// Trusts only certificates that the authorities in this PEM file vouch for.
+/// Trusts only certificates that the authorities in this PEM file have signed.
 fn tls(authorities: &Path) -> Result<TlsContext> {
     let failed = |what: &dyn std::fmt::Display| {
         Error::Unsupported(format!("no certificates in {}: {what}", authorities.display()))

@@ -1,14 +1,14 @@
-//! The rest of a range behind a cursor, as ranges.
+//! The rest of a range after a cursor, as ranges.
 
 use std::ops::Bound;
 
 use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 
-/// Returns ranges whose rows, one range after the other, are the rows of `range` behind the row `after`.
+/// Returns ranges that together, in this order, have the rows of `range` after the row `after`.
 ///
-/// CQL can express "behind this row" in one condition only if all columns are sorted the same way, and
-/// ScyllaDB only if none of them is fixed. So the rows behind (a, b) are those that begin with a and are
-/// beyond b in the second column, and then those beyond a in the first.
+/// CQL can express "after this row" in one condition only if all columns have the same direction, and
+/// ScyllaDB only if no column is fixed. So the rows after (a, b) are split: first the rows that begin with a
+/// and are after b in the second column, then the rows that are after a in the first column.
 pub(crate) fn behind(
     schema: &Schema,
     range: &ClusteringRange,
@@ -28,7 +28,8 @@ pub(crate) fn behind(
     ranges.filter(may_have_rows).collect()
 }
 
-/// Whether a value can be between the bounds. If none can, servers differ in their answers.
+/// Whether a value can be between the bounds. Servers differ in their answers if the bounds exclude all
+/// values.
 pub(crate) fn may_have_rows(range: &ClusteringRange) -> bool {
     match (&range.lower, &range.upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,

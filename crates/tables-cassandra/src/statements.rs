@@ -7,8 +7,8 @@ use std::{
 
 use scylla::statement::prepared::PreparedStatement;
 
-/// The number of statements of a table is bounded: their texts differ only by which columns are bounded, and
-/// how. So nothing is ever removed from here.
+/// A cache of prepared statements that never removes any. The number of statements of a table is bounded:
+/// their texts differ only in which columns have bounds, and in the kinds of bounds.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(RwLock<HashMap<String, PreparedStatement>>);
 

@@ -18,13 +18,13 @@ use crate::{
     write,
 };
 
-/// The greatest number of batches of one call that are written at the same time.
+/// The maximum number of batches of a call that are written concurrently.
 const MAX_SIDE_BY_SIDE: usize = 16;
 
 /// A store in a keyspace of a cluster. Other processes may write to the keyspace as well.
 ///
-/// During a fault of the cluster, calls are `Unavailable`. They succeed again when the fault is over; the
-/// store need not be reopened.
+/// During a fault of the cluster, calls are `Unavailable`. Calls succeed again after the fault, without
+/// reopening the store.
 pub struct CassandraStore {
     cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
@@ -38,7 +38,7 @@ impl CassandraStore {
     ///
     /// `Unavailable` if no contact point answers within [`Options::connect_timeout`]. `Unsupported` if the
     /// user is refused, or has no right to create a missing keyspace. `Invalid` if an option has an
-    /// impossible value, or if the keyspace is missing and not to be created.
+    /// impossible value, or if the keyspace is missing and the options do not allow to create it.
     #[boxed]
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {
@@ -50,8 +50,8 @@ impl CassandraStore {
         })
     }
 
-    /// The store as another process with this clock has it, over the same connections. It is for many tests
-    /// in one process, most of which take less time than a login does.
+    /// Opens the store like another process with this clock, but over the same connections. This is for
+    /// tests: most tests take less time than a login.
     #[must_use]
     pub fn beside(&self, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl TableStore for CassandraStore {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        // All batches are checked before anything is sent, so that `Invalid` means that nothing was changed.
+        // All batches are checked before anything is sent, so that an `Invalid` call changes nothing.
         first.iter().chain([&then]).try_for_each(|batch| self.check(batch))?;
         let now = self.clock.now();
         let mut beside = Vec::with_capacity(first.len());

@@ -1,8 +1,8 @@
 //! Compares and sets one row, by lightweight transactions.
 //!
 //! A transaction compares the whole cell, including its times, so it needs the bytes of the existing cell.
-//! The first attempt takes the cell of the row that the caller expects. Each further attempt takes the cell
-//! that the transaction found. This module decides whether that cell has the expected values.
+//! The first attempt uses the cell of the row that the caller expects. Each further attempt uses the cell
+//! that the previous transaction found, if this cell has the expected values.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -25,13 +25,12 @@ use crate::{
     write::ttl,
 };
 
-/// The greatest number of attempts of a swap, while others swap the row too.
+/// The maximum number of attempts of a swap while other writers swap the row too.
 const MAX_ROUNDS: usize = 16;
 const LOCKS: usize = 256;
 
-/// Makes swaps of one row wait for one another within this process. In the cluster they would push one
-/// another aside until some of them time out, and then nobody knows whether those were applied. Rows share
-/// locks by hash.
+/// Makes the swaps of one row in this process run one after the other. In the cluster, concurrent swaps delay
+/// each other until some time out, and the outcome of such a swap is unknown. Rows share locks by hash.
 #[derive(Debug)]
 pub(crate) struct Locks {
     hasher: RandomState,
@@ -80,8 +79,9 @@ impl Call<'_> {
         Err(Error::unavailable("other writers changed the row again and again during a swap"))
     }
 
-    /// The cell that probably exists: the one of the expected row. It is read instead if a wrong guess would
-    /// not be noticed: if nothing is to be written, or if the expected row has expired.
+    /// The cell that probably exists: the cell of the expected row. The cell is read instead if the
+    /// transaction would not notice a wrong guess: if nothing is to be written, or if the expected row has
+    /// expired.
     async fn first_guess(&self) -> Result<Option<Vec<u8>>> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,
@@ -93,7 +93,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads the stored cell, after every swap of it that is in progress.
+    /// Reads the stored cell, after all swaps of the row that are in progress.
     async fn read(&self) -> Result<Option<Vec<u8>>> {
         let mut statement = self.cluster.prepare(self.table.get()).await?;
         statement.set_consistency(Consistency::Serial);
@@ -120,7 +120,8 @@ impl Call<'_> {
         self.transact(self.table.swap(expected.is_some()), &values).await
     }
 
-    /// Runs a transaction once. Repeated after an unknown outcome, it would find its own row and be refused.
+    /// Runs a transaction once. If the driver repeated it after an unknown outcome, the transaction could
+    /// find its own row and be refused.
     async fn transact(&self, text: String, values: &[Bound<'_>]) -> Result<Attempt> {
         let mut statement = self.cluster.prepare(text).await?;
         statement.set_is_idempotent(false);
@@ -148,7 +149,7 @@ impl Call<'_> {
 
 enum Attempt {
     Applied,
-    /// Another cell is stored, or none.
+    /// Another cell is stored, or no cell.
     Found(Option<Vec<u8>>),
 }
 

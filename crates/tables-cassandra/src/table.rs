@@ -20,7 +20,7 @@ pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
     /// The table's name with its keyspace.
     name: String,
-    /// About how many bytes a row takes, by the rows that were read; 0 until then.
+    /// The approximate size of a row in bytes, by the rows that were read; 0 before the first read.
     row_bytes: AtomicUsize,
 }
 
@@ -29,22 +29,22 @@ impl Table {
         Self { schema, name: ddl::qualified(keyspace, schema.name()), row_bytes: AtomicUsize::new(0) }
     }
 
-    /// About how many bytes a row takes; `None` until a row was read.
+    /// The approximate size of a row in bytes; `None` before the first read.
     pub(crate) fn typical_row_bytes(&self) -> Option<usize> {
         Some(self.row_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Records that `rows` rows of `bytes` bytes in all were read. The mean moves by a quarter of the way, so
-    /// that one odd partition does not decide for the others.
+    /// Records that `rows` rows with a total of `bytes` bytes were read. The new rows count for a quarter of
+    /// the mean, so that one unusual partition does not decide for all others.
     pub(crate) fn saw_rows(&self, rows: usize, bytes: usize) {
         let Some(seen) = bytes.checked_div(rows) else { return };
         let mean = self.typical_row_bytes().map_or(seen, |mean| (3 * mean + seen) / 4);
         self.row_bytes.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// Puts a row. Binds the write time, the TTL, the cell and the key. A TTL of 0 is none.
+    /// Puts a row. Binds the write time, the TTL, the cell and the key. A TTL of 0 means no TTL.
     ///
-    /// `UPDATE` and not `INSERT`: the cell is all there is of a row, and the row disappears with its cell.
+    /// Uses `UPDATE` instead of `INSERT`, so that a row consists only of its cell and disappears with it.
     pub(crate) fn put(&self) -> String {
         format!("UPDATE {} USING TIMESTAMP ? AND TTL ? SET {CELL} = ? WHERE {}", self.name, self.whole_key())
     }

@@ -15,8 +15,8 @@ use scylla::{
 };
 use uuid::Uuid;
 
-/// A value for a `?` in a statement. Its type was checked against the schema, and not against the server's
-/// description of the statement. That description may be out of date if a frozen type has grown since.
+/// A value for a `?` in a statement. Its type was checked against the schema, not against the server's
+/// description of the statement. The description may be out of date if a frozen type has got more fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Bound<'a> {
     Value(&'a Value),
@@ -64,7 +64,7 @@ pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// Decodes a point in time; `None` if the bytes are none.
+/// Decodes a point in time; `None` if the bytes are not a point in time.
 pub(crate) fn micros_of(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)))
 }
@@ -96,7 +96,7 @@ pub(crate) fn cursor(values: &[Value]) -> Cursor {
     Cursor(cursor.into())
 }
 
-/// The values that a cursor points at. `Invalid` if it is no cursor of columns of these types.
+/// The values that a cursor points at. `Invalid` if the cursor does not have columns of these types.
 pub(crate) fn values_at(
     Cursor(cursor): &Cursor,
     columns: impl Iterator<Item = ColumnType>,

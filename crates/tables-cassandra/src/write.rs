@@ -1,8 +1,8 @@
 //! Writes batches.
 //!
 //! A batch becomes a logged batch of statements on one partition of one keyspace. Cassandra applies it as one
-//! mutation: all or nothing in each replica, and without its batch log. Every statement can be applied twice.
-//! No column is ever set to null, which would be a tombstone.
+//! mutation: all or nothing in each replica, and without its batch log. Every statement is idempotent. No
+//! column is ever set to null, since that would be a tombstone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     wire::Bound,
 };
 
-/// How long after its expiry a row is kept at least, for clocks that do not agree.
+/// The minimum time that a row is kept after its expiry, since clocks differ.
 const TTL_MARGIN: Duration = Duration::from_secs(60 * 60);
-/// A row that is to live longer gets no TTL, and is never reclaimed by itself. Cassandra accepts at most 20
-/// years, and no time beyond the year 2038 in its older formats.
+/// The longest TTL. A row that lives longer gets no TTL, and Cassandra never reclaims it by itself. Cassandra
+/// accepts at most 20 years, and in its older formats no time after the year 2038.
 const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A mutation as a statement.
@@ -37,7 +37,7 @@ enum Effect<'a> {
     Delete { range: Cow<'a, ClusteringRange> },
 }
 
-/// Applies a batch that was checked before.
+/// Applies a batch, which the caller has checked.
 pub(crate) async fn apply(cluster: &Cluster, catalog: &Catalog, batch: &Batch, now: Timestamp) -> Result<()> {
     let mut changes = Vec::with_capacity(batch.mutations.len());
     for mutation in &batch.mutations {
@@ -79,8 +79,8 @@ fn bindings<'a>(partition: &'a [Value], change: &'a Change<'_>) -> Vec<Bound<'a>
     bound
 }
 
-/// The seconds after which Cassandra may reclaim a row; 0 is never. The time is later than the expiry, since
-/// our own clock decides when a row becomes invisible.
+/// The seconds after which Cassandra may reclaim a row; 0 means never. This time is later than the expiry,
+/// since the clock of this process decides when a row becomes invisible.
 pub(crate) fn ttl(now: Timestamp, expires_at: Option<Timestamp>) -> i32 {
     let Some(expires_at) = expires_at else { return 0 };
     let remaining = expires_at.since(now) + TTL_MARGIN;

@@ -35,8 +35,8 @@ async fn use_tables(store: &CassandraStore) {
     assert_eq!(swap, Swap::Applied);
 }
 
-/// Whether the node asks for a password. A node that was not started for the tests may not; the build
-/// server's does.
+/// Whether the node asks for a password. The node of the build server does. A node that was not started for
+/// the tests may not ask.
 async fn asks_for_a_password(keyspace: &Keyspace) -> bool {
     let asks = connect(Options { credentials: None, ..keyspace.options() }).await.is_err();
     if !asks {
@@ -62,7 +62,7 @@ fn wrong_password_is_reported() {
     });
 }
 
-/// The order of the contact points makes no difference.
+/// A wrong password is reported in any order of the contact points.
 #[test]
 fn wrong_password_is_reported_beside_missing_nodes() {
     let Some(keyspace) = Keyspace::new() else { return };

@@ -8,18 +8,18 @@ const LOOKS: usize = 100;
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Fails unless `write` makes this many logged batches, and each of them is one mutation. A batch that was
-/// split would go through the batch log, and readers could see one part of it without the other.
+/// Panics unless `write` makes this many logged batches and each batch is one mutation. A split batch would
+/// go through the batch log, and readers could see only a part of it.
 ///
-/// The node makes batches of its own when a table is created or dropped (the right to the table, and its
-/// entry in an index of rights), and other tests write too. So the check is repeated until no other batches
-/// were counted. If batches are always split, no check ever succeeds.
+/// The node itself makes batches when a table is created or dropped (the right to the table, and its entry in
+/// an index of rights), and other tests write too. So the check is repeated until no other batches were
+/// counted. If batches are always split, every check fails.
 pub(crate) fn assert_each_is_one_mutation(
     batches: u64,
     nodetool: impl Fn(&[&str]) -> Option<String>,
     mut write: impl FnMut(),
 ) {
-    // Does the work of the first call, such as creating tables, before anything is counted.
+    // The first call does one-time work, such as creating tables, before batches are counted.
     write();
     for _ in 0..LOOKS {
         let Some(before) = Batches::count(&nodetool) else { return };
@@ -37,7 +37,7 @@ pub(crate) fn assert_each_is_one_mutation(
     panic!("other clients wrote to the node all the time");
 }
 
-/// The numbers of batches since the node started: those of one partition, and those of several.
+/// The numbers of batches since the node started: with one partition, and with several partitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Batches {
     whole: u64,
@@ -49,7 +49,7 @@ impl Batches {
     fn count(nodetool: impl Fn(&[&str]) -> Option<String>) -> Option<Self> {
         let bean = "org.apache.cassandra.metrics:type=Batch,name=PartitionsPerLoggedBatch";
         let text = nodetool(&["sjk", "mx", "-b", bean, "-mc", "-op", "values"])?;
-        // The number of batches of one partition, of two, and so on.
+        // The numbers of batches with one partition, with two partitions, and so on.
         let Some((_, numbers)) = text.split_once('[') else { panic!("no numbers in {text}") };
         let numbers = numbers.split([',', ']']).map(|number| number.trim().parse::<u64>());
         let numbers: Vec<u64> = numbers.map_while(Result::ok).collect();

@@ -1,4 +1,4 @@
-//! A cluster that is missing, that disappears, and that comes back.
+//! Tests of a cluster that is missing, that disappears, and that comes back.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -16,7 +16,7 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 /// The longest time that an operator waits for an error, whatever the cause.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A proxy between the store and the node, whose connections can be cut.
+/// A proxy between the store and the node. A test can cut its connections.
 struct Wire {
     address: String,
     open: watch::Sender<bool>,
@@ -53,7 +53,7 @@ fn missing_cluster_is_reported_soon() {
         let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let refusing = closed.local_addr().expect("it has one").to_string();
         drop(closed);
-        // It accepts connections, and never answers.
+        // This listener accepts connections, and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let silent = silent.local_addr().map(|address| (silent, address.to_string())).expect("it has one");
         for contact_points in [vec![refusing.clone()], vec![silent.1.clone()], vec![refusing, silent.1]] {
@@ -69,8 +69,8 @@ fn missing_cluster_is_reported_soon() {
     });
 }
 
-/// A client that looks for a cluster may meet a hanging node twice, as a contact point and as a member. It
-/// still has to find the other nodes in time.
+/// A client that connects to a cluster may wait for a hanging node twice, as a contact point and as a member.
+/// The client still has to find the other nodes in time.
 #[test]
 fn silent_node_is_given_up_in_less_than_half_of_the_time() {
     block_on(async {
@@ -88,8 +88,8 @@ fn silent_node_is_given_up_in_less_than_half_of_the_time() {
     });
 }
 
-/// While the cluster is away, calls soon end as `Unavailable`. When it is back, calls of the same store
-/// succeed.
+/// While the cluster is down, calls soon end as `Unavailable`. When the cluster is back, calls of the same
+/// store succeed.
 #[test]
 fn a_store_recovers_when_the_cluster_does() {
     let Some(keyspace) = Keyspace::new() else { return };

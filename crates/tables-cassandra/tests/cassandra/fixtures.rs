@@ -40,7 +40,7 @@ pub(crate) fn node() -> Option<String> {
     None
 }
 
-/// Reports what is missing for a test. On the build server that is a failure.
+/// Reports that a test is skipped because something is missing. On the build server this is a failure.
 pub(crate) fn skip(missing: &str) {
     let on_build_server = std::env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!on_build_server, "{missing}");
@@ -80,7 +80,7 @@ impl Keyspace {
             contact_points: vec![self.node.clone()],
             keyspace: self.name.clone(),
             replication: Replication::Simple(1),
-            // The user of a new node, if the node asks for one at all.
+            // The user of a new node, if the node asks for a user.
             credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
             // A node on a busy machine may take longer than a cluster in use.
             attempt_timeout: Duration::from_secs(10),
@@ -95,7 +95,7 @@ impl Keyspace {
         Arc::new(store.expect("the cluster is there"))
     }
 
-    /// A connection of the test's own.
+    /// Opens a separate connection for the test itself.
     pub(crate) async fn session(&self) -> Session {
         SessionBuilder::new()
             .known_node(&self.node)

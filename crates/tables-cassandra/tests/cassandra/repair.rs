@@ -1,4 +1,4 @@
-//! Nodes that missed a write, and are repaired.
+//! Repair of nodes that have missed a write.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
 
 /// The folder of three nodes that may be cut off from one another.
 const RING: &str = "RASHOMON_TEST_RING";
-/// How often the state of a node is read until the other nodes know it, and the pause between two reads.
+/// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
 const LOOKS: usize = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -48,7 +48,7 @@ impl Ring {
         }
     }
 
-    /// Runs `act` while the other nodes and clients take this node for dead.
+    /// Runs `act` while the other nodes and clients consider this node dead.
     fn without(&self, node: u8, act: impl FnOnce()) {
         self.nodetool(node, &["disablebinary"]);
         self.nodetool(node, &["disablegossip"]);
@@ -73,8 +73,7 @@ impl Ring {
         }
     }
 
-    /// The rows that each node has by itself: those in its files, after a compaction has dropped all hidden
-    /// rows.
+    /// The rows in the files of each node, after a compaction has dropped all hidden rows.
     fn known(&self, keyspace: &str) -> [Vec<i64>; 3] {
         self.all(&["flush", keyspace]);
         self.all(&["compact", keyspace, CONTENT.name()]);
@@ -102,8 +101,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("it can be read").path()).collect()
 }
 
-/// One node missed a range delete, and another one missed a row that was written after it. After a repair all
-/// nodes have both, and the row is visible.
+/// One node missed a range delete, and another node missed a row that was written after the delete. After a
+/// repair all nodes have both, and the row is visible.
 #[test]
 #[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
 fn a_range_delete_spares_later_rows_through_repair() {
@@ -129,7 +128,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
         batch.put(&CONTENT, vec![rev.into()], values(rev), written_at);
     };
 
-    // Without hints, no node gets a write later that it missed.
+    // Without hints, no node later receives a write that it missed.
     ring.all(&["disablehandoff"]);
     write(&|batch| {
         (1..=3).for_each(|rev| put(batch, rev, before));
@@ -146,7 +145,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
     ring.all(&["enablehandoff"]);
 }
 
-/// A read of all replicas shows that no replica has a row, so it needs an answer of each replica.
+/// A read of all replicas can prove that no replica has a row. So it needs an answer from each replica.
 #[test]
 #[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
 fn read_of_all_replicas_is_unavailable_while_a_node_is_away() {

@@ -1,4 +1,4 @@
-//! Tables that exist in the cluster: printed ones, changed ones, and those of other versions.
+//! Tables that already exist in the cluster: printed by `ddl`, changed by hand, or of other versions.
 
 use std::{collections::HashMap, num::NonZeroUsize, sync::LazyLock, time::Duration};
 
@@ -46,8 +46,8 @@ async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     rows.rows::<(String, i64)>().expect("rows").map(|row| row.expect("a row")).collect()
 }
 
-/// The printed statements create tables that the store accepts unchanged, so that the store needs no right to
-/// create any. Running the statements again changes nothing.
+/// The store accepts the tables that the printed statements create, without a right to create tables itself.
+/// Running the statements again changes nothing.
 #[test]
 fn printed_tables_are_accepted_by_the_store() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -68,7 +68,7 @@ fn printed_tables_are_accepted_by_the_store() {
             store.create(schema).await.expect("it exists");
         }
         assert_eq!(tables_of(&session, keyspace.name()).await, before, "a table was created or changed");
-        // Tables that the store creates itself have the compaction that is printed.
+        // Tables that the store creates itself have the printed compaction.
         store.create(&GROWN_HEADS).await.expect("a column is added");
         store.create(&LATER).await.expect("made");
         let text = "SELECT table_name, compaction FROM system_schema.tables WHERE keyspace_name = ?";

@@ -23,8 +23,8 @@ fn rows(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).expect("above 0")
 }
 
-/// The chunks of a body of 64 MiB are written one after the other. They are read in pages that are bounded in
-/// bytes, whatever number of rows was asked for.
+/// The chunks of a body of 64 MiB are written one after the other. The chunks are read in pages that are
+/// bounded in bytes, whatever the requested number of rows.
 #[test]
 fn large_body_is_read_in_bounded_pages() {
     const COUNT: usize = 64;
@@ -58,8 +58,8 @@ fn large_body_is_read_in_bounded_pages() {
     });
 }
 
-/// The newest revision of a page is read as quickly as that of a small page, however many rows were culled
-/// behind it. All revisions can be listed.
+/// The newest revision of a page is read as quickly as the newest revision of a small page, however many
+/// older rows were culled. All revisions can be listed.
 #[test]
 #[ignore = "writes a million rows, which takes minutes"]
 fn a_partition_may_have_a_million_rows() {
