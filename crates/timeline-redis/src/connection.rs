@@ -1,7 +1,7 @@
-//! One connection to Redis. It is opened when it is needed, and again after it broke.
+//! A connection to Redis, which is opened when it is first needed, and opened again after it has broken.
 //!
-//! The connection manager of the client is not used: it keeps a connection on which nothing is answered any
-//! more, and it retries while a write waits.
+//! The connection manager of the client library is not used: it keeps a connection that has stopped
+//! answering, and it retries while a write waits.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,8 +14,8 @@ use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError, aio::MultiplexedConnection,
 };
 
-/// How long Redis is not asked after it did not answer, so that a Redis in trouble does not delay one write
-/// after another.
+/// For this long after Redis did not answer, no requests are sent, so that a failing Redis does not delay
+/// every write.
 pub const REST: Duration = Duration::from_secs(2);
 
 /// A connection to Redis.
@@ -24,9 +24,10 @@ pub(crate) struct Connection {
     client: Client,
     clock: Arc<dyn Clock>,
     patience: Duration,
-    /// Locked by the task that connects, so that the other tasks wait for it.
+    /// The open connection. The task that connects holds the lock, so that the other tasks wait for the
+    /// connection.
     open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
-    /// Until when Redis is not asked, by the monotonic clock.
+    /// The monotonic time until which no requests are sent to Redis.
     rests_until: Mutex<Option<Duration>>,
 }
 
@@ -36,8 +37,8 @@ impl Connection {
         Self { client, clock, patience, open, rests_until }
     }
 
-    /// Sends commands to Redis, and waits for the answer as long as `patience` allows. After a failure that
-    /// is not an answer itself, Redis is not asked for a while.
+    /// Sends commands to Redis, and waits at most `patience` for the answer. After a failure without an
+    /// answer, no requests are sent for [`REST`].
     pub(crate) async fn ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
         if self.rests() {
             return Err(self.unavailable("did not answer a moment ago"));
@@ -70,7 +71,7 @@ impl Connection {
         if let Some(connection) = &*open {
             return Ok(connection.clone());
         }
-        // `patience` is the limit of both.
+        // `patience` already limits both the connection and the response.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         tracing::debug!(redis = %self.address(), "connected");

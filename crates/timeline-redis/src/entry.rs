@@ -8,7 +8,8 @@
 use rashomon_buckets::{Page, Revision, Superseded, Tid};
 use rashomon_clock::Timestamp;
 
-/// One entry: the superseded value, the time, and until when the entry is needed.
+/// An entry: the superseded value, the time at which it was superseded, and the time until which the entry is
+/// needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) at: Timestamp,
@@ -58,19 +59,20 @@ pub(crate) fn revisions_until(at: Timestamp) -> (String, String) {
     ("-".to_owned(), after(&sortable(at)))
 }
 
-/// The same for the renders of a revision.
+/// The bounds of all renders of a revision superseded at `at` or before, as Redis writes them.
 pub(crate) fn renders_until(rev: Revision, at: Timestamp) -> (String, String) {
     let rev = format!("{:016x}:", rev.get());
     (format!("[{rev}"), after(&format!("{rev}{}", sortable(at))))
 }
 
-/// The bound that excludes everything after the members that begin with these fields.
+/// The upper bound that includes the members that begin with these fields, and excludes all members after
+/// them.
 fn after(fields: &str) -> String {
     // `;` comes after the colon in ASCII.
     format!("({fields};")
 }
 
-/// A time as text. The order of the texts is that of the times, also of times before 1970.
+/// Formats a time so that texts sort like times, including times before 1970.
 fn sortable(time: Timestamp) -> String {
     format!("{:016x}", time.as_micros().cast_unsigned() ^ (1 << 63))
 }

@@ -1,12 +1,11 @@
-//! The timeline in Redis: when values were superseded, for several servers to share.
+//! The timeline in Redis: the times at which values were superseded, shared by several servers.
 //!
-//! Redis may forget all entries at any time; then culling is left to the sweep. Redis may be slow, hang or be
-//! gone. Then a write is delayed by at most [`Settings::patience`], once in [`REST`], and a warning is
-//! logged.
+//! Redis may forget all entries at any time; the sweep then culls the values. If Redis is slow, hangs or is
+//! down, a write is delayed by at most [`Settings::patience`], once in [`REST`], and a warning is logged.
 //!
-//! A database of Redis belongs to one store of Rashomon. Some entries may be wrong: those of another store
-//! under the same names, of a store that was restored from a backup since, or of a write that was rolled
-//! back. They cull nothing early, since a cull also reads the index. They only leave more to the sweep.
+//! A database of Redis belongs to one store of Rashomon. An entry may be wrong: it may come from another
+//! store with the same names, from before a restore of a backup, or from a write that was rolled back. Wrong
+//! entries cull nothing early, since a cull also reads the index. They only leave more work to the sweep.
 
 mod connection;
 mod entry;

@@ -12,7 +12,7 @@ use crate::{
     entry::{Entry, renders_key, renders_until, revisions_key, revisions_until},
 };
 
-/// How many entries of each kind are kept for one page. The lowest are dropped first.
+/// The maximum number of entries of each kind for one page. The lowest entries are dropped first.
 pub const ENTRIES: usize = 256;
 
 /// The address of Redis, and how long to wait for it.
@@ -20,12 +20,12 @@ pub const ENTRIES: usize = 256;
 pub struct Settings {
     /// `redis://HOST:PORT/DATABASE`, with `USER:PASSWORD@` before the host if Redis asks for them.
     pub url: String,
-    /// How long Redis may delay a write, at most.
+    /// The maximum time that Redis may delay a write.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// The default patience. A Redis nearby answers in a millisecond.
+    /// The default patience. A Redis in the same network answers in a millisecond.
     pub const PATIENCE: Duration = Duration::from_millis(250);
 
     /// Redis at this URL, with the default patience.
@@ -57,8 +57,8 @@ pub struct RedisTimeline {
 }
 
 impl RedisTimeline {
-    /// A timeline in the Redis that the settings name. It connects when it is first used, so a server starts
-    /// without Redis too.
+    /// Creates a timeline in the Redis that the settings name. It connects at its first use, so a server can
+    /// start while Redis is down.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl RedisTimeline {
             return Err(SettingsError::Patience);
         }
         let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
-        // The client accepts such a number, but Redis would refuse every command.
+        // The client library accepts a negative number, but Redis would refuse every command.
         if client.get_connection_info().redis_settings().db() < 0 {
             return Err(SettingsError::Url("the number of a database is 0 or higher".to_owned()));
         }
@@ -117,12 +117,13 @@ impl Timeline for RedisTimeline {
             Superseded::Revision(_) => revisions_key(page),
             Superseded::Render(..) => renders_key(page),
         };
-        // Redis drops the whole set if no entry was added for long. It is given a duration and not a time,
-        // since its clock may differ from ours. Entries that are read are judged by our clock.
+        // Redis drops the whole set when the last entry that was added expires. Redis gets a duration instead
+        // of a time, since its clock may differ. Whether an entry has expired is decided by the clock of this
+        // process.
         let expires_in = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(1);
         let last_that_goes = -i64::try_from(ENTRIES + 1).unwrap_or(i64::MAX);
         let mut commands = Pipeline::with_capacity(3);
-        // All or nothing, so that no set remains without an expiry.
+        // The commands are atomic, so that no set remains without an expiry.
         commands.atomic();
         commands.zadd(&key, Entry { at, what, until }.to_member(), 0).ignore();
         commands.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(last_that_goes).ignore();

@@ -11,7 +11,7 @@ use rashomon_tables::{Memory, Scan, TableStore};
 
 use crate::{DAY, Redis, clock, page, rev, timeline};
 
-/// The buckets over a store, with a timeline and a policy.
+/// Buckets with a store, a timeline and a policy.
 #[derive(Debug)]
 pub(crate) struct Wiki {
     pub(crate) store: Arc<dyn TableStore>,
@@ -28,7 +28,7 @@ impl Wiki {
         Self::of_process(1, store, clock, policy, timeline).await
     }
 
-    /// The same, in one of several processes on the store. Each process has another seed.
+    /// Opens a wiki as one of several processes on the store. Each process has its own seed.
     pub(crate) async fn of_process(
         seed: u64,
         store: Arc<dyn TableStore>,
@@ -57,15 +57,15 @@ impl Wiki {
         written.tid
     }
 
-    /// Html that is received, but not stored yet.
+    /// Stages html that is not stored yet.
     pub(crate) async fn html(&self, page: &Page, body: &str) -> NewProperty {
         let name = PropertyName::new("html").unwrap();
         let body = self.buckets.stage_bytes(page, &name, body.as_bytes()).await.unwrap();
         NewProperty { name, content_type: None, other_headers: Default::default(), body }
     }
 
-    /// Whether the html of a render is among the current ones. It is not read through the buckets, since that
-    /// would keep it.
+    /// Whether the html of a render is stored as current. Reads the table directly, since a read through the
+    /// buckets would keep the html.
     pub(crate) async fn is_stored(&self, page: &Page, tid: Tid) -> bool {
         let partition: Vec<_> =
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
@@ -110,7 +110,7 @@ async fn flushed_redis_culls_nothing_early() {
     let third = wiki.put(&page, 3).await;
     assert_eq!(redis.say("FLUSHALL"), "+OK");
     clock.advance(DAY);
-    // By now the first render may be culled, and the second may not.
+    // Now the first render may be culled, but not the second.
     wiki.put(&page, 4).await;
     for tid in [first, second, third] {
         assert!(wiki.is_stored(&page, tid).await);

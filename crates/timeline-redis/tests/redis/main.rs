@@ -1,5 +1,5 @@
-//! The timeline in a real Redis, which each test starts for itself. It keeps the promises that the timeline
-//! in memory keeps. A Redis that forgets, hangs or is gone breaks no promise.
+//! Tests of the timeline in a real Redis, which each test starts for itself. The timeline keeps the same
+//! promises as the timeline in memory, even if Redis forgets, hangs or is down.
 #![allow(clippy::unwrap_used)] // Also in functions that tests call.
 
 mod buckets;
@@ -17,10 +17,10 @@ use rashomon_timeline_redis::{RedisTimeline, Settings};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// So long that only a hanging Redis is given up, also on a busy machine.
+/// A patience that only a hanging Redis exceeds, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// When the tests begin: 2026-01-01T00:00:00Z.
+/// The time at which the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 /// This many seconds after [`START`].

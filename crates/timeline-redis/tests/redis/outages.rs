@@ -1,4 +1,4 @@
-//! A Redis that hangs, is gone, comes back, or contains something else.
+//! Tests with a Redis that hangs, is down, comes back, or contains other data.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ fn is_unavailable(result: Result<(), Error>) -> bool {
 #[tokio::test]
 async fn hanging_redis_delays_one_write_briefly() {
     let Some(redis) = Redis::start() else { return };
-    // Once without a connection, once with one.
+    // Once without a connection, once with an open connection.
     for connected in [false, true] {
         let (time, clock) = (SystemClock::new(), clock());
         let timeline = impatient(&redis, clock.clone());
@@ -88,7 +88,7 @@ async fn error_answer_keeps_the_connection() {
     let timeline = timeline(&redis, clock());
     redis.say("SET rashomon:revisions:enwiki:page:A text");
     assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
-    // No rest has to be over first.
+    // The error answer started no pause, so this request is sent at once.
     timeline.add(&page("B"), START, ONE, at(60)).await.unwrap();
     redis.say("DEL rashomon:revisions:enwiki:page:A");
     redis.say("ZADD rashomon:revisions:enwiki:page:A 0 0something");
@@ -99,10 +99,10 @@ async fn error_answer_keeps_the_connection() {
 #[tokio::test]
 async fn entries_of_an_unchanged_page_expire_in_redis() {
     let Some(redis) = Redis::start() else { return };
-    // The clock of Redis is independent of ours.
+    // The clock of Redis is independent of the clock of the timeline.
     let clock = clock();
     let timeline = timeline(&redis, clock.clone());
-    // Long enough for both to exist at the same time, also on a busy machine.
+    // This time is long enough for both entries to exist at the same time, even on a busy machine.
     let soon = START.saturating_add(Duration::from_secs(5));
     timeline.add(&page("A"), START, ONE, soon).await.unwrap();
     timeline.add(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A page that is never written again, in real time.
+//! Culls of a page that is never written again, in real time.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{Redis, buckets::Wiki, page, timeline};
 
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The greatest difference of the machine's clock from itself.
+/// The maximum difference between two reads of the machine's clock.
 const SKEW: Duration = Duration::from_millis(300);
 
 const SLACK: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
 
     let mut kept_at = Timestamp::MIN;
     let gone_at = loop {
-        // The time at which a sweep begins counts, since on a busy machine the sweep may end much later.
+        // The beginning of the sweep counts, since on a busy machine the sweep may end much later.
         let began = clock.now();
         let sweep = wiki.buckets.maintenance().sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {

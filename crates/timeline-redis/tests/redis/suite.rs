@@ -1,4 +1,4 @@
-//! The promises of every timeline: of the one in memory and of the one in Redis.
+//! The promises of every timeline, tested in memory and in Redis.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rashomon_timeline_redis::ENTRIES;
 
 use crate::{DAY, Redis, START, at, clock, page, page_of, rev, timeline};
 
-/// Makes a test of each function over each timeline.
+/// Defines a test of each function for each timeline.
 macro_rules! on_every_timeline {
     ($($test:ident),+ $(,)?) => {
         mod in_memory {
