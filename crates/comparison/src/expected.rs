@@ -7,15 +7,15 @@ use super::{
     tally::{Operations, What},
 };
 
-/// How far a mean may be from a number of the notes and still count as equal.
+/// The maximum difference between a mean and a number of the notes that still counts as equal.
 const EQUAL: f64 = 0.01;
 
 fn operations(reads: f64, writes: f64, deletes: f64) -> Operations {
     Operations { reads, writes, deletes, ..Operations::default() }
 }
 
-/// The operations in the tables of the notes ("Comparison: Operation counts"; for table-per-query, its
-/// algorithm and its list of disadvantages).
+/// The operations that the notes list ("Comparison: Operation counts"; for table-per-query, the algorithm and
+/// the list of disadvantages).
 pub(crate) fn by_the_notes(contestant: Contestant, what: What) -> Option<Operations> {
     use Strategy::{AppTtl, TablePerQuery, TwoTable};
     let probability = contestant.delete_probability;

@@ -9,7 +9,7 @@ use rashomon_tables::Memory;
 
 use crate::ComparisonError;
 
-/// How many pages or revisions are read together.
+/// The number of pages or revisions that one read returns.
 const TOGETHER: usize = 500;
 
 /// One edit.
@@ -23,7 +23,7 @@ pub(crate) struct Edit {
     pub(crate) next: Option<Timestamp>,
 }
 
-/// An export that was imported into a store in memory, from which the texts are read. They are compressed as
+/// An export that was imported into a store in memory. Texts are read from this store, and are compressed as
 /// in any store.
 #[derive(Debug)]
 pub struct History {

@@ -23,7 +23,7 @@ pub use self::{
     timelines::{Entries, TimelineReport, timelines},
 };
 
-/// A strategy with its settings, as it is compared.
+/// A strategy with its settings, as a contestant of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Contestant {
     /// The name in reports.
@@ -142,8 +142,7 @@ pub struct Stored {
     pub overhead_bytes: u64,
 }
 
-/// When a superseded value is read: this long after the edit that superseded it, and this long before it
-/// expires.
+/// A superseded value is read twice: this long after it was superseded, and this long before it expires.
 const SOON: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 

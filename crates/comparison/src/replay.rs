@@ -21,17 +21,17 @@ use super::{
     tally::{DURABLE, EXPIRING, Tally, What},
 };
 
-/// One in so many edits has its revision read: as the latest, when the next edit begins, and after the next
-/// edit has superseded it.
+/// The revision of one in this many edits is read: as the latest when the next edit begins, and again after
+/// it was superseded.
 const PROBED: usize = 4;
 
-/// How many queue entries one pass of the sweep processes.
+/// The maximum number of queue entries that one pass of the sweep processes.
 const NOTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
-/// How many rows are read together.
+/// The number of rows that one read returns.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// A value to be read later. Without a tid, the latest of the page.
+/// A value to read later. Without a tid, the latest value of the page.
 type Probe = Reverse<(Timestamp, What, usize, Option<Tid>)>;
 
 /// The measurements of one kind of action.
@@ -48,7 +48,7 @@ struct Measured {
 struct Latest {
     rev: Revision,
     tid: Tid,
-    /// Whether it is read after it has been superseded.
+    /// Whether the render is read after it was superseded.
     probed: bool,
 }
 
@@ -119,7 +119,7 @@ pub async fn replay(
 }
 
 impl Replay<'_> {
-    /// Makes the planned reads up to a time.
+    /// Carries out the planned reads up to a time.
     async fn read_until(&mut self, until: Timestamp) -> Result<(), ComparisonError> {
         while let Some(Reverse((at, ..))) = self.probes.peek() {
             if *at > until {
@@ -132,7 +132,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Moves the clock, and runs the sweeps that would have run meanwhile.
+    /// Advances the clock, and runs the sweeps that would have run during that time.
     async fn advance(&mut self, to: Timestamp) -> Result<(), ComparisonError> {
         // No two edits have the same time, though exports have times in seconds only.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
@@ -186,7 +186,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Plans reads of a superseded value: soon, shortly before it expires, and after that.
+    /// Plans reads of a superseded value: soon, shortly before it expires, and after its expiry.
     fn read_superseded(&mut self, page: usize, tid: Tid) {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);

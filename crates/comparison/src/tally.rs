@@ -1,4 +1,4 @@
-//! Sorts the counted operations into those that the notes count, and others.
+//! Separates the operations that the notes count from all other operations.
 
 use std::ops::{AddAssign, Div};
 
@@ -109,8 +109,8 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Sorts the operations counted during an action. `properties` is the number of properties, each of which
-    /// has a range delete for a page where the notes count one.
+    /// Sorts the operations counted during an action. `properties` is the number of properties: a page has a
+    /// range delete for each property, and the notes count a single one.
     pub(crate) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
         let mut tally = Self::default();
         for table in counts.tables.keys() {
@@ -123,7 +123,8 @@ impl Tally {
         }
         let copies_are_core = matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead));
         if what.is_read() && !copies_are_core {
-            // The notes count the reads until the body is found. The other reads serve later readers.
+            // The notes count the reads until the body is found. The other operations keep the value for
+            // later readers.
             let all = std::mem::take(&mut tally.core);
             tally.core = looks(what, strategy, counts);
             tally.keeping = minus(all, tally.core);
@@ -132,10 +133,10 @@ impl Tally {
     }
 }
 
-/// The reads until a value was found, or was known to be missing.
+/// Counts the reads until a value was found, or was known to be missing.
 fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
     let first = |tables: &[&str]| {
-        // The latest may be the first of a scan.
+        // The latest may be read by a scan, as its first row.
         let looks =
             tables.iter().flat_map(|table| [Kind::Get, Kind::Scan].map(|kind| counts.of(table, kind)));
         let gets = looks.filter(|count| count.operations > 0);

@@ -1,4 +1,4 @@
-//! A small history in which every number is known beforehand.
+//! Tests with a small history, for which every number is known.
 
 use std::{fmt::Write as _, io::Write as _, sync::Arc};
 
@@ -7,7 +7,8 @@ use rashomon_tables::Memory;
 
 use super::{ActionReport, CONTESTANTS, Contestant, History, StrategyReport, replay, timelines};
 
-/// The number of edits of each page. They are so far apart that everything is eligible before the next one.
+/// The number of edits of each page. The edits are so far apart that all superseded values are eligible
+/// before the next edit.
 const EDITS: u64 = 12;
 
 /// Reads, writes and deletes.
@@ -28,12 +29,12 @@ const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
     // The first update of each page finds nothing to cull.
     const CULLED: f64 = (EDITS - 2) as f64 / (EDITS - 1) as f64;
     [
-        // The sweep culls before any write could.
+        // The sweep culls earlier than any write.
         [Some((0.1, 2.0, 0.0)), ONE, ONE, ONE, TWO],
         [Some((1.0, 2.0, CULLED)), ONE, ONE, ONE, ONE],
         [Some((1.0, 3.0, 1.0)), ONE, TWO, TWO, TWO],
         [Some((1.0, 5.0, 0.0)), ONE, ONE, ONE, ONE],
-        // A copy stays for a grace after it was written. Here the next edit comes later.
+        // A copy expires one grace after its write. In this history the next edit comes later.
         [Some((1.0, 3.0, 0.0)), ONE, None, None, None],
         [Some((1.0, 3.0, 0.0)), Some((4.0, 2.0, 0.0)), ONE, Some((3.0, 2.0, 0.0)), ONE],
         [Some((1.0, 5.0, 1.0)), ONE, ONE, ONE, ONE],
@@ -91,14 +92,15 @@ async fn every_strategy_costs_what_the_documents_say() {
             let all = done.times + done.missed;
             let mut found = (done.times > 0).then(|| core(done));
             if what == DONE[0] && contestant.delete_probability < 1.0 {
-                // Of so few writes, the share that looks for values to delete is not exactly a tenth.
+                // With so few writes, the share of writes that look for values to delete is not exactly a
+                // tenth.
                 let looks = done.core.reads * done.times as f64;
                 assert!((0.9..7.1).contains(&looks), "{}: {looks}", report.name);
                 found = found.map(|(_, writes, deletes)| (contestant.delete_probability, writes, deletes));
             }
             assert_eq!(found, counted, "{}: {what}", report.name);
             assert!(all > 0 && (done.times == 0 || done.missed == 0), "{}: {what}", report.name);
-            // There is a reason exactly where the measurement differs from the notes.
+            // A reason exists exactly if the measurement differs from the notes.
             let notes = done.notes.map(|notes| (notes.reads, notes.writes, notes.deletes));
             let differs = found.is_some() && found != notes;
             assert_eq!(done.because.is_some(), differs, "{}: {what}: {:?}", report.name, done.because);

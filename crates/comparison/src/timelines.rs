@@ -1,8 +1,7 @@
 //! The table that the notes leave open: the number of entries in a timeline, for wikis of other sizes.
 //!
-//! A wiki with so many edits a day is simulated by many copies of the imported one. Each copy begins at
-//! another day of its life. So the edits of a page come in bursts as in reality, and those of a domain add
-//! up.
+//! Simulates a wiki with many edits a day by copies of the imported wiki. Each copy begins on another day of
+//! the history. So the edits of a page come in bursts, as in reality, and the edits of a domain add up.
 
 use std::time::Duration;
 
@@ -11,13 +10,13 @@ use serde::Serialize;
 
 use super::History;
 
-/// The wikis of the notes, and their edits a day.
+/// The wikis in the notes, and their edits per day.
 const WIKIS: [(&str, f64); 4] =
     [("mkwikimedia", 1.3), ("cebwiki", 29_578.0), ("commonswiki", 151_434.0), ("enwiki", 186_497.0)];
 
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
-/// The longer of the two times for which an index of the notes keeps entries.
+/// The longer of the two times for which the notes keep the entries of an index.
 const DAYS: i64 = 30;
 
 /// The shorter of the two times.
@@ -26,7 +25,7 @@ const FEW_DAYS: i64 = 10;
 /// A limit per domain that a large wiki reaches. The default of 50 is never reached.
 const LOW_RATE: u32 = 1;
 
-/// The bytes of an entry besides the names of its page: its time and its revision.
+/// The bytes of an entry without the names of its page: its time and its revision.
 const ENTRY: u64 = 16;
 
 /// The timeline of one wiki.
@@ -38,9 +37,9 @@ pub struct TimelineReport {
     pub edits_a_day: f64,
     /// An entry for each edit.
     pub all: Entries,
-    /// At most one entry a page and a minute, and 50 a domain and a second: the defaults.
+    /// At most one entry per page and minute, and 50 per domain and second: the defaults.
     pub sampled: Entries,
-    /// At most one entry a page and a minute, and one a domain and a second.
+    /// At most one entry per page and minute, and one per domain and second.
     pub limited: Entries,
 }
 
@@ -131,15 +130,16 @@ impl Entries {
     }
 }
 
-/// Makes the edits of a month, in their order. The number of copies gives the number of edits a day.
+/// Returns the edits of a month, in order of time. The number of copies follows from the number of edits per
+/// day.
 fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     let edits = &history.edits;
     let (Some(first), Some(last)) = (edits.first(), edits.last()) else { return Vec::new() };
     let lived = last.at.as_micros() - first.at.as_micros();
-    // The time between the end of a copy's life and its next beginning is that between two edits.
+    // Between the end of a copy and its restart, there is the mean time between two edits.
     let span = (lived + lived / edits.len() as i64).max(DAY);
     let copies = edits_a_day / (edits.len() as f64 / span as f64 * DAY as f64);
-    // If even one copy would be too much, it has only some of the pages.
+    // If a single copy has too many edits, only a part of its pages is used.
     let share = copies / copies.ceil();
     let mut dice = Dice(1);
     let mut events = Vec::with_capacity((edits_a_day * DAYS as f64 * 1.1) as usize);
@@ -147,7 +147,7 @@ fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
         let begins = (dice.share() * span as f64) as i64;
         let has = dice.next();
         let from = edits.partition_point(|edit| edit.at.as_micros() - first.at.as_micros() < begins);
-        // After its end the copy begins again.
+        // After its last edit, the copy restarts with its first edit.
         let around = edits[from..].iter().chain(edits.iter()).take(edits.len());
         for edit in around {
             let mut at = edit.at.as_micros() - first.at.as_micros() - begins;
