@@ -1,7 +1,7 @@
 //! Time for Rashomon.
 //!
-//! This crate is the only one that asks the system for the time. Everything else takes a [`Clock`], so that a
-//! test or the simulation can set the time, and let it pass.
+//! Only this crate reads the time of the system. All other crates take a [`Clock`], so that tests and the
+//! simulation can set and advance the time.
 
 pub mod rfc3339;
 
@@ -46,7 +46,7 @@ impl Timestamp {
         Self(self.0.saturating_add(micros(by)))
     }
 
-    /// The next point in time. A write with that time replaces a write with this time.
+    /// The next point in time. A write with the result as its time replaces a write with `self` as its time.
     #[must_use]
     pub const fn just_after(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -77,7 +77,7 @@ fn micros(duration: Duration) -> i64 {
 
 /// A source of time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time of day. It may jump in either direction, when the clock is set.
+    /// The time of day. It may jump in either direction when the clock is set.
     fn now(&self) -> Timestamp;
 
     /// Monotonic time from an arbitrary start, for durations.
@@ -129,7 +129,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to.
+/// A clock that moves only when [`Self::advance`] or [`Self::set`] is called.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicI64,
@@ -143,13 +143,13 @@ impl ManualClock {
         Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0) }
     }
 
-    /// Lets time pass.
+    /// Advances both the time of day and the monotonic time.
     pub fn advance(&self, by: Duration) {
         self.now.fetch_add(micros(by), Ordering::SeqCst);
         self.monotonic.fetch_add(micros(by), Ordering::SeqCst);
     }
 
-    /// Sets the time of day. No time passes.
+    /// Sets the time of day. The monotonic time does not change.
     pub fn set(&self, now: Timestamp) {
         self.now.store(now.0, Ordering::SeqCst);
     }

@@ -65,8 +65,8 @@ fn number(digits: &[u8]) -> Option<i16> {
         .try_fold(0, |value: i16, digit| digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0')))
 }
 
-/// Formats a time in UTC, with as many digits as necessary. A time outside of the calendar is written as the
-/// nearest one in it.
+/// Formats a time in UTC, with as many digits as necessary. A time outside of the calendar is formatted as
+/// the nearest time in the calendar.
 #[must_use]
 pub fn format(time: Timestamp) -> String {
     let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
