@@ -1,4 +1,4 @@
-//! Asks a store everything that a user can ask, and records the answers.
+//! Asks a store all questions that a user can ask, and records the answers.
 
 use std::{
     num::NonZeroUsize,
@@ -24,9 +24,9 @@ use tower::ServiceExt;
 /// One question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// A GET of a path, perhaps with `Accept-Datetime`.
+    /// A GET of a path, optionally with `Accept-Datetime`.
     Get(String, Option<String>),
-    /// An export: of a domain, with all revisions or the latest alone, in a format.
+    /// An export of a domain: with all revisions or only the latest of each page, in a format.
     Export(DomainName, bool, Format),
     /// The statistics of a domain.
     Stats(DomainName),
@@ -37,17 +37,17 @@ pub enum Question {
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// An error that says that the store is damaged or cannot be used, or an answer that is cut off.
+    /// An error that says that the store is damaged or cannot be used, or a truncated answer.
     Error(String),
-    /// An answer that must never be given: the server reports an internal error, or an error is no problem
+    /// An answer that is always wrong: an internal error of the server, or an error that is not a problem
     /// document.
     Mistake(String),
     /// An answer.
     Given {
-        /// The text. For a response, it has the status and the headers, too.
+        /// The text. The text of a response includes the status and the headers.
         text: Vec<u8>,
-        /// Whether the damage is named outside of the text, as commands do: they report what they left out,
-        /// and fail.
+        /// Whether the damage is named outside of the text: commands report the data that they left out, and
+        /// fail.
         names_damage: bool,
     },
 }
@@ -66,15 +66,16 @@ const HEADERS: [header::HeaderName; 7] = [
 /// All answers of a store.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Whether the store was opened, or why not.
+    /// Whether the store was opened; otherwise the error.
     pub opened: std::result::Result<(), String>,
-    /// The answers, in the order of the questions. None of a store that was not opened.
+    /// The answers, in the order of the questions. Empty if the store was not opened.
     pub answers: Vec<Answer>,
-    /// The problems that `verify` names, or the error that it ended with.
+    /// The problems that `verify` names, or its error.
     pub verified: std::result::Result<Vec<String>, String>,
-    /// The number of panics in this process meanwhile. The process may ask other stores at the same time.
+    /// The number of panics in this process in the meantime. The process may ask other stores at the same
+    /// time.
     pub panics: u64,
-    /// The time that all this took.
+    /// The time that opening, all questions and `verify` took.
     pub took: Duration,
 }
 
@@ -98,7 +99,7 @@ pub fn count_panics() {
     }));
 }
 
-/// Makes a runtime with a single thread.
+/// Creates a runtime with a single thread.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().build().context("no runtime")
 }
@@ -166,7 +167,7 @@ async fn open_buckets(
     RevisionStore::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
-/// Asks the server first, and then asks as commands do: commands skip damaged data, and report it.
+/// Asks the server first, and then asks like commands, which skip and report damaged data.
 async fn ask_open(
     store: &Arc<SqliteStore>,
     served: RevisionStore,
@@ -203,7 +204,7 @@ async fn ask_open(
             Question::Stats(domain) => counted(&buckets, domain).await,
             Question::Tables => tables(store),
         };
-        // Damaged rows are reported once in each process, and each command is a process of its own.
+        // A process reports each damaged row once, and each command is a separate process.
         if matches!(answer, Answer::Given { names_damage: false, .. }) {
             commanded = Some(buckets);
         }
@@ -239,7 +240,7 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     text.push(b'\n');
     match body.collect().await {
         Ok(body) => text.extend_from_slice(&body.to_bytes()),
-        // The connection is cut off, and no client takes that for the end of the answer.
+        // The connection breaks, so no client mistakes the truncated answer for a complete one.
         Err(error) => return Answer::Error(format!("cut off: {error}")),
     }
     if !head.status.is_server_error() {
@@ -298,7 +299,7 @@ fn tables(store: &SqliteStore) -> Answer {
     }
 }
 
-/// What `rashomon verify` does.
+/// Verifies the store like `rashomon verify`.
 async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
@@ -312,7 +313,7 @@ async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Re
     Ok(problems)
 }
 
-/// Single revisions of a page that are asked for, at most.
+/// The maximum number of single renders of a page that questions ask for.
 const ASKED_RENDERS: usize = 6;
 
 impl Question {
@@ -375,7 +376,7 @@ fn about_page(page: &Page, renders: &[(Revision, Tid)], questions: &mut Vec<Ques
     questions.push(Question::get(&format!("/pages/{domain}/{title}")));
 }
 
-/// The title as it is written in a path.
+/// Encodes the title for a path.
 fn encoded(title: &str) -> String {
     use std::fmt::Write as _;
     let mut encoded = String::new();

@@ -1,4 +1,4 @@
-//! Damages a copy of a store. Each change is drawn from a seed and a number, so it can be repeated.
+//! Damages a copy of a store. A seed and a number determine each change, so that it can be repeated.
 
 mod logs;
 mod pages;
@@ -15,13 +15,13 @@ use crate::base::{Base, Files, Victim};
 pub enum Kind {
     /// Two child pointers of an interior page are swapped.
     SwappedChildren,
-    /// A page is written over another one.
+    /// A page is written over another page.
     PageOverPage,
     /// A page is overwritten with zeros.
     ZeroedPage,
-    /// A page has its content of some commits before.
+    /// A page has its content from an earlier commit.
     OlderPage,
-    /// Several pages have their content of some commits before.
+    /// Several pages have their content from an earlier commit.
     OlderPages,
     /// A bit is flipped.
     FlippedBit,
@@ -37,18 +37,18 @@ pub enum Kind {
     LostLog,
     /// The log ends early.
     CutLog,
-    /// One bit of the log is flipped, or several.
+    /// One or more bits of the log are flipped.
     FlippedLog,
     /// A part of the log is overwritten with zeros.
     ZeroedLog,
-    /// The log is an earlier one of the same store.
+    /// The log is an earlier log of the same store.
     OlderLog,
     /// The log belongs to another store.
     OtherLog,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds of damage.
     pub const ALL: [Self; 16] = [
         Self::SwappedChildren,
         Self::PageOverPage,
@@ -68,8 +68,8 @@ impl Kind {
         Self::OtherLog,
     ];
 
-    /// Whether pages are replaced by those of an earlier commit. Nothing in the file format dates a page, so
-    /// such damage cannot always be noticed.
+    /// Whether pages are replaced by pages of an earlier commit. The file format has no time in a page, so
+    /// such damage cannot always be detected.
     #[must_use]
     pub const fn is_of_older_pages(self) -> bool {
         matches!(self, Self::OlderPage | Self::OlderPages)
@@ -107,7 +107,7 @@ pub struct Harm {
     pub is_of_used_bytes: bool,
 }
 
-/// How many draws in a row may have no effect, such as a page over an equal one, before that is an error.
+/// The maximum number of consecutive draws without an effect, such as writing a page over an equal page.
 const MAX_DRAWS: usize = 1_000;
 
 /// Draws a store and its damage: of any kind, or of one kind.
@@ -137,7 +137,7 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    /// Returns the damaged files with a description. `None` if this kind of damage cannot be done to this
+    /// Returns the damaged files with a description. `None` if this kind of damage is impossible for this
     /// store.
     fn harm(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         if kind.is_of_log() {

@@ -17,9 +17,9 @@ pub enum Verdict {
     Right,
     /// An error.
     Error,
-    /// The answer names damage, and everything else in it is right.
+    /// The answer names damage, and is otherwise right.
     NamesDamage,
-    /// The answer of an earlier commit, or of several.
+    /// The answer of one or more earlier commits.
     Earlier(Vec<usize>),
     /// All parts of the answer are from commits, but no commit has all of them.
     Blend,
@@ -27,7 +27,7 @@ pub enum Verdict {
     Wrong(String),
 }
 
-/// The result for a damaged store, by the worst of all its answers.
+/// The result for a damaged store, determined by its worst answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// The store cannot be opened, and the error says so.
@@ -38,13 +38,13 @@ pub enum Outcome {
     Errors,
     /// Some answers name damage.
     NamesDamage,
-    /// All answers that are no errors are those of one earlier commit.
+    /// All answers except errors are the answers of one earlier commit.
     EarlierCommit,
-    /// Each answer is that of an earlier commit, but no commit has all of them.
+    /// Each answer is the answer of an earlier commit, but no commit has all of them.
     EarlierCommits,
     /// The parts of some answers are from several commits.
     Blend,
-    /// At least one answer is one that must not be given.
+    /// At least one answer is wrong.
     Finding,
 }
 
@@ -61,7 +61,7 @@ pub struct Judged {
     pub errors: usize,
 }
 
-/// Judges one answer. `chain` has the answers of the earlier states, if the store may give these.
+/// Judges one answer. `chain` has the answers of the earlier states, if the store may give such answers.
 #[must_use]
 pub fn judge_answer(
     question: &Question,
@@ -104,7 +104,7 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
     }
     let may_be_earlier = harm.kind.is_of_older_pages() || harm.kind.is_of_log();
     let (mut errors, mut blends, mut names_damage, mut is_right) = (0, Vec::new(), false, true);
-    // The states that all answers so far could be from.
+    // The states that agree with all answers so far.
     let mut common: Option<Vec<usize>> = None;
     let mut is_of_one = true;
     for (number, answer) in asked.answers.iter().enumerate() {
@@ -133,7 +133,8 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
                 blends.push(format!("{question:?} is of several commits"));
                 continue;
             }
-            // If all pages above a row are older ones, they lead past the row. See decision 0020.
+            // If all pages above a row are from earlier commits, a search does not find the row. See decision
+            // 0020.
             Verdict::Wrong(_) if harm.kind == Kind::OlderPages && part::is_missing(answer) => {
                 blends.push(format!("{question:?} found nothing, which is the answer of no commit"));
                 continue;

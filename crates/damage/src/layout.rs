@@ -29,11 +29,11 @@ pub enum Role {
 pub struct PageLayout {
     /// The role of the page.
     pub role: Role,
-    /// The tree that the page belongs to; empty for none.
+    /// The tree that the page belongs to; empty if the page belongs to none.
     pub tree: String,
-    /// The ranges of its meaningful bytes.
+    /// The ranges of the meaningful bytes.
     pub used: Vec<Range<usize>>,
-    /// The offsets of its child pointers.
+    /// The offsets of the child pointers.
     pub children: Vec<usize>,
 }
 
@@ -46,8 +46,8 @@ pub struct Layout {
     pub pages: Vec<PageLayout>,
 }
 
-/// The ranges of the file header whose values have an effect on answers. The other ranges are counters, hints
-/// and reserved.
+/// The ranges of the file header that affect answers. The other ranges are counters, hints and reserved
+/// bytes.
 const HEADER_USED: [Range<usize>; 5] = [0..24, 28..40, 44..48, 52..64, 68..72];
 const HEADER_BYTES: usize = 100;
 const MAP_ENTRY_BYTES: usize = 5;
@@ -90,7 +90,7 @@ impl Layout {
         Ok(Self { page_bytes, pages: reader.pages })
     }
 
-    /// Returns the numbers of the pages for which this holds, starting with 0.
+    /// Returns the numbers of the pages that fulfil the condition, starting with 0.
     pub fn pages_where(&self, holds: impl Fn(&PageLayout) -> bool) -> Vec<usize> {
         (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
     }
@@ -119,8 +119,8 @@ impl Reader<'_> {
         self.pages[number - 1] = PageLayout { role, tree: tree.to_owned(), used, children };
     }
 
-    /// Finds the pointer maps. The first is page 2. Each next one follows after as many pages as a map has
-    /// entries.
+    /// Finds the pointer maps. The first map is page 2. Between two maps, there are as many pages as a map
+    /// has entries.
     fn maps(&mut self) {
         let entries = self.page_bytes / MAP_ENTRY_BYTES;
         let count = self.pages.len();

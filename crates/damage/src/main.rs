@@ -12,8 +12,8 @@ use rashomon_damage::{
     many::{Plan, many},
 };
 
-/// Damages copies of stores, asks each copy everything, and compares the answers with those of the undamaged
-/// store.
+/// Damages copies of stores, asks each copy all questions, and compares the answers with those of the
+/// undamaged store.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask damage", bin_name = "cargo xtask damage")]
 struct Arguments {

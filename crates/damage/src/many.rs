@@ -28,7 +28,7 @@ use crate::{
 /// A trial that takes longer than this is reported as a hang.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// One in so many stores goes through the program as well.
+/// One in this many stores is also checked through the program.
 const BY_PROGRAM_EVERY: u64 = 40;
 
 /// Which trials to run.
@@ -44,7 +44,7 @@ pub struct Plan {
     pub kind: Option<Kind>,
     /// No trial starts after this time.
     pub within: Option<Duration>,
-    /// The path of the program. A part of the stores goes through it.
+    /// The path of the program. A part of the stores is also checked through the program.
     pub program: Option<PathBuf>,
 }
 

@@ -14,15 +14,15 @@ pub struct Counts {
     pub stores: u64,
     /// The number of stores for each outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// The number of stores whose damage is named by `verify` or by the error at opening.
+    /// The number of stores whose damage `verify` or the error of opening names.
     pub named: u64,
-    /// The number of stores in which only meaningless bytes were changed.
+    /// The number of stores in which only unused bytes were changed.
     pub unused: u64,
     /// The number of stores with a wrong answer whose damage is not named.
     pub silent: u64,
     /// The number of silent stores with answers of several commits.
     pub silent_blends: u64,
-    /// The number of stores that also went through the program.
+    /// The number of stores that were also checked through the program.
     pub by_program: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The write-ahead log of SQLite, as far as damage needs it: <https://www.sqlite.org/fileformat2.html#walformat>.
+//! The parts of the write-ahead log of SQLite that are needed to damage it:
+//! <https://www.sqlite.org/fileformat2.html#walformat>.
 
 /// Bytes of the header of a log.
 pub const HEADER_BYTES: usize = 32;
@@ -12,8 +13,8 @@ pub const PAGE_BYTES: usize = 16_384;
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = FRAME_HEADER_BYTES + PAGE_BYTES;
 
-/// Returns the offsets at which the commits of a log end, in order. Only frames count whose salt is that of
-/// the header.
+/// Returns the offsets at which the commits of a log end, in order. Frames count only if they have the salt
+/// of the header.
 #[must_use]
 pub fn commit_ends(log: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();

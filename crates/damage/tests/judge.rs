@@ -1,4 +1,4 @@
-//! The judge finds each kind of wrong answer, and accepts permitted ones.
+//! The judge finds each kind of wrong answer, and accepts permitted answers.
 
 use std::sync::LazyLock;
 
@@ -145,7 +145,7 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
     assert_eq!(judged(Kind::OlderPage, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::CutLog, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::PageOverPage, true, first).outcome, Outcome::Finding);
-    // One answer is of the first commit and the others are of the last: no commit has both.
+    // One answer is from the first commit, and the others are from the last commit: no commit has both.
     let mixed = |base: &Base, asked: &mut Asked| {
         let is_of_first = |question: &Question| matches!(question, Question::Get(path, None) if path.ends_with("Main_Page?rev/"));
         let at = base.questions.iter().position(is_of_first).expect("the list of the first page");
@@ -155,10 +155,10 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
     assert_eq!(judged(Kind::CutLog, true, mixed).outcome, Outcome::Finding);
 }
 
-/// If all pages above a row are older ones, they lead past the row.
+/// If all pages above a row are from earlier commits, a search does not find the row.
 #[test]
 fn rows_are_missed_beside_several_older_pages_alone() {
-    // No commit has these words.
+    // No commit has an answer with these words.
     let nothing = r#"{"detail":"nothing"}"#;
     let missing = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = response(404, nothing);
     assert_eq!(judged(Kind::OlderPages, true, missing).outcome, Outcome::Blend);

@@ -1,4 +1,4 @@
-//! The stores to damage: small ones of different shapes, with copies of their files after each step.
+//! The stores to damage: small stores of different shapes, with copies of their files after each step.
 
 mod shapes;
 mod writer;
@@ -54,7 +54,7 @@ pub struct Victim {
     pub files: Files,
     /// The roles of the pages, for a store without a log.
     pub layout: Option<Layout>,
-    /// The numbers of the states that the store went through. The last is the store itself.
+    /// The numbers of the states that the store went through. The last state is the store itself.
     pub chain: Vec<usize>,
     /// Files of the same store at other times, in order.
     pub older: Vec<Files>,
@@ -63,13 +63,13 @@ pub struct Victim {
 /// One store, in all its states.
 #[derive(Debug)]
 pub struct Base {
-    /// The name of its shape.
+    /// The name of the shape of the store.
     pub name: &'static str,
-    /// Whether it is served with an archive.
+    /// Whether the store is served with an archive.
     pub is_archived: bool,
-    /// The time by the clock while it is asked.
+    /// The time of the clock while the store is asked.
     pub now: Timestamp,
-    /// The questions for it.
+    /// The questions for the store.
     pub questions: Vec<Question>,
     /// All states.
     pub states: Vec<State>,
@@ -84,8 +84,8 @@ impl Base {
     /// Writes all base stores.
     pub fn all() -> Result<Vec<Self>> {
         let bases = ask::runtime()?.block_on(shapes::all())?;
-        // All answers are needed in any case. A problem in an undamaged store is a fault of this tool, so it
-        // is found here.
+        // Asks the undamaged stores now, since their answers are needed in any case. A problem of such a
+        // store is a fault of this tool.
         for base in &bases {
             for victim in &base.victims {
                 let own = *victim.chain.last().context("a victim without a state")?;

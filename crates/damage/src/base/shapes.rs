@@ -71,7 +71,7 @@ async fn wiki() -> Result<Base> {
     writer.finish("wiki", false).await
 }
 
-/// Enough rows for trees of several levels. Some rows are so long that they need overflow pages.
+/// Enough rows for trees with several levels. Some rows are so long that they need overflow pages.
 async fn deep() -> Result<Base> {
     let mut writer = Writer::new(settings(false)).await?;
     let mut rev = 0;
@@ -133,7 +133,7 @@ async fn culled() -> Result<Base> {
     writer.finish("culled", false).await
 }
 
-/// Superseded revisions in blocks of the archive, and erased ones.
+/// Superseded revisions in blocks of the archive, and erased revisions.
 async fn archived() -> Result<Base> {
     let mut writer = Writer::new(settings(true)).await?;
     let (one, two) = (page("sealed.example", "One")?, page("sealed.example", "Two")?);

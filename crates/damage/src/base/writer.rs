@@ -32,7 +32,7 @@ const CHECKPOINT_DEADLINE: Duration = Duration::from_secs(30);
 /// A page with its renders.
 type WrittenPage = (Page, Vec<(Revision, Tid)>);
 
-/// A store to which steps are written.
+/// A store that is written step by step.
 pub(super) struct Writer {
     directory: TempDir,
     clock: Arc<ManualClock>,
@@ -114,7 +114,7 @@ impl Writer {
         self.reopen(self.settings.clone()).await
     }
 
-    /// Ends the base with a process that is killed. It is killed at three points: before its log is written
+    /// Ends the base with a killed process. The process is killed at three points: before its log is written
     /// into its file, after that, and after further writes in a restarted log.
     pub(super) async fn killed(&mut self) -> Result<()> {
         let chain: Vec<_> = (0..self.states.len()).collect();
@@ -152,7 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a store to damage, whose log began over this file. Adds a state for each commit of the log, too.
+    /// Adds a store to damage: this file with the log that began on it. Also adds a state for each commit of
+    /// the log.
     fn add_killed(
         &mut self,
         file: &Arc<Vec<u8>>,
@@ -172,7 +173,7 @@ impl Writer {
         Ok(chain)
     }
 
-    /// Makes properties of these sizes, with content that no other property has.
+    /// Creates properties of these sizes, each with unique content.
     async fn properties(&self, page: &Page, rev: i64, bodies: &[(&str, usize)]) -> Result<Vec<NewProperty>> {
         let mut properties = Vec::new();
         for (name, length) in bodies {
@@ -257,7 +258,7 @@ pub(super) fn page(domain: &str, title: &str) -> Result<Page> {
     Ok(Page { domain: DomainName::new(domain)?, bucket: BucketName::page(), title: Title::new(title)? })
 }
 
-/// Makes text of this length, which depends on a seed. The text does not compress well.
+/// Generates text of this length from a seed. The text does not compress well.
 pub(super) fn text(seed: &str, length: usize) -> String {
     let seed = seed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -10,13 +10,13 @@ use crate::{
     wal::{FRAME_BYTES, HEADER_BYTES, commit_ends},
 };
 
-/// The most bits that are flipped at once.
+/// The maximum number of bits that are flipped at once.
 const MAX_FLIPS: usize = 4;
 
 impl Drawn<'_> {
     pub(super) fn harm_log(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         let log = self.victim.files.log.as_ref()?;
-        // SQLite does not read what follows the last commit.
+        // SQLite does not read the log after the last commit.
         let end = *commit_ends(log).last()?;
         let mut damaged = log.to_vec();
         let what = match kind {

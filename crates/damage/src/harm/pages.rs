@@ -8,11 +8,11 @@ use crate::{
     wal::PAGE_BYTES,
 };
 
-/// The most bits that are flipped at once, and the most pages that are replaced by older ones.
+/// The maximum numbers of bits that are flipped at once, and of pages that are replaced by older pages.
 const MAX_FLIPS: usize = 12;
 const MAX_OLDER_PAGES: usize = 8;
 
-/// The most bytes that are replaced at once.
+/// The maximum number of bytes that are replaced at once.
 const MAX_RUN_BYTES: usize = 600;
 
 /// The first bytes of a page, where its structure is.
@@ -62,7 +62,7 @@ impl Drawn<'_> {
         format!("page {}{role}", page + 1)
     }
 
-    /// Draws two pages. They are often of the same tree, since such pages are easily taken for each other.
+    /// Draws two pages, often of the same tree, since such pages are easily confused.
     fn two_pages(&self, file: &[u8], random: &mut Rng) -> Option<(usize, usize)> {
         let count = file.len() / PAGE_BYTES;
         let (from, mut to) = (random.usize(..count), random.usize(..count));
@@ -76,7 +76,7 @@ impl Drawn<'_> {
         (from != to).then_some((from, to))
     }
 
-    /// Writes pages of an earlier state over those of the file: at most `most` pages that differ.
+    /// Writes at most `most` pages of an earlier state over the pages of the file that differ.
     fn older_pages(&self, file: &mut [u8], most: usize, random: &mut Rng) -> Option<String> {
         if self.victim.older.is_empty() || self.victim.files.log.is_some() {
             return None;
@@ -117,7 +117,7 @@ fn swap_children(layout: &Layout, file: &mut [u8], random: &mut Rng) -> Option<S
     Some(format!("bytes {} ({}) and {} ({})", one.1, tree(one.0), other.1, tree(other.0)))
 }
 
-/// Draws an offset in the file. It is often near the beginning of a page, where the page's structure is.
+/// Draws an offset in the file, often near the beginning of a page, where its structure is.
 fn place(length: usize, random: &mut Rng) -> usize {
     if random.u8(..3) == 0 {
         let page = random.usize(..length.div_ceil(PAGE_BYTES)) * PAGE_BYTES;
@@ -127,7 +127,7 @@ fn place(length: usize, random: &mut Rng) -> usize {
     }
 }
 
-/// Flips bits, and returns a description of where.
+/// Flips bits, and returns a description of their offsets.
 pub(super) fn flip(bytes: &mut [u8], count: usize, random: &mut Rng) -> String {
     let mut places = Vec::new();
     for _ in 0..count {

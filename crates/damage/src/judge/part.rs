@@ -1,4 +1,4 @@
-//! Answers that name damage: everything else in such an answer has to be right.
+//! Judges answers that name damage: the rest of such an answer has to be right.
 
 use std::collections::HashSet;
 
@@ -57,16 +57,15 @@ fn is_damaged(members: &Map<String, Value>) -> bool {
     members.get("damaged") == Some(&Value::Bool(true))
 }
 
-/// Whether all members and items are those of the undamaged store. Damaged items are excepted: they may have
-/// nothing but a number.
+/// Whether all members and items are those of the undamaged store. Damaged items may have only a number.
 fn is_part(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), Value::Object(whole)) => {
             let damaged = is_damaged(part);
-            // If a revision's own row is damaged, only its number is known.
+            // If the row of a revision is damaged, only the number of the revision is known.
             let is_unreadable = damaged && whole.contains_key("timestamp") && !part.contains_key("timestamp");
             let is_right = |(name, value): (&String, &Value)| {
-                // Sizes and counts of something damaged cover the undamaged rest.
+                // Sizes and counts of a damaged item cover only its undamaged parts.
                 let is_of_rest = damaged && matches!(name.as_str(), "damaged" | "size" | "renders" | "tid");
                 let says_nothing = is_unreadable && !matches!(name.as_str(), "rev" | "href");
                 is_of_rest || says_nothing || whole.get(name).is_some_and(|whole| is_part(value, whole))
@@ -123,8 +122,8 @@ fn parts(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => add_parts(&value, &mut parts),
         Err(_) => {
-            // In a timemap the first and the last line are marked, and a comma follows each line but the
-            // last.
+            // In a timemap the first and the last line are marked, and each line except the last ends with a
+            // comma.
             let plain = |line: &str| line.trim_end_matches(',').replace("first ", "").replace("last ", "");
             parts.extend(String::from_utf8_lossy(body).lines().map(plain));
         }
@@ -149,7 +148,7 @@ fn add_parts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Whether each line is one of the undamaged export, or lacks properties of such a line. The last line has
+/// Whether each line is a line of the undamaged export, possibly without some properties. The last line has
 /// counts, which may differ.
 fn lines_are_part(text: &[u8], whole: &[u8]) -> bool {
     let lines = |text: &[u8]| {
@@ -181,7 +180,7 @@ fn is_line_of(line: &Value, whole: &Value) -> bool {
     })
 }
 
-/// Whether each line is one of the undamaged export.
+/// Whether each line is a line of the undamaged export.
 fn lines_are_among(text: &[u8], whole: &[u8]) -> bool {
     let whole: HashSet<_> = whole.split(|byte| *byte == b'\n').collect();
     text.split(|byte| *byte == b'\n').all(|line| whole.contains(line))
