@@ -15,8 +15,8 @@ use rashomon_tables::{
 /// For each table and partition: the deleted ranges, each with the latest write time that is deleted.
 type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
 
-/// A store like a cluster: it has no partition versions, and no call is over at once. A delete hides older
-/// writes, even if they arrive after it.
+/// A store that behaves like a cluster: it has no partition versions, and no call is done without a yield. A
+/// delete hides older writes, even if they arrive later.
 #[derive(Debug)]
 pub struct Cluster {
     memory: Memory,
@@ -24,13 +24,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster over this memory.
+    /// Creates a cluster with its data in this memory.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// Removes the puts that earlier deletes hide. The deletes of the batch are remembered permanently.
+    /// Removes the puts that earlier deletes hide. Remembers the deletes of the batch permanently.
     fn visible(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;

@@ -1,12 +1,12 @@
 //! Stores for the tests of the layers above the table layer. Each test is written once: for the store in
 //! memory, and for Cassandra if the environment names a node.
 //!
-//! Some tests of one process share a keyspace of the node, and its connections: creating tables takes longer
-//! than most tests, and so does a login. Each test has a namespace of its own in the keyspace. Not all tests
-//! share one keyspace, since listing a table reads the rows of all of them.
+//! The tests of a process share keyspaces of the node, and their connections, since creating tables and
+//! logging in take longer than most tests. Each test has its own namespace in a keyspace. A keyspace is
+//! shared only by some tests, since listing a table reads the rows of all of them.
 //!
 //! A [`Ring`] of three nodes exists if `cargo xtask cassandra faults` runs a test. For a test that needs
-//! several processes on one store, [`Cluster`] makes one in memory. Each test starts a [`Redis`] for itself.
+//! several processes on one store, [`Cluster`] is such a store in memory. Each test starts its own [`Redis`].
 
 mod cluster;
 mod redis;
@@ -35,13 +35,14 @@ const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 /// The user of a new node, and the password of that user.
 const USER: &str = "cassandra";
 
-/// A node on a busy machine may take longer than a cluster in use.
+/// The timeout of requests. A node on a busy machine is slower than a production cluster.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How many namespaces share a keyspace.
 const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
 
-/// The bits of a namespace's number that are its name. Those above are the number of its keyspace.
+/// The lower bits of the number of a namespace, which are its name. The upper bits are the number of its
+/// keyspace.
 const NAME_BITS: u32 = 42;
 
 /// The connections to the keyspaces of this process, by the keyspace's number.
@@ -61,7 +62,7 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     }
 }
 
-/// Opens a namespace on the node, as a process with this clock has it, over the connections that tests share.
+/// Opens a namespace on the node, as a process with this clock, over the connections that tests share.
 ///
 /// # Panics
 ///
@@ -72,7 +73,7 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
     let shared =
         Arc::clone(SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(keyspace).or_default());
     let connecting = || async {
-        // The runtime of a test ends with it, and connections end with their runtime.
+        // The runtime of a test ends with the test, and connections end with their runtime.
         let node = node.to_owned();
         let connecting = async move { connect_to(&node, keyspace, Arc::new(SystemClock::new())).await };
         runtime().spawn(connecting).await.expect("the node takes CQL")
@@ -80,7 +81,7 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
     Isolated::new(shared.get_or_init(connecting).await.beside(clock), namespace)
 }
 
-/// Opens a namespace on the node, over connections of its own.
+/// Opens a namespace on the node, over new connections.
 ///
 /// # Panics
 ///
@@ -89,7 +90,7 @@ pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isol
     Isolated::new(connect_to(node, namespace >> NAME_BITS, clock).await, namespace)
 }
 
-/// Opens the first keyspace of this process on the node, over connections of its own.
+/// Opens the first keyspace of this process on the node, over new connections.
 ///
 /// # Panics
 ///
@@ -103,7 +104,7 @@ async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> Cassand
         contact_points: vec![node.to_owned()],
         keyspace: format!("rashomon_tests_{}_{keyspace}", std::process::id()),
         replication: Replication::Simple(1),
-        // The user of a new node, if the node asks for one at all.
+        // The user of a new node, if the node asks for a user.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
         attempt_timeout: PATIENCE / 2,
         request_timeout: PATIENCE,

@@ -1,4 +1,4 @@
-//! A Redis server of a test's own, which stores nothing on disk.
+//! A Redis server for a single test. It stores nothing on disk.
 #![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
@@ -12,12 +12,12 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How often the server is asked whether it answers, every [`BEAT`].
+/// The maximum number of polls until the server answers, one every [`BEAT`].
 const BEATS: usize = 1000;
 
 const BEAT: Duration = Duration::from_millis(20);
 
-/// How many ports are tried, in case other processes take them.
+/// The number of ports that are tried, since other processes may take a port.
 const PORTS: usize = 10;
 
 /// How long to wait for an answer, on a busy machine.
@@ -41,8 +41,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server. If Redis is not installed, prints a line that says so, and returns `None`; with
-    /// `CI=true` that is a failure.
+    /// Starts a server. If Redis is not installed, prints a message and returns `None`; with `CI=true` this
+    /// is a failure.
     ///
     /// # Panics
     ///
@@ -54,7 +54,7 @@ impl Redis {
         for _ in 0..PORTS {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
             redis.port = listener.local_addr().expect("it is bound").port();
-            // Redis cannot choose a port itself, so another process may take this one in between.
+            // Redis cannot choose a port itself, so another process may take this port in the meantime.
             drop(listener);
             match redis.try_to_begin() {
                 Begun::Answers => return Some(redis),
@@ -111,7 +111,7 @@ impl Redis {
         panic!("redis-server did not answer on port {}", self.port);
     }
 
-    /// Whether this server answers, and not another one on its port.
+    /// Whether this server answers, rather than another program on its port.
     fn is_answering(&self) -> bool {
         /// The answer is a list of two texts, each with its length before it.
         const LINES: usize = 5;
@@ -132,7 +132,7 @@ impl Redis {
         }
     }
 
-    /// From now on the server accepts connections and answers nothing.
+    /// Stops the server: it still accepts connections, but does not answer.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Three nodes of Cassandra that tests may cut off from one another.
+//! Three nodes of Cassandra that tests can disconnect from one another.
 
 use std::{env, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::Duration};
 
@@ -11,11 +11,11 @@ const RING: &str = "RASHOMON_TEST_RING";
 /// The keyspace that a service has created on these nodes, with three replicas.
 const KEYSPACE: &str = "faults";
 
-/// The port of the traffic between nodes, and the table of the packet filter that cuts nodes off.
+/// The port of the traffic between nodes, and the table of the packet filter that disconnects nodes.
 const NODES_PORT: &str = "7000";
 const TABLE: &str = "rashomon_ring";
 
-/// How often the state of a node is read until the other nodes know it, and the pause between two reads.
+/// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
 const LOOKS: usize = 240;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -58,19 +58,19 @@ impl Ring {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes the nodes keep hints for one another, or stops this.
+    /// Turns hints between the nodes on or off.
     pub fn keep_hints(&self, keep: bool) {
         for node in 1..=3 {
             self.nodetool(node, &[if keep { "enablehandoff" } else { "disablehandoff" }]);
         }
     }
 
-    /// Makes the replicas agree on these tables.
+    /// Repairs these tables, so that the replicas agree.
     pub fn repair(&self, tables: &[&str]) {
         self.nodetool(1, &[&["repair", "--full", KEYSPACE], tables].concat());
     }
 
-    /// Runs `act` while the other nodes and clients take this node for dead.
+    /// Runs `act` while the other nodes and clients consider this node dead.
     pub async fn without<T>(&self, node: u8, act: impl Future<Output = T>) -> T {
         self.nodetool(node, &["disablebinary"]);
         self.nodetool(node, &["disablegossip"]);
@@ -82,9 +82,9 @@ impl Ring {
         done
     }
 
-    /// Runs `act`, which only node 1 serves, while messages between nodes are dropped. What node 1 writes
-    /// reaches no other replica, and is not acknowledged. This ends when node 1 takes the other nodes for
-    /// dead. Messages that the network still delivers then are so old that the nodes drop them themselves.
+    /// Runs `act`, which only node 1 serves, while messages between nodes are dropped. The writes of node 1
+    /// reach no other replica, and are not acknowledged. The messages pass again when node 1 considers the
+    /// other nodes dead. Messages that the network still delivers then are so old that the nodes drop them.
     ///
     /// # Panics
     ///
@@ -92,12 +92,12 @@ impl Ring {
     pub async fn on_one_node<T>(&self, act: impl Future<Output = T>) -> T {
         let cut_off = [2, 3];
         for node in cut_off {
-            // A client must not ask these nodes.
+            // Clients must not send requests to these nodes.
             self.nodetool(node, &["disablebinary"]);
         }
         filter(&["add", "table", "ip", TABLE]);
         filter(&["add", "chain", "ip", TABLE, "out", "{ type filter hook output priority 0; }"]);
-        // Node 1 would not take a node for dead while it still hears from it.
+        // Node 1 would not consider a node dead while it still receives messages from the node.
         filter(&["add", "rule", "ip", TABLE, "out", "tcp", "dport", NODES_PORT, "drop"]);
         let done = act.await;
         cut_off.iter().for_each(|node| self.await_state(*node, &[1], "DN"));
