@@ -11,15 +11,15 @@ const LIMITS: Limits = Limits {
     content: 1 << 18,
 };
 
-/// Opening any bytes gives a block or an error, without a panic and within the limits of memory. Everything
-/// that can be read fits into a new block, and stays when more is appended. The fuzzer's build does not
-/// compare checksums, so that inputs get past them.
+/// Opening any bytes returns a block or an error, without a panic and within the memory limits. All readable
+/// contents fit into a new block, and are unchanged after an append. The fuzzer's build does not compare
+/// checksums, so that inputs reach the code behind them.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
     let one_by_one = block.iter().filter_map(Result::ok);
     for content in one_by_one {
         assert!(content.bytes.as_ref().is_none_or(|bytes| bytes.len() <= LIMITS.content));
-        // Both ways of reading a content give the same bytes.
+        // Both ways of reading a content return the same bytes.
         assert_eq!(block.get(content.ordinal).ok(), content.bytes);
     }
     if let Some((_, last)) = block.ordinals() {
@@ -40,7 +40,7 @@ pub fn any_block(bytes: &[u8]) {
     }
 }
 
-/// Makes a new block of all contents.
+/// Writes all contents into a new block.
 fn rebuild(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
     let (streams, entries) = (block.streams()?, block.entries()?);
     let mut builder = BlockBuilder::new(settings, block.columns().to_vec(), 0)?;
@@ -62,7 +62,8 @@ fn append(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
 const SETTINGS: Settings =
     Settings { pool: 4 << 10, entries: 40, chunk_pool: 64, chunk_entries: 2, level: 1 };
 
-/// Makes contents from the input. Each step of the input names an earlier content and how to change it.
+/// Derives contents from the input. Each step of the input names an earlier content, and says how to change
+/// it.
 fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut contents: Vec<(u8, Vec<u8>)> = Vec::new();
     while let [step, of, at, len, rest @ ..] = input {
@@ -122,8 +123,8 @@ fn blocks(settings: Settings, contents: &[(u8, Vec<u8>)]) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// Every sequence of contents can be read back from small blocks and from large ones, also from blocks that
-/// were appended to.
+/// Every sequence of contents can be read back from small and large blocks, including blocks with appended
+/// contents.
 pub fn block_round_trip(input: &[u8]) {
     let contents = contents(input);
     assert_has(&blocks(SETTINGS, &contents), &contents);

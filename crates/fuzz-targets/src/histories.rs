@@ -9,7 +9,7 @@ use rashomon_dumps::{DecompressionLimits, HistoryReader, ReadLimits, Source, Spo
 
 /// The memory limit of decompression. It is low, so that the fuzzer's own limit finds code that exceeds it.
 const MEMORY: u64 = 16 << 20;
-/// How many decompressed bytes are read: small inputs may expand very much.
+/// The maximum number of decompressed bytes that are read, since small inputs may expand very much.
 const MAX_OUTPUT: u64 = 4 << 20;
 /// The size limit of a text and of a line.
 const MAX_PART: usize = 1 << 16;
@@ -26,34 +26,34 @@ fn decompress(magic: &[u8], input: &[u8]) {
     assert_eq!(spool.used(), 0, "all space of the spool is released");
 }
 
-/// Any bytes behind the magic bytes of gzip are decompressed or an error, within the limits.
+/// Any bytes after the magic bytes of gzip are decompressed or return an error, within the limits.
 pub fn gzip(input: &[u8]) {
     decompress(&[0x1f, 0x8b], input);
 }
 
-/// Any bytes behind the magic bytes of bzip2 are decompressed or an error, within the limits.
+/// Any bytes after the magic bytes of bzip2 are decompressed or return an error, within the limits.
 pub fn bzip2(input: &[u8]) {
     decompress(b"BZh9", input);
 }
 
-/// Any bytes behind the magic bytes of xz are decompressed or an error, within the limits.
+/// Any bytes after the magic bytes of xz are decompressed or return an error, within the limits.
 pub fn xz(input: &[u8]) {
     decompress(b"\xfd7zXZ\0", input);
 }
 
-/// Any bytes behind the first bytes of lzma are decompressed or an error, within the limits.
+/// Any bytes after the first bytes of lzma are decompressed or return an error, within the limits.
 pub fn lzma(input: &[u8]) {
     decompress(&[0x5d, 0, 0], input);
 }
 
-/// Any bytes behind the magic bytes of zstd are decompressed or an error, within the limits.
+/// Any bytes after the magic bytes of zstd are decompressed or return an error, within the limits.
 pub fn zstd(input: &[u8]) {
     decompress(&[0x28, 0xb5, 0x2f, 0xfd], input);
 }
 
-/// Any packed bytes with any header give an archive or an error, within the limits. The first byte of the
-/// input is the number of packed bytes. The start header is computed, since the fuzzer would never guess its
-/// checksum.
+/// Any packed bytes with any header are an archive or return an error, within the limits. The first byte of
+/// the input is the number of packed bytes. The start header is computed, since the fuzzer would never guess
+/// its checksum.
 pub fn seven_zip(input: &[u8]) {
     let Some((split, input)) = input.split_first() else { return };
     let (packed, header) = input.split_at(input.len().min(usize::from(*split)));
@@ -65,7 +65,7 @@ pub fn seven_zip(input: &[u8]) {
     .concat();
     let start = [b"\0\x04", &crc32(&fields).to_le_bytes()[..], &fields].concat();
     decompress(b"7z\xbc\xaf\x27\x1c", &[&start, packed, header].concat());
-    // Also as it is, with any start header.
+    // The unchanged input is tried too, with any start header.
     decompress(b"7z\xbc\xaf\x27\x1c", input);
 }
 
@@ -75,12 +75,12 @@ pub fn plain(input: &[u8]) {
     history(input);
 }
 
-/// Any bytes behind the beginning of an XML document are events or an error.
+/// Any bytes after the beginning of an XML document are parsed to events or an error.
 pub fn xml(input: &[u8]) {
     history(&[b"<", input].concat());
 }
 
-/// Any bytes behind the beginning of JSON lines are events or an error.
+/// Any bytes after the beginning of JSON lines are parsed to events or an error.
 pub fn json_lines(input: &[u8]) {
     history(&[b"{", input].concat());
 }

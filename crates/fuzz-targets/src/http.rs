@@ -18,7 +18,7 @@ pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 /// The size limit of a body. It is low, so that inputs reach it.
 const MAX_BODY: u64 = 1 << 16;
 
-/// Every path and query is answered, and never with 500. The first byte chooses the method.
+/// Every path and query is answered, but never with 500. The first byte chooses the method.
 pub fn url(input: &[u8]) {
     let Some((method, url)) = input.split_first() else { return };
     let methods = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT];
@@ -50,7 +50,7 @@ pub fn form(input: &[u8]) {
 }
 
 /// Any multipart body is refused or stored. The first byte says where the body is cut into two pieces. The
-/// bytes up to the first line feed are what follows `multipart/` in the content type.
+/// bytes up to the first line feed are the rest of the content type after `multipart/`.
 pub fn multipart(input: &[u8]) {
     let Some((cut, input)) = input.split_first() else { return };
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
@@ -98,7 +98,7 @@ pub(crate) async fn send(api: &Api, request: Request<Body>) -> (u16, Vec<u8>) {
     (head.status.as_u16(), body)
 }
 
-/// Runs to the end on a runtime of one thread.
+/// Runs the work to its end on a runtime with one thread.
 pub(crate) fn run(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime of one thread").block_on(work);

@@ -1,5 +1,5 @@
-//! The fuzz targets: a plain function for each program in `fuzz`. A test runs all of them over the seeds in
-//! `fuzz/seeds` and over the inputs in `fuzz/crashes`, which once made a target fail.
+//! The fuzz targets: a plain function for each program in `fuzz`. A test runs all targets over the seeds in
+//! `fuzz/seeds`, and over the inputs in `fuzz/crashes`, which once made a target fail.
 //!
 //! A target accepts any bytes. It panics if a promise is broken.
 

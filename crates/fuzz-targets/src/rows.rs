@@ -1,4 +1,5 @@
-//! Stored rows: reads of a page with any rows return them, or an error that calls the store damaged.
+//! Stored rows: a read of a page with any rows returns the rows, or an error that reports damage of the
+//! store.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rashomon_tables::{Batch, ColumnType, Memory, Schema, TableStore, TimeUuid, V
 
 use crate::http::{NOW, api, run, send};
 
-/// The most rows of an input.
+/// The maximum number of rows in an input.
 const MAX_ROWS: usize = 32;
 
 /// Requests that read the page.
@@ -46,7 +47,7 @@ pub fn stored_rows(input: &[u8]) {
     });
 }
 
-/// Writes the row that comes next; `false` at the end of the input.
+/// Writes the next row of the input; `false` at the end of the input.
 async fn write_row(store: &Memory, fields: &mut Fields<'_>) -> bool {
     let of_a_page = |schema: &&Schema| {
         let columns: Vec<_> = schema.partition().iter().map(|column| column.name).collect();
@@ -67,7 +68,7 @@ async fn write_row(store: &Memory, fields: &mut Fields<'_>) -> bool {
     true
 }
 
-/// What is left of an input.
+/// The rest of an input.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -111,7 +112,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reads a value, or none if the byte before it is 0.
+    /// Reads a value. `None` if the byte before the value is 0.
     fn optional(&mut self, column: ColumnType) -> Option<Value> {
         if self.byte()? == 0 { None } else { self.value(column) }
     }

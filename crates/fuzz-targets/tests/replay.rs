@@ -1,4 +1,4 @@
-//! Every target runs over its seeds, and over all inputs that once made it fail.
+//! Every target runs over its seeds, and over all inputs that once made the target fail.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use std::{
@@ -13,7 +13,7 @@ fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The files of a folder, sorted by name. Empty if there is no such folder.
+/// The files of a folder, sorted by name. Empty if the folder does not exist.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
