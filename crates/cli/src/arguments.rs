@@ -1,4 +1,4 @@
-//! The command line. The texts in this file are the manual.
+//! The command line. The doc comments of commands and flags in this file are the help texts.
 
 mod archive;
 
@@ -491,7 +491,7 @@ fn shorten_value(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Names the environment variable from which a wrong value came, unless a flag gave the value.
+/// Adds the name of the environment variable with the wrong value to an error, unless a flag gave the value.
 fn name_variable(
     mut error: clap::Error,
     command: &clap::Command,

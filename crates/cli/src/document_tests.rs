@@ -77,7 +77,7 @@ impl Code {
     }
 }
 
-/// The words of a `rashomon` command line. In a pipe, those of the first command.
+/// The words of a `rashomon` command line. In a pipe, the words of the first command.
 fn words_of(command: &str) -> Option<Vec<String>> {
     let words = split(command.split([';', '|', '>']).next()?);
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -104,7 +104,8 @@ fn split(command: &str) -> Vec<String> {
     words
 }
 
-/// Why the program does not accept a command. Code within a line may lack required arguments.
+/// Returns the reason why the program does not accept a command. Code within a line may lack required
+/// arguments.
 fn refusal(words: &[String], is_whole: bool) -> Option<String> {
     let error = Arguments::command().try_get_matches_from(words).err()?;
     let is_short = matches!(
@@ -136,7 +137,7 @@ fn commands_in_the_documents_are_accepted_by_the_program() {
 
 #[test]
 fn flags_in_the_documents_are_known() {
-    /// They are flags of programs in the repository that are not this one, or of `curl` and `nodetool`.
+    /// Flags of other programs in the repository, and of `curl` and `nodetool`.
     const OTHERS: &[&str] = &[
         "--list",
         "--only",

@@ -1,4 +1,4 @@
-//! The errors of commands, in words that a person can act on.
+//! The errors of commands. Each text says what the user can do.
 
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
@@ -11,7 +11,7 @@ pub(crate) enum CommandError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The request cannot be carried out as it is.
+    /// The command cannot be carried out with these arguments.
     #[error("{0}")]
     Usage(String),
     /// The operating system refused an operation.
@@ -94,7 +94,7 @@ impl CommandError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::OutputClosed => Exit::Done,
-            // Nothing was done in these cases.
+            // In these cases the command has changed nothing.
             Self::Config(_)
             | Self::Usage(_)
             | Self::Comparison(ComparisonError::NoRevisions { .. })

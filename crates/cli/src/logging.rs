@@ -14,14 +14,15 @@ use self::line::BoundedLines;
 use crate::config::{LogFormat, LogLevel};
 
 /// Starts logging for a server, in a separate thread, so that no client waits until standard error is read.
-/// Must be called once. The last lines are written when the guard is dropped.
+/// Must be called only once. Dropping the guard writes the last lines.
 pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
     let (lines, guard) = queue::start(std::io::stderr());
     start(format, level, lines);
     guard
 }
 
-/// Starts logging for a command: only what a person who runs the command must know. Must be called once.
+/// Starts logging for a command: only messages that the user of the command must see. Must be called only
+/// once.
 pub(crate) fn start_quietly() {
     start(LogFormat::Text, &"warn".parse().expect("warn is a level"), std::io::stderr);
 }

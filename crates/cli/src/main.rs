@@ -1,7 +1,7 @@
 //! Stores every revision and every render of a wiki, and serves them over HTTP.
 //!
-//! This is the binary. It reads the command line and the configuration, builds the components once, and runs
-//! one command. It is the only crate that names a backend and draws random numbers.
+//! This crate is the binary: it reads the command line and the configuration, builds the components, and runs
+//! one command. Only this crate chooses a backend and draws random numbers.
 
 mod arguments;
 mod commands;
@@ -27,7 +27,7 @@ use crate::{arguments::Command, errors::CommandError, exit::Exit};
 fn main() -> ExitCode {
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
-        // Help and version are errors here too; clap knows where to print each, and the exit code.
+        // For clap, help and version are errors too. clap chooses the stream and the exit code.
         Err(error) => error.exit(),
     };
     let exit = run(arguments.command).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The metrics of the buckets in `/metrics`, beside the API's own.
+//! The metrics of the buckets in `/metrics`, in addition to the metrics of the API.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct OfThreads {
     background: Panics,
 }
 
-/// Registers the metrics of the buckets, and the survived panics.
+/// Registers the metrics of the buckets, and the counters of panics.
 pub(crate) fn registry(
     buckets: &RevisionStore,
     sqlite: Option<Arc<SqliteStore>>,

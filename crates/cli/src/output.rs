@@ -1,4 +1,4 @@
-//! Standard output and standard error, where the reader may go away at any time.
+//! Standard output and standard error. Their reader may close them at any time.
 
 use std::{
     fmt::Display,
@@ -24,7 +24,8 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error. Ignores an error, since there is no other place to report it.
+/// Writes a line to standard error. Ignores an error of the write, since the error could not be reported
+/// elsewhere.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

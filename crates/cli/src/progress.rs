@@ -1,4 +1,5 @@
-//! The progress of a long command, on standard error: a bar on a terminal, or else a line every few seconds.
+//! Shows the progress of a long command on standard error: a bar on a terminal, otherwise a line every few
+//! seconds.
 
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use rashomon_clock::Clock;
 
 use crate::output;
 
-/// How often a line is written if there is no terminal.
+/// The interval between lines if there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// How many times a second the bar is drawn.
@@ -20,7 +21,7 @@ pub(crate) struct Done {
     pub(crate) items: u64,
     /// The processed bytes; 0 if they are not counted.
     pub(crate) bytes: u64,
-    /// How much of [`Progress`]'s total is done, in its unit.
+    /// The finished part of [`Progress`]'s total, in the unit of the total.
     pub(crate) position: u64,
 }
 
@@ -45,7 +46,7 @@ enum Shown {
 }
 
 impl Progress {
-    /// Starts measuring now.
+    /// Starts the measurement.
     pub(crate) fn new(clock: Arc<dyn Clock>, label: String, unit: &'static str, total: Option<u64>) -> Self {
         let started = clock.monotonic();
         let shown = if std::io::stderr().is_terminal() {
@@ -60,7 +61,7 @@ impl Progress {
         Self { clock, started, label, unit, total, shown }
     }
 
-    /// Shows the progress. Cheap enough to be called often.
+    /// Shows the progress. A call is cheap, so callers need not limit their calls.
     pub(crate) fn show(&mut self, done: Done) {
         let now = self.clock.monotonic();
         let describe = || {

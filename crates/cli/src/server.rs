@@ -15,7 +15,7 @@ use crate::{
     store::{Store, seed},
 };
 
-/// Binds an address to listen on.
+/// Binds the address that the server listens on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).await.map_err(|source| {
         let cure = match source.kind() {
@@ -49,7 +49,8 @@ pub(crate) async fn serve(
     };
     let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
     background.stop().await;
-    // Writes continue after their clients have gone, but only for a time: an import may have hours to go.
+    // Writes continue after their clients have disconnected, but only for a limited time, since an import may
+    // take hours.
     if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }

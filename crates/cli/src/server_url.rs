@@ -47,7 +47,7 @@ impl ServerUrl {
         &self.authority
     }
 
-    /// The part of the path before `/v1/`. It is empty, or has no slash at its end.
+    /// The part of the path before `/v1/`: empty, or without a slash at its end.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -9,7 +9,7 @@ use crate::{errors::CommandError, exit::Exit, output};
 pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
 
 impl Signals {
-    /// Starts to listen. From now on the first signal does not end the process, but the second one does.
+    /// Starts to listen. From now on the first signal does not end the process, but the second signal does.
     pub(crate) fn listen() -> Result<Self, CommandError> {
         let (sender, receiver) = watch::channel(None);
         let mut source = Source::new()
@@ -25,7 +25,7 @@ impl Signals {
         Ok(Self(receiver))
     }
 
-    /// Waits for the first signal. Returns the exit code of a command that it interrupts.
+    /// Waits for the first signal. Returns the exit code of a command that the signal interrupts.
     pub(crate) async fn first(&mut self) -> Exit {
         match self.0.wait_for(Option::is_some).await {
             Ok(exit) => exit.unwrap_or(Exit::Interrupted),

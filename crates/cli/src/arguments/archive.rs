@@ -111,7 +111,7 @@ fn one_line(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is empty: leave it out".to_owned());
     }
-    // Some characters break a line or reverse the direction of the text, but are no control characters.
+    // Some characters break a line or reverse the direction of the text, but are not control characters.
     let hides = |c| matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if text.chars().any(|c| c.is_control() || hides(c)) {
         return Err("it is shown in one line: write it without line breaks and control characters".to_owned());

@@ -74,7 +74,7 @@ pub(super) async fn domains(
     }
 }
 
-/// How many damaged rows are named.
+/// The maximum number of damaged rows that are named.
 pub(super) const MAX_NAMED: usize = 20;
 
 async fn seal(
@@ -207,7 +207,8 @@ struct Report {
     properties: BTreeMap<String, Archived>,
 }
 
-/// The goals for the size of blocks and index, in per cent of the texts of a whole wiki, and of their html.
+/// The goals for the size of blocks and index, in per cent of the uncompressed wikitext and html of a whole
+/// wiki.
 const GOALS: [(&str, f64); 2] = [("wikitext", 1.9), ("html", 0.4)];
 
 /// The goal for bodies of several properties: the mean of their goals, weighted by their bytes. Other
@@ -220,7 +221,7 @@ fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
     (bytes > 0.0).then(|| weighted / bytes)
 }
 
-/// The part of a property that is in blocks, and the part that is in tables.
+/// The parts of a property that are in blocks and in tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 struct Archived {
     bodies: u64,

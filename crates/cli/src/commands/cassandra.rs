@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// Runs the command. No such command connects to a cluster.
+/// Runs the command. It never connects to a cluster.
 pub(crate) fn run(command: CassandraCommand) -> Result<Exit, CommandError> {
     let CassandraCommand::Schema(arguments) = command;
     let cluster = cluster(arguments)?;

@@ -89,7 +89,7 @@ async fn replay_on(
     Ok(report?)
 }
 
-/// The store of one strategy: in SQLite a directory of its own.
+/// The store of one strategy. With SQLite, each strategy has its own directory.
 fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError> {
     let StoreUrl::Sqlite(directory) = backend else { return Ok(backend.clone()) };
     let own: PathBuf = directory.join(number.to_string());
@@ -104,7 +104,7 @@ fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError>
     Ok(StoreUrl::Sqlite(own))
 }
 
-/// Checks before hours of measuring whether a file can be written. Leaves the file as it was.
+/// Checks whether a file can be written, before the measurement takes hours. Does not change the file.
 fn can_be_written(path: &Path) -> Result<(), CommandError> {
     let is_new = !path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);

@@ -19,10 +19,10 @@ use crate::{
     store::{Absent, Store},
 };
 
-/// How many ports are tried, starting with the default one.
+/// The number of ports that are tried, starting with the default port.
 const PORTS_TRIED: u16 = 20;
 
-/// Loads the sample wiki, serves it, and prints where to look.
+/// Loads and serves the sample wiki, and prints its address and some commands to try.
 pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> {
     let DemoArguments { data, store, listen, access } = arguments;
     let chosen = listen.is_some();
@@ -61,7 +61,7 @@ async fn load_and_serve(
     Ok(Exit::Done)
 }
 
-/// Listens on the first free port from the wanted one on.
+/// Listens on the first free port, starting with the wanted port.
 async fn listen_nearby(wanted: SocketAddr) -> Result<TcpListener, CommandError> {
     let mut address = wanted;
     for port in wanted.port()..wanted.port().saturating_add(PORTS_TRIED) {

@@ -36,7 +36,7 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
         let message = format!("{} is both --from and --to: name another store", arguments.from);
         return Err(CommandError::Usage(message));
     }
-    // The source is opened first, so that no target is made for a mistyped source.
+    // The source is opened first, so that no target is created if the source is mistyped.
     let source = open(&arguments, &arguments.from, Arc::clone(&clock), Absent::Refuse).await?;
     let target = match open(&arguments, &arguments.to, Arc::clone(&clock), Absent::Make).await {
         Ok(target) => target,
@@ -112,7 +112,7 @@ impl Run {
         Ok(exit)
     }
 
-    /// Copies what is left. Returns `Some` with the exit code if the command was asked to stop.
+    /// Copies the remaining rows. Returns `Some` with the exit code if a signal asked the command to stop.
     async fn copy(&mut self, migration: &mut Migration) -> Result<Option<Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "copying".to_owned(), "row", None);
         let stop = AtomicBool::new(false);
@@ -148,8 +148,8 @@ impl Run {
         Ok(None)
     }
 
-    /// Returns whether both stores have the same content. The inner error is the exit code if the command was
-    /// asked to stop.
+    /// Returns whether both stores have the same content. The inner error is the exit code if a signal asked
+    /// the command to stop.
     async fn compare(&mut self, migration: &Migration) -> Result<Result<bool, Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "comparing".to_owned(), "row", None);
         let mut show = |now: Counts| {

@@ -1,4 +1,4 @@
-//! The commands, one a file.
+//! The commands, each in its own file.
 
 pub(crate) mod archive;
 pub(crate) mod cassandra;

@@ -22,20 +22,20 @@ use crate::{
     store::Store,
 };
 
-/// What the policies would delete, or have deleted.
+/// The values that the policies would delete or have deleted.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// The policy, if all domains have the same.
+    /// The policy, if all domains have the same policy.
     policy: Option<String>,
     domains: BTreeMap<DomainName, OfDomain>,
-    /// The domains of which the configuration keeps everything.
+    /// The domains for which the configuration keeps everything.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     kept: BTreeSet<DomainName>,
     #[serde(flatten)]
     culled: Option<Culled>,
 }
 
-/// What the policy of a domain would delete.
+/// The values that the policy of a domain would delete.
 #[derive(Debug, Serialize)]
 struct OfDomain {
     policy: String,
@@ -50,7 +50,7 @@ struct Culled {
     bytes_culled: u64,
 }
 
-/// Reports what the policies would delete, or deletes it.
+/// Reports the values that the policies would delete, or deletes them.
 pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let mut signals = Signals::listen()?;
@@ -104,7 +104,7 @@ async fn report_or_cull(
     Ok(Exit::Done)
 }
 
-/// Enqueues everything that is stored, and processes the queue.
+/// Enqueues all stored values, and processes the queue.
 async fn cull<'a>(
     buckets: &RevisionStore,
     domains: impl Iterator<Item = &'a DomainName>,
@@ -114,7 +114,7 @@ async fn cull<'a>(
     let mut culled = Culled { renders_culled: 0, bytes_culled: 0 };
     // If everything is kept, there is nothing to process.
     let mut lapsed = !domains.is_empty();
-    // If queue entries had expired, they are enqueued once more.
+    // If queue entries have expired, all values are enqueued once more.
     while std::mem::take(&mut lapsed) {
         enqueue_existing(buckets, &domains).await?;
         loop {
@@ -130,7 +130,7 @@ async fn cull<'a>(
     Ok(culled)
 }
 
-/// Enqueues everything that is stored, and waits until it may be processed.
+/// Enqueues all stored values, and waits until the queue may be processed.
 async fn enqueue_existing(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
     let mut eligible_in = Duration::ZERO;
     for domain in domains {

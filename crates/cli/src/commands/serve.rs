@@ -42,7 +42,7 @@ async fn listen_and_serve(
     clock: Arc<dyn Clock>,
     signals: Signals,
 ) -> Result<Exit, CommandError> {
-    // The listener is opened after the store was found: a client that can connect gets an answer.
+    // The listener is opened after the store, so every client that can connect gets an answer.
     let listener = server::listen(settings.listen.0).await?;
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
@@ -52,7 +52,7 @@ async fn listen_and_serve(
         settings.store
     );
     match output::line(&line) {
-        // A server goes on serving if nobody reads its standard output.
+        // A server continues if nobody reads its standard output.
         Ok(()) | Err(CommandError::OutputClosed) => {}
         Err(error) => return Err(error),
     }

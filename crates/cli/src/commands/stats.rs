@@ -28,7 +28,7 @@ struct Stats {
     cassandra: Option<Cluster>,
 }
 
-/// The cluster of the store. Only its nodes know their sizes on disk.
+/// The cluster of the store. Its size on disk is known only to the nodes.
 #[derive(Debug, Serialize)]
 struct Cluster {
     release: String,

@@ -45,7 +45,7 @@ async fn run_on(
     verify(store, clock).await
 }
 
-/// Restores rows that follow from undamaged ones, and prints each repair.
+/// Restores rows that can be derived from undamaged rows, and prints each repair.
 async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
@@ -66,7 +66,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     let planned = planned.map_err(|error| CommandError::Stopped(error.to_string()))?;
     let plan = planned.map_err(rashomon_buckets::Error::from)?;
     if dry_run {
-        // Rows that follow from these keys are undamaged after the repair.
+        // The dry run of later repairs sees these keys as restored.
         sqlite.read_as_repaired();
     } else {
         sqlite.repair_keys(&plan).await.map_err(rashomon_buckets::Error::from)?;
@@ -102,7 +102,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
-/// Compares every row with its checksum, and lets SQLite check its file.
+/// Compares every row with its checksum, and runs SQLite's own check of the file.
 async fn check_files(
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -128,7 +128,7 @@ async fn check_files(
     Ok(())
 }
 
-/// Compares the meaning of rows: bodies with their SHA-1, and indexes with their targets. Returns a
+/// Compares the content of rows: bodies with their SHA-1, and indexes with their targets. Returns a
 /// description of the checks.
 async fn check_buckets(
     store: &Store,

@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for GivenAccess {
 pub(crate) struct AccessSettings {
     /// Whether the configuration allows everything to every client.
     pub(crate) open: bool,
-    /// The origins whose pages may send requests that change something.
+    /// The origins whose pages may send requests that change data.
     pub(crate) origins: BTreeSet<Origin>,
 }
 

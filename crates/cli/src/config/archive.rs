@@ -14,8 +14,8 @@ use super::{
     values::{ByteSize, Span},
 };
 
-/// The shortest time since a revision was superseded. It is longer than any write takes, and than the
-/// difference between usable clocks.
+/// The minimum of `after`, the time since a revision was superseded. It is longer than any write, and longer
+/// than the difference between usable clocks.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// The table `[archive]` in a file. Its presence turns the archive on.
@@ -113,7 +113,7 @@ pub(crate) struct BucketArchive {
 }
 
 impl BucketArchive {
-    /// What is wrong with the settings, as a sentence that says what to do.
+    /// Describes an error in the settings, as a sentence that says what to do.
     fn wrong(self) -> Option<String> {
         let Self { after, .. } = self;
         (after.0 < MIN_AFTER).then(|| {
@@ -125,8 +125,8 @@ impl BucketArchive {
         })
     }
 
-    /// Checks a policy that leaves renders out. They are gone when the rest is sealed, which must not be
-    /// before their grace is over.
+    /// Checks a policy that leaves renders out. Sealing removes these renders, so it must not happen before
+    /// their grace is over.
     fn wrong_beside(self, grace: Option<Duration>) -> Option<String> {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
@@ -204,8 +204,8 @@ impl ArchiveSettings {
         settings
     }
 
-    /// The settings of single buckets, each of which overrides those of all. Only buckets with a table or a
-    /// grace of their own have settings.
+    /// The settings of single buckets, which override the settings of all buckets. Only buckets with their
+    /// own table or grace have settings.
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
@@ -247,8 +247,8 @@ impl ArchiveSettings {
 }
 
 impl super::Settings {
-    /// Turns the archive on for a command that alone uses the store, perhaps with another `after` than
-    /// configured. Returns what is wrong with that.
+    /// Turns the archive on for a command that has the store to itself, optionally with another `after`.
+    /// Returns an error if the result is not allowed.
     pub(crate) fn seal(&mut self, after: Option<Span>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
@@ -284,7 +284,7 @@ impl super::Settings {
         Ok(())
     }
 
-    /// What is wrong with the time after which buckets are sealed, compared with their graces.
+    /// Describes an error if buckets are sealed too early, compared with their graces.
     fn sealed_too_early(&self) -> Option<String> {
         let wrong = |archive: BucketArchive, retention: &BucketRetention| {
             archive.wrong_beside(retention.policy().map(|policy| policy.grace))
@@ -313,8 +313,9 @@ impl super::Settings {
         })
     }
 
-    /// With an archive nothing is culled: values that retention would delete are sealed instead. That is
-    /// possible only with app-ttl, whose values are in the tables that are sealed.
+    /// Describes an error if the strategy does not fit the archive. With an archive nothing is culled: values
+    /// that retention would delete are sealed instead. This needs app-ttl, since only its values are in the
+    /// tables that are sealed.
     pub(super) fn wrong_beside_the_archive(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());

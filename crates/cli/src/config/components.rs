@@ -1,4 +1,4 @@
-//! The settings of each component, made from the configuration.
+//! The settings of each component, derived from the configuration.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -89,7 +89,7 @@ impl Settings {
     }
 }
 
-/// Whole seconds, rounded up, since a limit of 0 would let nothing through.
+/// Returns whole seconds, rounded up, since a limit of 0 would refuse everything.
 fn seconds(span: Span) -> u64 {
     let Span(duration) = span;
     duration.as_secs() + u64::from(duration > Duration::from_secs(duration.as_secs()))

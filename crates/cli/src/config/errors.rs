@@ -1,4 +1,4 @@
-//! Errors of a configuration, with their places.
+//! Errors of a configuration, with their positions.
 
 use std::{fmt, ops::Range, path::Path};
 
@@ -28,15 +28,15 @@ impl ConfigError {
 /// The size limit of a message, since it may repeat a value of the file.
 const MESSAGE_BYTES: usize = 1024;
 
-/// How many characters of a line are shown.
+/// The maximum number of characters of a line that are shown.
 const SHOWN_CHARACTERS: usize = 160;
 
 /// One error of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// What is wrong, and what to do about it.
+    /// The error, and what to do about it.
     pub(crate) message: String,
-    /// The place. `None` if no single place of the file is to blame.
+    /// The place of the error. `None` if the error does not have a single place in the file.
     pub(crate) place: Option<Place>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     path: String,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     line: usize,
     /// The column in characters, counted from 1.
     column: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes the place of a range of bytes in the file.
+    /// Finds the place of a range of bytes in the file.
     pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
         let at = boundary(file, span.start);
         let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -89,7 +89,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// The format of compilers: first the place, so that editors can jump there, and then the line.
+    /// Uses the format of compilers: first the place, so that editors can jump there, and then the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(place) = &self.place else { return f.write_str(&self.message()) };
         writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message())?;
@@ -100,8 +100,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Rewords an error of the parser. An unknown key is reported with the nearest known one, and a wrong value
-/// with the allowed ones.
+/// Rewords an error of the parser. An unknown key is reported with the nearest known key, and a wrong value
+/// with the allowed values.
 pub(crate) fn explain(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
@@ -121,7 +121,7 @@ pub(crate) fn explain(message: &str) -> String {
     }
 }
 
-/// The expected value, in words without names of types.
+/// Describes the expected value, without names of Rust types.
 fn in_words(expected: &str) -> &str {
     match expected {
         "a string" => "text in quotes",
@@ -137,7 +137,7 @@ fn in_words(expected: &str) -> &str {
     }
 }
 
-/// Suggests the nearest word. If none is near, lists all words.
+/// Suggests the nearest word. If no word is near, lists all words.
 fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(near) => format!("; did you mean '{near}'?"),

@@ -1,5 +1,5 @@
-//! The renderers of properties that are not stored: `[generator]` for all buckets, or a table of a bucket
-//! instead.
+//! The renderers of properties that are not stored: `[generator]` for all buckets, or the table of a single
+//! bucket.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -89,7 +89,7 @@ pub(super) fn of_buckets(
 }
 
 impl Settings {
-    /// Makes the client of the renderers. `None` if none is configured. An error says what is wrong.
+    /// Creates the client of the renderers. `None` if no renderer is configured.
     pub(crate) fn generator(&self) -> Result<Option<HttpGenerator>, String> {
         let buckets: BTreeMap<(DomainName, BucketName), http::Upstream> = (self.domains.iter())
             .flat_map(|(domain, settings)| {
@@ -112,7 +112,8 @@ impl Settings {
         HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
     }
 
-    /// How long a reader may wait for a renderer: first for a place among its requests, then for its answer.
+    /// How long a reader may wait for a renderer: first until the renderer takes the request, then for its
+    /// answer.
     pub(super) fn longest_generation(&self) -> Duration {
         let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
         let of_buckets = of_buckets.filter_map(|bucket| bucket.generator.as_ref());

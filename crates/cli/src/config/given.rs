@@ -192,7 +192,7 @@ pub(crate) struct GivenDomain {
     pub(super) buckets: BTreeMap<BucketName, GivenBucket>,
 }
 
-/// Reads tables of buckets. A table of an unknown bucket is an error, since its settings would have no
+/// Reads the tables of buckets. A table of an unknown bucket is an error, since its settings would have no
 /// effect.
 fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, GivenBucket>, D::Error> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -210,7 +210,7 @@ fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketNa
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
-/// Checks that there is such a bucket. The error says what to do.
+/// Checks that a bucket of this name exists. The error says what to do.
 pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
     let page = BucketName::page();
     if *name == page {

@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Span,
     pub(crate) skew: Span,
     pub(crate) read_only: bool,
-    /// Set on the command line only, for one start.
+    /// Accepts a lost log. This flag exists only on the command line, for a single start.
     #[serde(skip)]
     pub(crate) accept_lost_log: bool,
     /// Whether the command changes nothing.
@@ -102,13 +102,13 @@ pub(crate) struct Property {
 /// A domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Domain {
-    /// The hosts under which its pages are at `/wiki/`.
+    /// The hosts under which the pages of the domain are at `/wiki/`.
     pub(crate) hosts: Vec<Host>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) buckets: BTreeMap<BucketName, Bucket>,
 }
 
-/// The settings of a bucket that differ from those of all.
+/// The settings of a bucket that differ from the settings of all buckets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ impl File {
 
 impl Settings {
     /// Loads the settings in effect: flags and environment override the file, and the file overrides the
-    /// defaults. Returns everything that is wrong with them.
+    /// defaults. Returns all errors in the settings.
     pub(crate) fn load(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -234,7 +234,7 @@ impl Settings {
         }
     }
 
-    /// Checks that writes have enough memory beside the maximum number of imports.
+    /// Checks that writes have enough staging memory while the maximum number of imports runs.
     fn check_staging(&self) -> Option<Problem> {
         let least = ByteSize(rashomon_api::least_staging_bytes(self.max_imports.get()));
         (self.staging_memory < least).then(|| Problem {
@@ -261,7 +261,7 @@ impl Settings {
     }
 }
 
-/// The built-in definitions, with those of the file added or changed.
+/// The built-in definitions, with the additions and changes of the file.
 fn properties(
     given: BTreeMap<PropertyName, Spanned<GivenProperty>>,
     body_limit: ByteSize,
@@ -346,8 +346,8 @@ fn domains(
     all
 }
 
-/// Warnings about environment variables that look like settings but are none, with a suggestion. They are no
-/// errors, since container runtimes set variables with the name of a service.
+/// Warns of environment variables that look like settings but are not, with a suggestion. This is not an
+/// error, since container runtimes set variables with the name of a service.
 pub(crate) fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| unknown_variable(&name, known)).collect()

@@ -34,7 +34,7 @@ fn settings() -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// The described choices of a setting, such as `: `text` for people, `json` ...`.
+/// The choices of a setting with their descriptions.
 fn choices(argument: &clap::Arg) -> String {
     let possible = argument.get_possible_values();
     let described = possible.iter().filter_map(|value| Some((value.get_name(), value.get_help()?)));
@@ -48,7 +48,7 @@ fn choices(argument: &clap::Arg) -> String {
     if choices.is_empty() { String::new() } else { format!(". {}", choices.join("; ")) }
 }
 
-/// The rows of the table with this heading row.
+/// The rows of the table that has this heading row.
 fn rows<'a>(reference: &'a str, head: &str) -> Vec<&'a str> {
     let (_, table) = reference.split_once(head).expect(head);
     table.lines().skip(2).take_while(|line| line.starts_with('|')).collect()
@@ -77,7 +77,7 @@ fn defaults_in_the_help_are_those_in_effect() {
 
 #[test]
 fn every_key_of_a_cluster_is_in_the_reference_with_its_default() {
-    // The error about an unknown key lists all known ones.
+    // The error about an unknown key lists all known keys.
     let error = toml::from_str::<GivenSettings>("[store]\nx = 1").unwrap_err();
     let (_, known) = error.message().split_once("expected one of").unwrap();
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
@@ -103,7 +103,7 @@ fn a_setting_has_one_name_everywhere() {
         let flag = serve.get_arguments().find(|argument| argument.get_id() == name.as_str()).unwrap();
         let variable = flag.get_env().unwrap().to_str().unwrap();
         assert_eq!(variable, format!("{}{}", super::ENVIRONMENT_PREFIX, name.to_uppercase()));
-        // The value has no setting's type. If the key were unknown, that would be the error.
+        // No setting has a value of this type. If the key were unknown, the error would be about the key.
         let error = toml::from_str::<GivenSettings>(&format!("{name} = [[]]")).unwrap_err();
         assert!(!error.message().contains("unknown field"), "{name}: {error}");
     }

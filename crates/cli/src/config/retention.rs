@@ -1,4 +1,5 @@
-//! The settings of retention: `[retention]` for all buckets, and tables of single buckets, which override it.
+//! The settings of retention: `[retention]` for all buckets, and tables of single buckets, which override
+//! `[retention]`.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
@@ -27,7 +28,7 @@ pub(crate) enum Strategy {
     AppTtl,
     /// Superseded values are copied into a table whose rows expire.
     TwoTable,
-    /// One table has the latest. Two tables whose rows expire serve reads by revision and by tid.
+    /// One table has the latest values. Two tables whose rows expire serve reads by revision and by tid.
     TablePerQuery,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum TimelineStore {
     Redis(String),
 }
 
-/// How many pages a timeline in memory keeps.
+/// The maximum number of pages in a timeline in memory.
 const TIMELINE_PAGES: u64 = 100_000;
 
 impl TimelineStore {
@@ -59,7 +60,7 @@ impl TimelineStore {
         })
     }
 
-    /// What is wrong with it, as a sentence that says what to do.
+    /// Describes an error in the setting, as a sentence that says what to do.
     pub(super) fn wrong(&self) -> Option<String> {
         let clock: Arc<dyn Clock> = Arc::new(rashomon_clock::SystemClock::new());
         self.open(&clock).err()
@@ -132,7 +133,7 @@ pub(crate) struct BucketRetention {
     pub(crate) skew: Span,
 }
 
-/// The settings of all buckets without their own, and the settings that apply to all.
+/// The settings of all buckets without their own, and the settings that apply to all buckets.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RetentionSettings {
     #[serde(flatten)]
@@ -145,7 +146,7 @@ pub(crate) struct RetentionSettings {
     said: bool,
 }
 
-/// The origin of the settings does not count: printed defaults are a table that states them.
+/// Ignores `said`, since printed defaults become a table when they are read again.
 impl PartialEq for RetentionSettings {
     fn eq(&self, other: &Self) -> bool {
         let Self { all, timeline, sample, domain_rate, said: _ } = self;
@@ -188,13 +189,14 @@ impl Default for RetentionSettings {
 }
 
 impl BucketRetention {
-    /// Returns the settings with those of a table on top. A table without a strategy turns retention on.
+    /// Returns these settings, overridden by the settings of a table. A table without a strategy turns
+    /// retention on.
     fn with(&self, given: GivenRetention) -> Self {
         let grace = given.grace.unwrap_or(self.grace);
         // The default slack is a quarter of the grace.
         let slack = given.slack.or_else(|| given.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
-        // By default, queue entries are kept twice as long as values are.
+        // By default, queue entries are kept twice as long as values.
         let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
         let strategy = given.strategy.unwrap_or(Strategy::AppTtl);
         // Options of another strategy are not inherited.
@@ -215,8 +217,8 @@ impl BucketRetention {
         }
     }
 
-    /// What is wrong with the settings, as a sentence that says what to do. `early`: how much too early rows
-    /// may be stamped if others write to the store too.
+    /// Describes an error in the settings, as a sentence that says what to do. `early`: how much too early
+    /// the times of rows may be, if other processes write to the store.
     fn wrong(&self, early: Option<Span>) -> Option<String> {
         let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
         if grace.0.is_zero() || ttl.0.is_zero() {
@@ -251,13 +253,14 @@ impl BucketRetention {
         })
     }
 
-    /// What is wrong with the slack if others write to the store: the slack may be over before the sweep
-    /// comes. A write may count as made up to `early` later than it was. The value that it superseded may
-    /// count as stored later than its row says, by as much.
+    /// Describes an error if the slack is too short for several writing processes: it must not end before the
+    /// sweep comes. A write may count as made up to `early` later than its time. The superseded value may
+    /// also count as stored up to `early` later than its time.
     fn wrong_among_others(&self, early: Option<Span>) -> Option<String> {
         let early = early.filter(|_| self.strategy != Strategy::KeepEverything)?;
         let waits = early.0.saturating_mul(2).saturating_add(self.skew.0);
-        // The sweep rests for a quarter of the slack, which is a third of the remaining slack.
+        // The sweep pauses for a quarter of the slack. The rest of the slack is the waiting time, so the
+        // pause is a third of it.
         let rests = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
         let least = Span(waits.saturating_add(rests));
         (self.slack < least).then(|| {
@@ -272,7 +275,7 @@ impl BucketRetention {
         })
     }
 
-    /// What is wrong with settings that the strategy does not have, or cannot keep.
+    /// Describes an error if the strategy does not have a setting, or cannot fulfil it.
     fn wrong_for_its_strategy(&self) -> Option<String> {
         if self.strategy != Strategy::TablePerQuery {
             return (self.option.is_some() || self.fill.is_some()).then(|| {
@@ -346,7 +349,7 @@ impl RetentionSettings {
         }
     }
 
-    /// The settings of single buckets, which override those of all.
+    /// The settings of single buckets, which override the settings of all buckets.
     pub(super) fn of_buckets(
         &self,
         domain: &GivenDomain,
@@ -383,7 +386,7 @@ pub(crate) struct Above<'a> {
     pub(crate) domain: Option<&'a DomainName>,
     pub(crate) grace: Option<Span>,
     pub(crate) min_keep: Option<NonZeroU32>,
-    /// Whether the command deletes, rather than only reports.
+    /// Whether the command deletes values, or only reports them.
     pub(crate) deletes: bool,
 }
 
@@ -401,7 +404,7 @@ impl Above<'_> {
                         to see what would be freed"
                 .to_owned());
         }
-        // A number of revisions alone is no policy for deleting anything.
+        // `--min-keep` alone is not a policy for deletes.
         let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !said);
         if keeps && !turns_on || !keeps && !self.says_something() {
             return Ok(below.clone());
@@ -418,12 +421,11 @@ impl super::Settings {
         of_buckets.filter_map(|bucket| bucket.retention.as_ref())
     }
 
-    /// Applies the flags to the configuration. Returns what is wrong with the result, as in a file. Nothing
-    /// is deleted unless a configuration or a flag says what may go, nor if the configuration keeps
-    /// everything.
+    /// Applies the flags to the configuration. Returns an error in the result, as for a file. Refuses deletes
+    /// if neither a configuration nor a flag sets a policy, or if the configuration keeps everything.
     pub(crate) fn retain(&mut self, above: Above<'_>) -> Result<(), String> {
-        // If one bucket has a table, keeping everything is intended for the other buckets, unless flags say
-        // otherwise.
+        // If a bucket has a table, keeping everything is intended for the buckets without a table, unless
+        // flags override it.
         let said = self.retention.said || self.own_retentions().next().is_some();
         if above.deletes && !said && above.grace.is_none() {
             return Err("no retention policy is configured, so nothing may be deleted: name the \

@@ -243,8 +243,8 @@ fn impossible_retention_is_refused() {
     }
 }
 
-/// With a skew of five minutes, a write may count as made five minutes later than it was, and so may the one
-/// that it superseded.
+/// With a skew of five minutes, a write may count as made five minutes later than its time, and so may the
+/// write that it superseded.
 #[test]
 fn too_short_slack_on_a_cluster_is_refused() {
     let at = |store: &str, rest: &str| format!("store = '{store}'\n{rest}");
@@ -277,7 +277,7 @@ fn too_short_slack_on_a_cluster_is_refused() {
     }
 }
 
-/// Values that would be deleted are sealed, so nothing is left for the sweep.
+/// Values that retention would delete are sealed, so the sweep culls nothing.
 #[test]
 fn nothing_is_culled_with_an_archive() {
     let settings = load("[archive]\n[retention]\n[domains.a.buckets.page.retention]\ngrace = '2h'").unwrap();
@@ -340,7 +340,7 @@ fn invalid_archive_is_reported_with_the_right_notation() {
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
 
-/// Renders that a policy leaves out are gone when the rest is sealed.
+/// Sealing removes the renders that a policy leaves out.
 #[test]
 fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
     let retention = "[retention]\ngrace = '24h'\n";
@@ -353,7 +353,7 @@ fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
         let file = format!("{retention}[archive]\nafter = '2h'\n{page}\npolicy = {policy}");
         refused(&file, "5:1: after is 2h");
         refused(&file, cure);
-        // The grace of the bucket itself counts.
+        // The grace of the bucket overrides the grace of all buckets.
         let own = "[domains.a.buckets.page.retention]\ngrace = '48h'";
         let file = format!("[archive]\n{own}\n{page}\nafter = '24h'\npolicy = {policy}");
         refused(&file, "raise after to at least 48h");
@@ -368,7 +368,7 @@ fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
     ] {
         assert!(load(&allowed).is_ok(), "{allowed}\n{:?}", load(&allowed));
     }
-    // A command cannot do it at once either.
+    // A command with `--after 0s` is refused too.
     let now = || Some("0s".parse().unwrap());
     let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
     let error = settings.seal(now()).unwrap_err();
@@ -398,8 +398,7 @@ fn a_renderer_is_configured_for_all_buckets_or_for_one() {
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
 
-/// A configured `keep-everything` is intended. Without a configuration, only a grace says that something may
-/// go.
+/// A configured `keep-everything` is intended. Without a configuration, only `--grace` allows deletes.
 #[test]
 fn flags_override_a_table_of_retention() {
     const OWN: &str = "[domains.a.buckets.page.retention]\ngrace = '5h'\n";
@@ -488,7 +487,7 @@ fn errors_repeat_an_excerpt_of_the_file_at_most() {
         let error = load(&file).expect_err(&file[..40.min(file.len())]);
         assert!(error.len() < 2500, "{} bytes: {error:.2500}", error.len());
     }
-    // The caret is below the place, also in a line of which only a part is shown.
+    // The caret is below the place, even if only a part of the line is shown.
     let error = load(&format!("hosts = [{}'a/b']", "'a',".repeat(1000))).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     let at = lines[3].find('^').unwrap();

@@ -1,4 +1,4 @@
-//! The values of settings, each parsed from the text of a file, a variable or a flag.
+//! The values of settings, parsed from the text of a file, an environment variable or a flag.
 
 use std::{
     fmt,
@@ -12,8 +12,8 @@ use rashomon_buckets::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Implements deserialisation from a TOML string, and serialisation to one. `expected`: what to write there,
-/// for errors.
+/// Implements deserialisation from a TOML string, and serialisation to a TOML string. `expected` describes
+/// the value in errors.
 macro_rules! as_text {
     ($name:ty, $expected:literal) => {
         impl<'de> Deserialize<'de> for $name {
@@ -151,8 +151,8 @@ impl fmt::Display for Span {
 }
 as_text!(Span, "a length of time, such as \"30s\"");
 
-/// A name under which clients reach the server, as in the `Host` header. It has a port only if no other port
-/// is meant.
+/// A name under which clients reach the server, as in the `Host` header. Without a port, it applies to every
+/// port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Host(String);
 
@@ -177,12 +177,12 @@ impl FromStr for Host {
     }
 }
 
-/// A host that requests may name, or `*` for any.
+/// A host that requests may name, or `*` for any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerName {
     /// Any host.
     Any,
-    /// This one.
+    /// This host.
     Host(Host),
 }
 
@@ -326,7 +326,7 @@ pub(crate) enum AccessLog {
     Off,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -336,13 +336,13 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The log level: one for all, or levels by module.
+/// The log level: one level for all modules, or levels by module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogLevel(String);
 
 impl LogLevel {
-    /// The filter of log lines. Cassandra's driver reports every problem in terms of its own internals, and
-    /// the server reports the consequences itself. So the driver's lines are shown only if the setting names
+    /// The filter of log lines. The Cassandra driver reports problems in terms of its internals, and the
+    /// server itself reports their consequences. So lines of the driver are shown only if the setting names
     /// the driver.
     pub(crate) fn targets(&self) -> Targets {
         const DRIVER: &str = "scylla";
@@ -356,7 +356,7 @@ impl FromStr for LogLevel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let levels = ["off", "error", "warn", "info", "debug", "trace"];
-        // `Targets` takes an unknown word for a module, so a single word must be a level.
+        // `Targets` treats an unknown word as a module, so a single word must be checked to be a level.
         let known = text.split(',').all(|part| part.contains('=') || levels.contains(&part));
         match text.parse::<Targets>() {
             Ok(_) if known => Ok(Self(text.to_owned())),

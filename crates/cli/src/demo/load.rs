@@ -15,7 +15,7 @@ pub(crate) struct Loaded {
     pub(crate) renders: u64,
 }
 
-/// Writes the history in its order, each event at its own time. Does not change what is already stored.
+/// Writes the history in its order, each event with its own time. Does not change stored data.
 pub(crate) async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
     let mut loaded = Loaded::default();
     for event in history {

@@ -1,7 +1,7 @@
-//! The sample wiki of `rashomon demo`: one night, told by everybody who was there.
+//! The sample wiki of `rashomon demo`: one night, told by all witnesses.
 //!
-//! Each page is a file in `pages/`, which describes how each revision was made from the previous one. The
-//! whole history is built from these files. Its revision numbers rise with time across the wiki, as in
+//! Each page is a file in `pages/`, which describes how each revision is derived from the previous revision.
+//! The whole history is built from these files. Its revision numbers rise with time across the wiki, as in
 //! MediaWiki. Pages are rendered again as in a wiki: when a page that they link to is created, and when the
 //! renderer is replaced.
 
@@ -42,10 +42,10 @@ pub(crate) fn domain() -> DomainName {
     DomainName::new("lighthouse").expect("a well-formed domain")
 }
 
-/// Something that happened to the wiki.
+/// An event in the history of the wiki.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Its time.
+    /// The time of the event.
     pub(crate) time: Timestamp,
     /// The page.
     pub(crate) title: Title,
@@ -137,7 +137,7 @@ impl PageFile {
         Ok(toml::from_str(file)?)
     }
 
-    /// Makes the texts, each from the previous one.
+    /// Derives the texts, each from the previous text.
     fn revisions(self) -> Result<Vec<SavedRevision>, SampleError> {
         let mut texts: Vec<String> = Vec::new();
         let mut saved = Vec::new();
@@ -234,7 +234,7 @@ impl Wiki {
         });
     }
 
-    /// Renders the latest revisions whose texts match again, a second after `time`, as a job queue would.
+    /// Renders the latest revisions whose texts match once more, a second after `time`, like a job queue.
     fn render_again(&mut self, time: Timestamp, renderer: Renderer, asks: impl Fn(&str) -> bool) {
         let time = time.saturating_add(std::time::Duration::from_secs(1));
         for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| asks(text)) {

@@ -1,5 +1,5 @@
-//! Just enough of wikitext for the sample wiki: headings, lists, indents, paragraphs, bold, italics, links
-//! and redirects. Everything else is text, and is escaped.
+//! The subset of wikitext that the sample wiki uses: headings, lists, indents, paragraphs, bold, italics,
+//! links and redirects. Everything else is escaped text.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -27,7 +27,7 @@ pub(crate) fn title_in_url(title: &str) -> String {
     utf8_percent_encode(&title.replace(' ', "_"), &RAW_IN_TITLES).to_string()
 }
 
-/// The version of the renderer. As in a real wiki, a new one renders every page again.
+/// The version of the renderer. As in a real wiki, a new version renders every page again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renderer {
     /// The first renderer.
@@ -56,14 +56,13 @@ pub(crate) fn links(text: &str) -> BTreeSet<String> {
     text.split("[[").skip(1).filter_map(|rest| rest.split_once("]]")).map(|(link, _)| target(link)).collect()
 }
 
-/// The title in the inside of a link.
+/// The title in a link, from the text between the brackets.
 fn target(link: &str) -> String {
     link.split_once('|').map_or(link, |(target, _)| target).replace(' ', "_")
 }
 
 struct Page<'a> {
-    /// The relative path from the page up to the place where all titles begin, since a title may have
-    /// slashes.
+    /// The relative path from the page up to the root of all titles, since a title may have slashes.
     up: String,
     existing: &'a BTreeSet<String>,
     renderer: Renderer,
@@ -129,7 +128,7 @@ impl Page<'_> {
                 }
                 rest = after;
             } else {
-                // The first character is text. Go on to the next mark that may mean something.
+                // The first character is text. Continue at the next character that may be markup.
                 let first = rest.chars().next().map_or(1, char::len_utf8);
                 let next = ["[[", "''"].iter().filter_map(|mark| rest[first..].find(mark)).min();
                 let (plain, after) = rest.split_at(next.map_or(rest.len(), |at| first + at));

@@ -1,4 +1,4 @@
-//! Limits the length of each log line, whatever its fields repeat.
+//! Limits the length of each log line, however long its fields are.
 
 use std::{
     borrow::Cow,
@@ -14,10 +14,10 @@ use crate::config::LogFormat;
 /// The size limit of a log line in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// How many bytes of a string are kept in a JSON line that is too long.
+/// The maximum number of bytes of a string in a JSON line that is too long.
 const MAX_STRING_BYTES: usize = 1 << 10;
 
-/// Makes writers that shorten each line to [`MAX_LINE_BYTES`].
+/// Creates writers that shorten each line to [`MAX_LINE_BYTES`].
 #[derive(Debug)]
 pub(super) struct BoundedLines<M> {
     pub(super) inner: M,

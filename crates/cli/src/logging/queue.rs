@@ -1,4 +1,4 @@
-//! Limits the log lines that wait until standard error is read, by their bytes.
+//! Limits the bytes of the log lines that wait until standard error is read.
 
 use std::{
     io::{self, Write},
@@ -11,21 +11,22 @@ use std::{
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines may wait.
+/// The maximum number of waiting lines.
 const MAX_LINES: usize = 10_000;
 
-/// How many bytes of lines may wait.
+/// The maximum number of bytes of waiting lines.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// The least that a line counts, so that no more than [`MAX_LINES`] wait.
+/// The minimum that a line counts in bytes, so that at most [`MAX_LINES`] lines wait.
 const MIN_LINE_BYTES: usize = MAX_BYTES.div_ceil(MAX_LINES);
 
-/// Starts a thread that writes lines to `inner`. Lines that find no room in the queue are dropped, so that no
+/// Starts a thread that writes lines to `inner`. Lines that do not fit into the queue are dropped, so that no
 /// client of the server waits until the log is read.
 pub(super) fn start(inner: impl Write + Send + 'static) -> (LineQueue, WorkerGuard) {
     let waiting = Arc::new(AtomicUsize::new(0));
     let (lines, guard) = NonBlockingBuilder::default()
-        // One more line is being written, and one tells the thread to end.
+        // Two more places are needed: for the line that is being written, and for the message that ends the
+        // thread.
         .buffered_lines_limit(MAX_LINES + 2)
         .thread_name("log")
         .finish(Written { inner, waiting: Arc::clone(&waiting) });

@@ -1,4 +1,4 @@
-//! A store that could not be reached when it was opened, and is tried until it can.
+//! A store that could not be reached when it was opened. Connection attempts are repeated until one succeeds.
 
 use std::{
     fmt,
@@ -17,13 +17,14 @@ use tokio::sync::Mutex;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Connects to the store, or returns why that failed.
+/// Connects to the store, or returns the error.
 pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
 /// A store that returns `Unavailable` for every call until it can be reached. Only `create` succeeds; its
 /// table is created when the store answers.
 ///
-/// It offers no partition versions, so it must only replace stores that others write to as well.
+/// This store offers no partition versions, so it may replace only stores that other processes write to as
+/// well.
 pub(super) struct Awaited {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
@@ -49,7 +50,7 @@ impl Awaited {
                     return Ok(());
                 }
                 Err(Error::Unavailable(reason)) => {
-                    // Repeating the same message would only fill the log.
+                    // The same message is not repeated in the log.
                     if told.as_ref() != Some(&reason) {
                         tracing::warn!("{reason}");
                         *self.absent.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
@@ -63,7 +64,7 @@ impl Awaited {
 
     async fn look(&self) -> Result<()> {
         let store = (self.connect)().await?;
-        // The lock is held until calls go to the store, so that no requested table is missed.
+        // Keeps the lock until calls go to the store, so that no requested table is missed.
         let wanted = self.wanted.lock().await;
         for schema in &*wanted {
             store.create(schema).await?;
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// A store whose first `times` attempts fail with this error, and whose next one succeeds.
+    /// A store whose first `times` attempts fail with this error, and whose next attempt succeeds.
     fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
         let looks = AtomicUsize::new(0);
         Arc::new(Awaited::new(
@@ -172,7 +173,7 @@ mod tests {
         let error = buckets.ping().await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(Error::Unavailable(_))), "{error:?}");
         awaited.find().await.unwrap();
-        // The tables requested before and those requested now are created.
+        // The tables that were requested before and the tables that are requested now are created.
         buckets.ping().await.unwrap();
         let other = Box::leak(Box::new(
             Schema::builder("other").partition("key", rashomon_tables::ColumnType::Text).build(),

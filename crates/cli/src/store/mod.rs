@@ -17,7 +17,7 @@ use crate::{
     errors::CommandError,
 };
 
-/// A store that is open, and the buckets in it.
+/// An open store, and its buckets.
 #[derive(Debug)]
 pub(crate) struct Store {
     buckets: RevisionStore,
@@ -39,7 +39,7 @@ enum Backend {
 pub(crate) enum Absent {
     /// The store is created.
     Make,
-    /// A missing store is an error: the user of a command that only reads has mistyped its name.
+    /// A missing store is an error: for a command that only reads, its name is probably mistyped.
     Refuse,
 }
 
@@ -80,7 +80,7 @@ impl Store {
         }
     }
 
-    /// Opens the store of a server. If a cluster does not answer, this is logged, and [`Self::failure`] keeps
+    /// Opens the store of a server. If a cluster does not answer, logs this, and [`Self::failure`] keeps
     /// trying. Machines start in any order, and a server that gave up would have to be restarted.
     pub(crate) async fn open_to_serve(
         settings: &Settings,
@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Tries to reach a cluster that did not answer when the store was opened, as long as waiting may help.
-    /// Returns an error if it cannot help, and otherwise never returns.
+    /// Returns the error if waiting cannot help. Otherwise never returns.
     pub(crate) async fn failure(&self) -> CommandError {
         if let Backend::Awaited(awaited) = &self.backend
             && let Err(error) = awaited.find().await
@@ -128,8 +128,8 @@ impl Store {
         std::future::pending().await
     }
 
-    /// Opens the store for a command other than a server. Refuses a store in memory, whose content nobody
-    /// could use.
+    /// Opens the store for a command other than a server. Refuses a store in memory, since its content is
+    /// lost with the command.
     pub(crate) async fn open_offline(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
@@ -256,7 +256,7 @@ impl Backend {
     async fn close(self) {
         match self {
             Self::Sqlite(store) => store.shutdown().await,
-            // A cluster keeps what it has acknowledged without any help.
+            // A cluster need not be closed to keep acknowledged writes.
             Self::Memory | Self::Cassandra(_) | Self::Awaited(_) => {}
         }
     }
@@ -269,7 +269,7 @@ fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterO
 
 fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
     match error {
-        // The settings were checked, so they do not fit the cluster.
+        // The settings are valid, so they do not fit this cluster.
         Error::Invalid(reason) => CommandError::Usage(format!("{}: {reason}", cluster.url())),
         error @ Error::Unavailable(_) => CommandError::NoCluster(error),
         error => CommandError::Open(error),

@@ -1,4 +1,4 @@
-//! A service with few rights: an administrator makes the tables, connections are encrypted, and a refused
+//! A service with few rights: an administrator creates the tables, connections are encrypted, and a refused
 //! login is reported.
 
 use std::{collections::HashMap, fs, path::Path, time::Duration};
@@ -36,7 +36,7 @@ async fn connections(session: &Session, user: &str) -> Vec<(bool, String)> {
         .collect()
 }
 
-/// The configuration of a user of its own, with every option of a connection.
+/// Writes the configuration of a separate user, with every option of a connection.
 fn write_little(directory: &Path, user: &str, authorities: &Path) {
     let text = format!(
         "[store]\nuser = '{user}'\npassword_file = 'little'\ntls_ca_file = '{}'\ncompression = 'lz4'\n\
@@ -109,7 +109,7 @@ fn refused_login_ends_server_and_commands_at_once() {
             command.args(command_words).args(["--store", &store[1], "--config", configuration]);
             let started = clock.monotonic();
             let mut running = Running::start(&mut command);
-            // A server that waits for a cluster would print its address meanwhile.
+            // A server that waits for a cluster would have printed its address.
             assert_eq!(running.line(), "");
             let ran = running.wait().ends_with(1);
             let took = clock.monotonic() - started;

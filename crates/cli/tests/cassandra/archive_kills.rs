@@ -1,5 +1,5 @@
-//! `rashomon archive` is killed before each of its writes, while a server of the cluster is read. No readable
-//! revision is lost, and the next command completes what was left.
+//! `rashomon archive` is killed before each of its writes, while a server of the cluster serves reads. No
+//! readable revision is lost, and the next command completes the interrupted work.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,13 +17,13 @@ use crate::{
     process::{Ran, Running, rashomon},
 };
 
-/// The pages. Every block has revisions of each.
+/// The pages. Every block has revisions of each page.
 const PAGES: [&str; 2] = ["A", "B"];
 
-/// The number of revisions that a page gets at once.
+/// The number of revisions that one edit adds to each page.
 const MORE: u64 = 3;
 
-/// A limit of kills: a command with so few writes is not killed more often.
+/// The maximum number of kills. All commands here have fewer writes.
 const MOST: u64 = 30;
 
 /// A written render: its page, its tid, its revision and its properties.
@@ -74,7 +74,7 @@ impl Wiki {
         self.home.run(&[&["archive"], words].concat())
     }
 
-    /// Kills the command after so many of its writes. Returns `false` if the command ended before.
+    /// Kills the command after this many writes. Returns `false` if the command ended earlier.
     fn kill(&self, words: &[&str], writes: u64) -> bool {
         let kept = &self.home.kept;
         let proxy = KillingProxy::new(kept.node());
@@ -92,8 +92,8 @@ impl Wiki {
         true
     }
 
-    /// Reads everything that was ever written of these revisions. A revision whose erasure has begun may be
-    /// refused, and an erased one must be.
+    /// Reads all properties of these revisions. A revision whose erasure has begun may be refused, and an
+    /// erased revision must be refused.
     fn assert_readable(&self, revs: impl RangeBounds<u64>, erased: &[u64], begun: &[u64]) {
         let renders = self.renders.borrow();
         for Render { page, tid, rev, properties } in renders.iter().filter(|it| revs.contains(&it.rev)) {
@@ -109,7 +109,7 @@ impl Wiki {
         }
     }
 
-    /// Checks the state with the server, and then with a process that has nothing in memory.
+    /// Checks the state with the server, and then with a new process.
     fn assert_sound(self, erased: &[u64]) {
         self.assert_readable(.., erased, &[]);
         self.server.stop().ends_with(0);
@@ -161,7 +161,7 @@ fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next
         if !was_killed {
             break;
         }
-        // Otherwise each round would have more to compact, and more to write.
+        // Completes the compaction. Otherwise each round would have more blocks to compact, and more writes.
         wiki.archive(&["merge"]).ends_with(0);
         writes += 1;
     }
@@ -188,7 +188,7 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
         begun.push(rev);
         let was_killed = wiki.kill(&[&erase[..], &[&rev.to_string()]].concat(), writes);
         let erased = [rev];
-        // Read the last revisions whose erasure has begun, and some more.
+        // Reads this revision, and the revisions before and after it.
         wiki.assert_readable(rev.saturating_sub(2)..=rev + 2, if was_killed { &[] } else { &erased }, &begun);
         if !was_killed {
             break;

@@ -1,4 +1,4 @@
-//! Erased content leaves the files of a node, in the way that docs/erasing.md describes for administrators.
+//! Erased content disappears from the files of a node, as docs/erasing.md describes for administrators.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
@@ -12,25 +12,25 @@ use crate::{
     wiki::dump,
 };
 
-/// The sizes of the erased texts: small ones, and one in chunks.
+/// The sizes of the erased texts: small texts, and one text in chunks.
 const LENGTHS: [usize; 4] = [9_000, 700, 1_300_000, 30_000];
 
-/// More pieces of the texts than this are found if the search is right.
+/// If the search is correct, it finds more pieces of the texts than this.
 const MANY: usize = 10_000;
 
-/// More pieces than this of a new text are in the commit log, if it is read soon enough. Several attempts are
+/// If the commit log is read soon enough, it has more pieces of a new text than this. Several attempts are
 /// made.
 const FEW: usize = 100;
 const LOOKS_AT_LOG: u64 = 8;
 
-/// More than one segment of the node's commit log.
+/// Rows that fill more than one segment of the node's commit log.
 const FILLING: usize = 5;
 const FILLING_BYTES: usize = 8 << 20;
 
 /// Returns the content of all files below a folder, one after the other.
 fn files(folder: &Path) -> Vec<u8> {
     let mut all = Vec::new();
-    // A file may be deleted meanwhile.
+    // A file may be deleted during the search.
     for path in fs::read_dir(folder).into_iter().flatten().map_while(Result::ok).map(|entry| entry.path()) {
         all.extend(if path.is_dir() { files(&path) } else { fs::read(path).unwrap_or_default() });
     }
@@ -47,7 +47,7 @@ async fn tables(session: &Session, keyspace: &str) -> Vec<String> {
     rows.rows::<(String,)>().unwrap().map(|row| row.unwrap().0).collect()
 }
 
-/// Returns all values of bytes in the tables.
+/// Returns all blobs in the tables.
 async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for table in tables(session, keyspace).await {
@@ -63,7 +63,7 @@ async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// Checks repeatedly until nothing is left: a node deletes unused files a moment later.
+/// Checks repeatedly until nothing is left, since a node deletes unused files with a delay.
 fn assert_goes(what: &str, left: impl Fn() -> usize) {
     const LOOKS: u32 = 60;
     for _ in 0..LOOKS {
@@ -80,7 +80,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
     let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
     let (tables_of_store, log) = (storage.join("data").join(&keyspace), storage.join("commitlog"));
-    // Bytes must be stored uncompressed to be found, and no file may be deleted too early.
+    // Texts are found only if they are stored uncompressed, and if no file is deleted too early.
     home.import(&dump("Other", &[("90", "first"), ("91", "second")]));
     ask(node, async |session| {
         for table in tables(&session, &keyspace).await {
@@ -146,7 +146,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
     assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
-    // Some of the stored pieces were there before, but no block that had erased content.
+    // Some pieces were stored before, but the blocks that had erased content are gone.
     let current = wanted.found_in(&in_tables);
     assert!((1..MANY / 2).contains(&current.len()), "{} pieces are in tables", current.len());
     let left = |folder: &Path| {

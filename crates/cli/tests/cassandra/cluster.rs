@@ -1,5 +1,5 @@
-//! Properties of a cluster: it may stop and restart, others use it too, and an administrator may make its
-//! tables.
+//! A server with a cluster that stops and restarts, that other servers use too, or whose tables an
+//! administrator created.
 
 use std::{thread::sleep, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
 const READ: &str = "/v1/wiki/page/Night?rev/latest/html";
 const WRITE: &str = "/v1/wiki/page/Night?rev/";
 
-/// The time within which a server must find a running cluster and make its tables, on a busy machine.
+/// The time within which a server must find a running cluster and create its tables, on a busy machine.
 const FOUND: Duration = Duration::from_secs(120);
 
-/// Repeats a request until the answer has that status.
+/// Repeats a request until the answer has this status.
 #[track_caller]
 pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
     let clock = SystemClock::new();

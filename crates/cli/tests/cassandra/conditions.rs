@@ -21,7 +21,8 @@ fn of_32_writers_at_two_servers_one_passes_each_time() {
     let servers = [one, other];
     let mut latest = 0;
     for round in 1..=ROUNDS {
-        // Later writers have lower numbers, so that the order of arrival is never that of the numbers.
+        // Later writers have lower numbers, so that the order of arrival is the reverse of the order of
+        // numbers.
         let revisions: Vec<u32> = (0..WRITERS).map(|writer| round * 100 - writer).collect();
         let answers: Vec<(u32, String)> = thread::scope(|scope| {
             let writers = revisions.iter().zip(servers.iter().cycle()).map(|(rev, server)| {
@@ -35,7 +36,7 @@ fn of_32_writers_at_two_servers_one_passes_each_time() {
         for (rev, answer) in answers {
             match answer.split(' ').nth(1) {
                 Some("201") => passed.push(rev),
-                // Another writer was faster; or there were too many others to wait for.
+                // Another writer was faster, or too many writers were waiting.
                 Some("409") if answer.contains("not-latest") => {}
                 Some("503") => {}
                 _ => panic!("{answer}"),

@@ -1,4 +1,4 @@
-//! A clock that shows processes an earlier time, and advances when a test asks for it.
+//! A clock that shows processes an earlier time, and that a test can advance.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,10 +13,10 @@ use std::{
 /// use it, too.
 const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/preload/ahead.c");
 
-/// How far behind the clock starts. Time may pass without a write in the future.
+/// How far behind the clock starts, so that advancing it never leads to writes in the future.
 const BEHIND: Duration = Duration::from_secs(1_000 * 24 * 3600);
 
-/// A clock that starts far behind, so that it never gets ahead.
+/// A clock that starts far behind, so that it is never ahead of the real time.
 #[derive(Debug)]
 pub(crate) struct FalseClock {
     library: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct FalseClock {
 }
 
 impl FalseClock {
-    /// Makes the clock. Its files are in this folder.
+    /// Creates the clock. Its files are in this folder.
     pub(crate) fn new(folder: &Path) -> Self {
         let clock = Self {
             library: folder.join("clock.so"),

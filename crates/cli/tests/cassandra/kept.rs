@@ -1,4 +1,4 @@
-//! Stores in keyspaces of the test's own, which are dropped at its end.
+//! Stores in the keyspaces of a test, which are dropped at its end.
 #![allow(clippy::print_stderr)] // What is skipped is said.
 
 use std::{
@@ -47,7 +47,7 @@ pub(crate) const PATIENT: &str = "patient.toml";
 /// The configuration with the default timeouts.
 pub(crate) const IMPATIENT: &str = "impatient.toml";
 
-/// The part of a configuration with an archive: everything superseded for an hour may be sealed.
+/// The part of a configuration with an archive: revisions that were superseded for an hour may be sealed.
 const ARCHIVE: &str = "[archive]\nafter = '1h'\n";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -55,8 +55,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// `gc_grace_seconds` of the tables, by default.
 const GC_GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
 
-/// Whether the store has only one process. It may have several here, so unreferenced blocks are deleted
-/// later.
+/// Whether the store has only one process. Here it may have several processes, so unreferenced blocks are
+/// deleted later.
 pub(crate) const ALONE: bool = false;
 
 /// The text of `archive erase --status` for an erased revision.
@@ -66,7 +66,8 @@ pub(crate) const ERASED: &str =
 /// The time limit for dropping the tables of a keyspace.
 const DROP_LIMIT: Duration = Duration::from_secs(60);
 
-/// The address of the node. If there is none, reports that; on the build server (`CI=true`) it is a failure.
+/// The address of the node. If there is no node, reports this; on the build server (`CI=true`) this is a
+/// failure.
 fn node() -> Option<String> {
     match std::env::var(NODE) {
         Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
@@ -76,7 +77,7 @@ fn node() -> Option<String> {
     None
 }
 
-/// Reports what a test lacks. On the build server that is a failure, unless another run has the node.
+/// Reports why a test is skipped. On the build server this is a failure, unless another run has the node.
 fn skip(missing: &str) {
     let is = |variable, value: &str| std::env::var(variable).is_ok_and(|set| set == value);
     assert!(is(NODE, "elsewhere") || !is("CI", "true"), "{missing}");
@@ -147,7 +148,7 @@ impl Kept {
         self.clock = Some(FalseClock::new(directory));
     }
 
-    /// Whether an import that is running has written at least so many texts.
+    /// Whether a running import has written at least this many texts.
     pub(crate) fn has_texts(&self, _: &Path, count: usize, _: usize) -> bool {
         let keyspace = self.keyspace("data");
         ask(&self.node, async |session| {
@@ -158,18 +159,18 @@ impl Kept {
         })
     }
 
-    /// Arguments of `archive seal` for sealing everything eligible.
+    /// Arguments of `archive seal` that seal all eligible revisions.
     #[allow(clippy::unused_self, reason = "elsewhere too")]
     pub(crate) fn sealing(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Lets a day pass.
+    /// Advances the clock by a day.
     pub(crate) fn pass_a_day(&self) {
         self.pass(DAY);
     }
 
-    /// Lets so much time pass that a failed batch can no longer take effect, and a day more.
+    /// Advances the clock until a failed batch can no longer take effect, and a day more.
     pub(crate) fn pass_late_writes(&self) {
         self.pass(GC_GRACE + DAY);
     }
@@ -227,7 +228,7 @@ impl Drop for Kept {
     }
 }
 
-/// Asks the node directly, without the binary.
+/// Queries the node directly, without the binary.
 pub(crate) fn ask<T>(node: &str, questions: impl AsyncFnOnce(Session) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! A proxy to the node that kills a process before a certain one of its writes passes.
+//! A proxy to the node that kills a process before its n-th write passes.
 
 use std::{
     collections::HashSet,
@@ -16,10 +16,10 @@ const PREPARE: u8 = 0x09;
 const EXECUTE: u8 = 0x0a;
 const BATCH: u8 = 0x0d;
 
-/// The kind of result that gives a statement its id.
+/// The kind of result that returns the id of a prepared statement.
 const PREPARED: &[u8] = &[0, 0, 0, 4];
 
-/// A proxy that accepts connections on an address of its own, and forwards them to the node.
+/// A proxy that accepts connections on its own address, and forwards them to the node.
 pub(crate) struct KillingProxy {
     listener: TcpListener,
     node: String,
@@ -27,7 +27,7 @@ pub(crate) struct KillingProxy {
 
 /// The state of the proxy for one process.
 struct Passing {
-    /// The process, until it is killed: later another process may have its id.
+    /// The process. `None` after it was killed, since another process may later have its id.
     process: Option<Pid>,
     /// The number of writes that may still pass.
     left: u64,
@@ -36,7 +36,7 @@ struct Passing {
 }
 
 impl KillingProxy {
-    /// Makes a proxy that does not forward yet: connecting processes wait.
+    /// Creates a proxy that does not forward yet: connecting processes wait.
     pub(crate) fn new(node: &str) -> Self {
         Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), node: node.to_owned() }
     }
@@ -45,7 +45,7 @@ impl KillingProxy {
         self.listener.local_addr().unwrap()
     }
 
-    /// Lets so many writes pass, and kills the process before its next write passes.
+    /// Lets this many writes pass, and kills the process before its next write.
     pub(crate) fn kill_after(self, writes: u64, process: u32) {
         let process = Pid::from_raw(process.cast_signed());
         assert!(process.is_some(), "a process");

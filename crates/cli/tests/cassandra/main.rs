@@ -15,15 +15,15 @@ mod migrating;
 mod mutations;
 mod proxy;
 
-// The tests of the store know how to count batches.
+// The module that counts batches, from the tests of the store.
 #[path = "../../../tables-cassandra/tests/cassandra/batches.rs"]
 mod batches;
 
-// The tests of the archive know how to search for erased content.
+// The module that searches for erased content, from the tests of the archive.
 #[path = "../../../buckets/tests/buckets/support/wanted.rs"]
 mod wanted;
 
-// Tests for every store are defined once, beside the tests for SQLite.
+// Tests for every store are defined once, next to the tests for SQLite.
 #[path = "../command_line/every_store/mod.rs"]
 mod every_store;
 #[path = "../command_line/home.rs"]

@@ -48,7 +48,7 @@ fn migration_to_a_cluster_and_back_survives_kills() {
 
     let there = migrate("sqlite:data", &cluster);
     let running = Running::start(rashomon(directory.path()).args(&there));
-    // By then the table of revisions is copied, and the table of titles is not.
+    // At this point the table of revisions is copied, but not the table of titles.
     ask(kept.node(), async |session| has_rows(session, &keyspace, "revision_content").await);
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);

@@ -1,4 +1,4 @@
-//! A proxy to the node that can be cut.
+//! A proxy to the node whose connections can be cut.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// A proxy that accepts connections on an address of its own. It forwards them to the node while it is open.
+/// A proxy that accepts connections on its own address, and forwards them to the node while it is open.
 pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl Proxy {
-    /// Makes a proxy that is cut.
+    /// Creates a proxy that forwards no connections yet.
     pub(crate) fn cut_off(node: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
@@ -52,7 +52,7 @@ impl Proxy {
         self.state.lock().unwrap().open = true;
     }
 
-    /// Ends all connections, and forwards no new ones.
+    /// Ends all connections, and forwards no new connections.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.open = false;

@@ -16,10 +16,10 @@ use crate::{
     process::{Running, rashomon, run},
 };
 
-/// The number of kills, unless the environment sets another one.
+/// The number of kills, unless the environment sets another number.
 const ROUNDS: u64 = 12;
 
-/// The number of pages, and the number of revisions that each gets in a round.
+/// The number of pages, and the number of revisions that each page gets in a round.
 const PAGES: u64 = 12;
 const MORE: u64 = 4;
 
@@ -108,7 +108,7 @@ fn an_archive_survives_kills() {
         if round % 3 == 2 {
             begun.insert(rev);
         }
-        // Compaction needs something that was sealed since the last one.
+        // A compaction needs blocks that were sealed after the previous compaction.
         if round % 3 == 1 {
             on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
         }
@@ -135,7 +135,7 @@ fn an_archive_survives_kills() {
         if round % 3 != 2 {
             on_a_file(&["archive", "verify"]).ends_with(0).prints(&["sound"]);
         }
-        // Repeating the same command completes it.
+        // Repeating the command completes the erasure.
         let again: Vec<&str> = command.iter().map(String::as_str).collect();
         on_a_file(&[&["archive"], &again[..]].concat()).ends_with(0);
         on_a_file(&["verify"]).ends_with(0).prints(&["sound"]);

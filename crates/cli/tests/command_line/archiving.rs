@@ -1,4 +1,4 @@
-//! `rashomon archive`: settings that contradict it.
+//! `rashomon archive`: settings that contradict the archive.
 
 use tempfile::tempdir;
 

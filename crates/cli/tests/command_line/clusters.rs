@@ -1,4 +1,4 @@
-//! Unreachable clusters, and what can be known of a cluster without connecting to it.
+//! Unreachable clusters, and commands that need no connection to a cluster.
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, thread, time::Duration};
 

@@ -23,18 +23,18 @@ fn every_strategy_is_measured_and_drawn() {
     let picture = read("compared.svg");
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
-    // Counts of two histories in one store would be of neither.
+    // Counts of a store with two histories would be wrong for both.
     run(directory.path(), &compare).ends_with(2).tells(&["already exists"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
-    // An unwritable target is reported before hours of measuring.
+    // An unwritable target is reported before the measurement, which may take hours.
     fs::write(directory.path().join("kept.json"), "before").unwrap();
     for flag in ["--json", "--svg"] {
         run(directory.path(), &[&missing[..], &[flag, "nowhere/x"]].concat())
             .ends_with(2)
             .tells(&["cannot write nowhere/x", "in an existing directory"]);
     }
-    // The check leaves no new file, and keeps existing ones.
+    // The check leaves no new file, and does not change existing files.
     run(directory.path(), &[&missing[..], &["--json", "kept.json", "--svg", "new.svg"]].concat())
         .ends_with(1);
     assert_eq!(read("kept.json"), "before");

@@ -19,7 +19,7 @@ fn flags_override_environment_and_environment_overrides_file() {
         "body_limit = \"1 MiB\"",
         "store = \"memory:\"",
     ]);
-    // The short flag overrides the variable of the long one.
+    // The short flag overrides the environment variable of the long flag.
     let ran = finish(command.args(["--data", "d"])).ends_with(0);
     ran.prints(&["store = \"sqlite:d\""]);
 }

@@ -51,8 +51,8 @@ fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
     })
 }
 
-/// Changes a bit in the length of a row's block. The store leaves faults within a block to the block's own
-/// checks.
+/// Flips a bit in the length of a row's block. The block's own checks, and not the store, find faults within
+/// a block.
 fn rot(directory: &Path, block: &[u8]) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
@@ -61,7 +61,7 @@ fn rot(directory: &Path, block: &[u8]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// If the row of a block cannot be read, the block is named with its pages, and so is every other one.
+/// Each block whose row cannot be read is named with its pages.
 #[test]
 fn each_block_whose_row_cannot_be_read_is_named() {
     let Some(home) = Home::new() else { return };
@@ -76,7 +76,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
     let rotten = home.path().join("rotten");
     let blocks = blocks(&rotten);
     assert_eq!(blocks.len(), 4);
-    // Two blocks behind the first, and one of them before the last.
+    // The two blocks in the middle: neither the first nor the last.
     for (_, bytes) in &blocks[1..3] {
         rot(&rotten, bytes);
     }
@@ -140,7 +140,7 @@ fn export_and_statistics_continue_beside_damage() {
     let part: Vec<_> = ran.stdout.lines().filter(|line| line.contains("<text")).collect();
     assert!(part.iter().all(|line| whole.contains(line)), "{}", ran.stdout);
 
-    // Nothing of this block can be read.
+    // No part of this block can be read.
     damage(&archived, |block| block.truncate(100));
     let ran = on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
     ran.tells(&[
@@ -177,7 +177,7 @@ fn export_and_statistics_continue_beside_damage() {
     on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
 }
 
-/// A block of a later version is not damaged: it is reported as such, and nothing of it is given up.
+/// A block of a later version is not damaged: its version is reported, and no revision in it is given up.
 #[test]
 fn a_block_of_a_later_version_is_not_given_up() {
     let Some(home) = Home::new() else { return };
@@ -229,7 +229,7 @@ fn flip_title(directory: &Path, title: &str) {
     std::fs::write(path, file).unwrap();
 }
 
-/// The row affects no count of pages or revisions, and the buckets do not read it for counting.
+/// The damaged row affects no count of pages or revisions, and the buckets do not read it for their counts.
 #[test]
 fn statistics_report_a_damaged_index_row() {
     let Some(home) = Home::new() else { return };
@@ -247,7 +247,7 @@ fn statistics_report_a_damaged_index_row() {
     let places: Vec<_> = (0..file.len() - 60).filter(|at| file[*at..].starts_with(&key)).collect();
     assert!(!places.is_empty(), "the row is in the file");
     for place in places {
-        // After the time of the edit, the revision, and the write time comes the checksum.
+        // The checksum follows the time of the edit, the revision and the write time.
         file[place + key.len() + 16 + 12] ^= 1;
     }
     std::fs::write(path, file).unwrap();
@@ -258,8 +258,8 @@ fn statistics_report_a_damaged_index_row() {
     ]);
 }
 
-/// The row's key contains the title. So all commands continue, the damage is reported, and a repair restores
-/// the row.
+/// The key of the row contains the title. So all commands continue and report the damage, and a repair
+/// restores the row.
 #[test]
 fn damaged_title_row_stops_nothing_and_is_repaired() {
     let Some(home) = Home::new() else { return };
@@ -333,8 +333,8 @@ fn flip_key(directory: &Path, key: &[u8], byte: usize, mask: u8) {
     std::fs::write(path, file).unwrap();
 }
 
-/// A flipped bit in a key: every other revision is exported and sealed, the damage is named, and a repair
-/// restores the key.
+/// With a flipped bit in a key, every other revision is exported and sealed, the damage is reported, and a
+/// repair restores the key.
 #[test]
 fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     let Some(home) = Home::new() else { return };
@@ -384,7 +384,7 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     }
 }
 
-/// A page of the file in the place of another one: a write could increase the damage.
+/// If pages of the file are in the place of other pages, a write could increase the damage.
 #[test]
 fn repair_is_refused_while_pages_are_in_wrong_places() {
     let Some(home) = Home::new() else { return };

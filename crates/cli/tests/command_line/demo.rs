@@ -1,4 +1,4 @@
-//! `rashomon demo`: the lines that it prints work when they are pasted.
+//! `rashomon demo`: the printed command lines work when they are pasted.
 
 use std::{net::TcpListener, path::Path, process::Command, thread::sleep, time::Duration};
 
@@ -6,7 +6,7 @@ use tempfile::tempdir;
 
 use crate::process::{Running, rashomon};
 
-/// Starts the demo. Returns it with the output of its start.
+/// Starts the demo. Returns the process and its first output.
 fn demo(directory: &Path, arguments: &[&str]) -> (Running, String) {
     let mut demo = Running::start(rashomon(directory).arg("demo").args(arguments));
     let mut said = String::new();
@@ -61,8 +61,8 @@ const LOOKS: u32 = 1_000;
 #[test]
 fn demo_takes_the_next_free_port() {
     let directory = tempdir().unwrap();
-    // Another run of the tests may have the port for a moment. Any other process that has the port serves the
-    // purpose as well.
+    // Another run of the tests may have the port for a moment. The test works with any process that has the
+    // port.
     let _taken = (0..LOOKS).find_map(|_| {
         let taken = TcpListener::bind("127.0.0.1:7231").ok();
         if taken.is_none() {

@@ -1,5 +1,5 @@
 //! A server whose disk is full, becomes read-only, or fails: reads continue, and answers, `/readyz` and the
-//! log name the file. The file systems are real ones, so the tests need the right to mount.
+//! log name the file. The tests use real file systems, and need the right to mount.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ const RECOVERED: Duration = Duration::from_secs(120);
 /// The size of a body. Bodies do not compress well, so that some revisions fill a disk.
 const BODY_BYTES: usize = 300_000;
 
-/// No disk of these tests has room for so many revisions.
+/// The maximum number of revisions. No disk of these tests has room for them.
 const MAX_REVISIONS: u32 = 1_000;
 
 const FAILED: &str = "the store cannot be written";
@@ -35,8 +35,8 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a file system. If this process may not, prints a line and returns `None`; on the build server
-    /// it fails.
+    /// Mounts a file system. If this process may not mount, prints a message and returns `None`; on the build
+    /// server this is a failure.
     #[allow(clippy::print_stderr)] // What is skipped is said.
     fn new(at: &Path, arguments: &[&str]) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
@@ -56,7 +56,8 @@ impl Mounted {
         Self::new(at, &["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
     }
 
-    /// Mounts a file system on a block device of its own, which becomes read-only after an error.
+    /// Mounts a file system on a new block device. `options` say what the file system does after an error of
+    /// the device.
     fn on_device(at: &Path, image: &Path, options: &str) -> Option<Self> {
         let image = image.to_str().unwrap();
         Self::new(at, &["-t", "ext4", "-o", &format!("loop,{options}"), image])
@@ -92,7 +93,7 @@ fn make_image(image: &Path, megabytes: u64) {
 /// Repairs the file system in a file, as administrators do after an error before they mount it again.
 fn repair(image: &Path) {
     let repaired = Command::new("e2fsck").args(["-f", "-y"]).arg(image).output().unwrap();
-    // 1: something was repaired.
+    // Exit code 1 means that e2fsck repaired errors.
     assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
 }
 
@@ -150,8 +151,7 @@ impl Server {
         }
     }
 
-    /// Checks that the answer to a write describes the failure and names the file, and that `/readyz` does
-    /// so, too.
+    /// Checks that the answer to a write and `/readyz` describe the failure and name the file.
     #[track_caller]
     fn check_failure(&self, answer: &str, status: &str, kind: &str, word: &str) {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Ends the server, and checks that its log has so many failures and recoveries, and names the file.
+    /// Ends the server, and checks that its log has this many failures and recoveries, and names the file.
     #[track_caller]
     fn stop(self, failures: usize, recoveries: usize) -> Vec<u32> {
         let ran = self.running.stop().ends_with(0);
@@ -295,8 +295,8 @@ fn wait_until_ready(server: &Server) {
     }
 }
 
-/// If the disk cannot read a page, SQLite reports a damaged file. The answers must name the disk, and no
-/// backup.
+/// If the disk cannot read a page, SQLite reports a damaged file. The answers must report the disk, and not
+/// suggest a backup.
 #[test]
 fn io_errors_of_reads_are_named_and_are_no_damage() {
     let directory = tempdir().unwrap();

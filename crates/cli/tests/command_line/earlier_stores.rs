@@ -10,7 +10,7 @@ use tempfile::{TempDir, tempdir};
 
 use crate::process::{Ran, run};
 
-/// The folder of the stores, each in a folder of its own.
+/// The folder with a folder for each store.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/stores")
 }
@@ -29,7 +29,7 @@ fn unpacked(fixture: &Path) -> TempDir {
 fn described(directory: &Path) -> (String, String) {
     let of_store = ["--config", "rashomon.toml", "--data", "data"];
     run(directory, &[&["verify"], &of_store[..]].concat()).ends_with(0);
-    // The digests come first: with retention, a read of a superseded value stores a copy.
+    // The digests are taken first, since with retention a read of a superseded value stores a copy.
     let copied = run(directory, &["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"]);
     let digests = copied.ends_with(0).stdout;
     // The first line and the last one contain times.

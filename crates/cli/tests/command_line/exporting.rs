@@ -1,4 +1,4 @@
-//! `rashomon export`: formats, targets, and what is left after an interruption.
+//! `rashomon export`: formats, targets, and the files after an interruption.
 
 use std::{fs, io::Read as _, path::Path, process::Stdio};
 
@@ -79,7 +79,7 @@ fn interrupted_export_leaves_no_file_under_its_name() {
         assert!(!names.contains(&"out.xml.bz2".to_owned()), "{names:?}");
         assert_eq!(names.len(), remains, "{names:?}");
     }
-    // The second export has deleted what the first one left.
+    // The second export has deleted the files that the first export left.
     assert!(left(path).is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! A server with a renderer behind it.
+//! A server with a renderer.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -17,8 +17,8 @@ use crate::{
 
 const PAGE: &str = "/v1/wiki/page/Night";
 
-/// A renderer that renders every revision, but fails for the third, and never answers for the second. Returns
-/// its port, and a counter of its requests.
+/// Starts a renderer. It fails for the third revision, does not answer for the second, and renders all
+/// others. Returns its port, and a counter of its requests.
 fn renderer() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
@@ -85,7 +85,7 @@ fn missing_property_is_generated_once_and_stored() {
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let failed = follow(&address, &format!("{PAGE}?rev/3/html"));
     assert!(failed.starts_with("HTTP/1.1 502 "), "{failed}");
-    // The error is not that the store took too long.
+    // The error must not blame the store for the delay.
     let late = follow(&address, &format!("{PAGE}?rev/2/html"));
     assert!(late.starts_with("HTTP/1.1 504 "), "{late}");
     let latest = follow(&address, &format!("{PAGE}?rev/latest/html"));

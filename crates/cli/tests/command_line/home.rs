@@ -18,13 +18,13 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Returns `None`, and prints a line, if there is no place for stores.
+    /// Returns `None`, and prints a message, if there is no place for stores.
     pub(crate) fn new() -> Option<Self> {
         let directory = tempdir().unwrap();
         Some(Self { kept: Kept::new(directory.path())?, directory })
     }
 
-    /// Makes a home whose stores have an archive.
+    /// Creates a home whose stores have an archive.
     pub(crate) fn archiving() -> Option<Self> {
         let mut home = Self::new()?;
         home.kept.archive(home.directory.path());
@@ -40,12 +40,12 @@ impl Home {
         fs::write(self.path().join(name), text).unwrap();
     }
 
-    /// Makes a command on the test's store.
+    /// Creates a command on the test's store.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         self.command_on("data", words)
     }
 
-    /// Makes a command on another store.
+    /// Creates a command on another store.
     pub(crate) fn command_on(&self, store: &str, words: &[&str]) -> Command {
         let mut command = rashomon(self.path());
         command.args(words).args(self.kept.arguments(store)).envs(self.kept.environment());
@@ -85,18 +85,18 @@ impl Home {
         self.export(&["--history", "--format", "jsonl"]).ends_with(0).stdout
     }
 
-    /// Seals everything superseded.
+    /// Seals all superseded revisions.
     pub(crate) fn seal(&self) -> Ran {
         self.pass_a_day();
         self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
     }
 
-    /// Lets a day pass, after which all waiting periods are over.
+    /// Advances the clock by a day, after which all waiting periods are over.
     pub(crate) fn pass_a_day(&self) {
         self.kept.pass_a_day();
     }
 
-    /// Lets so much time pass that garbage collection may delete everything unreferenced.
+    /// Advances the clock until garbage collection may delete all unreferenced data.
     pub(crate) fn pass_late_writes(&self) {
         self.kept.pass_late_writes();
     }

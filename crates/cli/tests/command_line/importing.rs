@@ -1,4 +1,4 @@
-//! `rashomon import`: reports about files, servers and strange revisions.
+//! `rashomon import`: reports about files, servers and unusual revisions.
 
 use std::{
     fs,
@@ -68,8 +68,8 @@ fn unreadable_files_are_reported_before_the_import() {
 #[test]
 fn sizes_declared_by_an_archive_do_not_end_the_process() {
     let directory = tempdir().unwrap();
-    // A 7z archive of 32 bytes whose header at the end has 2^46 bytes; one with 2^60 files; lzma with a
-    // dictionary of 4 GiB.
+    // A 7z archive of 32 bytes whose end header claims 2^46 bytes, a 7z archive with 2^60 files, and lzma
+    // with a dictionary of 4 GiB.
     let header = b"7z\xbc\xaf\x27\x1c\x00\x04\xf4\xee\xde\x4b\x00\x00\x00\x00\x00\x00\x00\x00\
         \x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00";
     let files = b"7z\xbc\xaf\x27\x1c\x00\x04\xd3\xd7\xa3\xff\x00\x00\x00\x00\x00\x00\x00\x00\
@@ -122,7 +122,7 @@ fn answer_of_a_server_that_closes_early_is_read() {
     fs::write(directory.path().join("dump.xml"), "x".repeat(20_000_000)).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // Whether the client is sending when the connection closes is chance, so this is repeated.
+    // The client may or may not be sending when the connection closes, so the attempt is repeated.
     const TIMES: usize = 10;
     let server = std::thread::spawn(move || {
         for _ in 0..TIMES {

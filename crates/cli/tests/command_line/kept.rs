@@ -1,8 +1,8 @@
-//! Stores in directories of the test's own.
+//! Stores in the directory of a test.
 
 use std::{fs, path::Path};
 
-/// Whether the store has only one process. It deletes unreferenced blocks at once.
+/// Whether the store has only one process. Here it has, so unreferenced blocks are deleted at once.
 pub(crate) const ALONE: bool = true;
 
 /// The text of `archive erase --status` for an erased revision.
@@ -22,29 +22,29 @@ impl Kept {
         ["--data", store].map(str::to_owned).to_vec()
     }
 
-    /// Nothing to configure: a command that alone uses the store gets its archive settings as flags.
+    /// Configures nothing: a command that has the store to itself gets its archive settings as flags.
     #[allow(clippy::unused_self, reason = "elsewhere there is something to be changed")]
     pub(crate) fn archive(&mut self, _: &Path) {}
 
-    /// Whether an import that is running has written at least so many texts of this size. The log had nothing
-    /// when the import began.
+    /// Whether a running import has written at least this many texts of this size. The log was empty when the
+    /// import began.
     #[allow(clippy::unused_self, reason = "elsewhere there is a keyspace")]
     pub(crate) fn has_texts(&self, directory: &Path, count: usize, bytes: usize) -> bool {
         let log = fs::metadata(directory.join("data/rashomon.sqlite-wal"));
         log.is_ok_and(|log| log.len() >= (count * bytes) as u64)
     }
 
-    /// Arguments of `archive seal` for sealing everything superseded.
+    /// Arguments of `archive seal` that seal all superseded revisions.
     #[allow(clippy::unused_self, reason = "elsewhere it has to be waited for")]
     pub(crate) fn sealing(&self) -> &'static [&'static str] {
         &["--after", "0s"]
     }
 
-    /// Nothing has to be waited for.
+    /// Does nothing, since a store with one process has no waiting periods.
     #[allow(clippy::unused_self, reason = "elsewhere there is a clock")]
     pub(crate) fn pass_a_day(&self) {}
 
-    /// Nothing has to be waited for.
+    /// Does nothing, since a store with one process has no waiting periods.
     #[allow(clippy::unused_self, reason = "elsewhere too")]
     pub(crate) fn pass_late_writes(&self) {}
 

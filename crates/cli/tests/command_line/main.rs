@@ -1,4 +1,4 @@
-//! The binary, run as a person or a service manager runs it.
+//! Tests of the binary, which is run like by a user or a service manager.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

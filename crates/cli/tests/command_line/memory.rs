@@ -19,11 +19,11 @@ const MIB: u64 = 1 << 20;
 /// The number of clients that send a part of a write and then stop.
 const CLIENTS: usize = 24;
 
-/// How many properties of 1 MB each client sends of the 60 that its request announces.
+/// The number of properties of 1 MB that each client sends. Its request announces 60.
 const SENT: usize = 15;
 
-/// The server's memory in addition to the budget: threads that compress, SQLite's memory during writes, and
-/// what the allocator has not returned.
+/// The server's memory in addition to the budget: for threads that compress, for SQLite's writes, and for
+/// memory that the allocator has not returned.
 const BESIDE: u64 = 96 * MIB;
 
 /// The interval between two reads of the metrics.
@@ -66,7 +66,7 @@ fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
          Content-Type: multipart/form-data; boundary=b\r\n\r\n"
     );
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    // The server stops reading if it has no memory for the body. Only its answer counts.
+    // The server stops reading if it has no memory for the body. Only its answer is checked.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| {
         (0..SENT)
             .try_for_each(|number| stream.write_all(&part(number)).and_then(|()| stream.write_all(noise)))

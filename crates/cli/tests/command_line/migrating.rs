@@ -1,4 +1,4 @@
-//! `rashomon migrate` between two SQLite stores: the command does not depend on the kinds of stores.
+//! `rashomon migrate` between two SQLite stores. The command does not depend on the kinds of stores.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const COMMAND: [&str; 6] = ["migrate", "--from", "sqlite:data", "--to", "sqlite:copy", "--verify"];
 
-/// Imports a dump into the store that is copied.
+/// Imports a dump into the source store.
 #[track_caller]
 fn import(directory: &Path, dump: &str) {
     fs::write(directory.join("dump.xml"), dump).unwrap();
@@ -103,7 +103,7 @@ fn locked_source_is_refused() {
 
 /// Starts a migration, and waits until it has copied some tables, or has ended.
 fn some_way(directory: &Path) -> Running {
-    /// The size of the target's log when some tables are copied, and others are not.
+    /// The size of the target's log at which some tables are copied, but not all.
     const SOME_WAY: u64 = 3_000_000;
     /// The number of attempts in more than a minute.
     const LOOKS: u32 = 60_000;
@@ -137,7 +137,7 @@ fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> 
     }
 }
 
-/// A migration that got a signal while it copied, and the next one.
+/// Runs a migration that gets a signal while it copies, and then a second migration.
 fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
     in_its_midst(directory, |running| {
         running.signal(signal);

@@ -1,4 +1,4 @@
-//! Runs the binary in a directory of its own, and checks its output and its exit code.
+//! Runs the binary in a separate directory, and checks its output and its exit code.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -11,7 +11,7 @@ use std::{
 use rashomon_clock::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal};
 
-/// The binary in `directory`, with no settings but those of the test.
+/// A command that runs the binary in `directory`, only with the settings of the test.
 pub(crate) fn rashomon(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rashomon"));
     let settings = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("RASHOMON_"));
@@ -37,7 +37,7 @@ impl Ran {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Asserts that it ended with this exit code.
+    /// Asserts that the process ended with this exit code.
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -78,10 +78,10 @@ pub(crate) fn finish(command: &mut Command) -> Ran {
     Ran::of(command.output().expect("the binary runs"))
 }
 
-/// Waits until something is so, and panics if it is not in time.
+/// Waits until the condition is true, and panics after a timeout.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    /// Longer than any step of a test takes on a busy machine.
+    /// A timeout that no step of a test reaches, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(120);
     let clock = SystemClock::new();
     while !is_so() {
@@ -113,7 +113,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// The writer of its standard input, if that was piped.
+    /// The writer of the standard input of the process, if it is a pipe.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.as_mut().and_then(|child| child.stdin.take()).expect("it is piped")
     }
@@ -129,7 +129,7 @@ impl Running {
         rustix::process::kill_process(id, signal).expect("it can be signalled");
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn wait(mut self) -> Ran {
         let child = self.child.take().expect("it runs");
         let mut stdout = Vec::new();

@@ -1,4 +1,4 @@
-//! Superseded values are culled: by a server in time, and by a command at once.
+//! Superseded values are culled: by a server within its slack, and by a command at once.
 
 use std::{thread::sleep, time::Duration};
 
@@ -18,11 +18,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The number of attempts in two minutes. On a machine that is so busy that its clocks seem to jump, culling
-/// pauses for one grace after another.
+/// The number of attempts in two minutes. If a busy machine makes its clocks seem to jump, culling pauses for
+/// a grace after each jump.
 const LOOKS: u32 = 480;
 
-/// A configuration with [`GRACE`], and at most half a second more.
+/// A configuration with [`GRACE`] and a slack of half a second.
 const SHORT: &str =
     "skew = '100ms'\n[retention]\ngrace = '2s'\nttl = '2s'\nslack = '500ms'\nskew = '100ms'\n";
 
@@ -45,7 +45,7 @@ fn a_server_culls_a_page_that_is_never_written_again() {
     });
 }
 
-/// The same with the timeline in Redis, which loses all of its entries at the worst time.
+/// A server culls with the timeline in Redis, even if Redis loses all entries at the worst time.
 #[test]
 fn a_server_culls_with_the_timeline_in_a_redis() {
     let Some(home) = Home::new() else { return };
@@ -58,8 +58,8 @@ fn a_server_culls_with_the_timeline_in_a_redis() {
     });
 }
 
-/// A Redis that is gone or hangs makes no write fail, and nothing is culled sooner or later because of it.
-/// Entries that it did not accept are not counted.
+/// If Redis is down or hangs, no write fails, and values are culled at the same time as usual. Entries that
+/// Redis did not accept are not counted.
 #[test]
 fn server_culls_without_its_redis() {
     let Some(home) = Home::new() else { return };
@@ -107,7 +107,7 @@ fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     exported.tells(&["left out: revision 1 of Night"]);
 }
 
-/// Repeats a dry run with a short grace until the grace of so many bytes is over. Returns the report.
+/// Repeats a dry run with a short grace until this many bytes are eligible. Returns the report.
 fn until_bytes_are_eligible(home: &Home, config: &str, bytes: u64) -> Value {
     let mut report = Value::Null;
     for _ in 0..LOOKS {
@@ -127,7 +127,7 @@ fn command_reports_and_culls() {
     home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     let dry = home.run(&["retention", "--dry-run"]).ends_with(0);
     dry.prints(&["24h after they were superseded", "wiki: would free 0 B of 13 B", "nothing was changed"]);
-    // Without --config nothing is deleted by a policy that nobody configured.
+    // Without --config there is no policy, so nothing is deleted.
     for flags in [&[][..], &["--min-keep", "2"], &["--domain", "wiki"]] {
         home.run(&[&["retention", "--now"], flags].concat()).ends_with(2).tells(&[
             "no retention policy is configured",
@@ -163,14 +163,14 @@ fn command_reports_and_culls() {
         .tells(&["the store has no domain nowhere"]);
 }
 
-/// What an editor and a proxy rely on: HEAD and 304 count as reads. A value that was read stays readable with
-/// its whole render, from another process too. Values that nobody read are gone.
+/// Editors and proxies rely on this: HEAD and 304 count as reads. A value that was read stays readable with
+/// its whole render, from another process too. Values that were not read are culled.
 #[test]
 fn read_copy_outlives_its_grace_and_the_server() {
     let Some(home) = Home::new() else { return };
     home.write(
         "kept.toml",
-        // Within this time everything that is to stay is read, on a busy machine too.
+        // The grace is long enough to read all values that must stay, even on a busy machine.
         "skew = '100ms'\n[retention]\ngrace = '15s'\nttl = '1h'\nslack = '1s'\nskew = '100ms'\n",
     );
     let (server, address) = home.serve(&["--config", "kept.toml"]);
@@ -183,7 +183,7 @@ fn read_copy_outlives_its_grace_and_the_server() {
     };
     let first = write(1);
     let second = write(2);
-    // It is still the latest.
+    // The second render is still the latest.
     let etag = etag(&get(&address, &format!("{second}/html")));
     let third = write(3);
     write(4);
@@ -218,7 +218,7 @@ fn etag(answer: &str) -> String {
     line.unwrap_or_else(|| panic!("{answer}"))[6..].to_owned()
 }
 
-/// Culled values are gone permanently, so flags must not say what a configuration must not say.
+/// Culled values are lost permanently, so flags must follow the same rules as a configuration.
 #[test]
 fn flags_that_no_configuration_may_have_delete_nothing() {
     let Some(home) = Home::new() else { return };
@@ -245,7 +245,7 @@ fn flags_that_no_configuration_may_have_delete_nothing() {
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
 }
 
-/// The configured times do not matter if the configuration keeps everything.
+/// If the configuration keeps everything, its times are ignored.
 #[test]
 fn configuration_that_keeps_everything_is_respected() {
     let Some(home) = Home::new() else { return };
@@ -279,7 +279,7 @@ fn configuration_that_keeps_everything_is_respected() {
     home.run(&["verify"]).ends_with(0).prints(&["sound: 1 page, 3 revisions, 3 renders, 3 bodies"]);
 }
 
-/// Each domain has its own policy, and flags apply to the requested domain alone.
+/// Each domain has its own policy, and flags apply only to the requested domain.
 #[test]
 fn policy_of_each_domain_is_printed() {
     let Some(home) = Home::new() else { return };
@@ -305,7 +305,7 @@ fn policy_of_each_domain_is_printed() {
     let policy = |domain: &str| report["domains"][domain]["policy"].as_str().unwrap().to_owned();
     assert!(policy("v").contains("deleted 2s after") && policy("w").contains("deleted 1h after"), "{report}");
     assert!(report["policy"].is_null(), "{report}");
-    // If there is only one policy, it is printed once.
+    // If all domains have the same policy, it is printed once.
     let ran = each(&["--dry-run", "--domain", "w"]);
     assert!(ran.stdout.starts_with("superseded revisions and renders are deleted 1h after"), "{ran:?}");
     let ran = each(&["--dry-run", "--domain", "w", "--json"]);

@@ -1,4 +1,4 @@
-//! SQLite files: their statistics, damaged ones, and others that are no stores.
+//! SQLite files: their statistics, damaged files, and files that are not stores.
 
 use std::{
     fs::{self, File},

@@ -19,7 +19,7 @@ pub(crate) fn dump(title: &str, revisions: &[(&str, &str)]) -> String {
     wrapped(&format!("{page}  </page>\n"))
 }
 
-/// A dump of so many pages, of one revision each.
+/// A dump of this many pages with one revision each.
 pub(crate) fn pages(count: u32) -> String {
     let mut pages = String::new();
     for page in 1..=count {
@@ -34,14 +34,14 @@ pub(crate) fn pages(count: u32) -> String {
     wrapped(&pages)
 }
 
-/// Pages as a dump.
+/// Wraps pages in the root element of a dump.
 fn wrapped(pages: &str) -> String {
     format!(
         "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\">\n{pages}</mediawiki>\n"
     )
 }
 
-/// A dump that takes a moment to read and write: a page of many revisions that do not compress.
+/// A dump that takes some time to read and write: a page with many revisions that do not compress.
 pub(crate) fn large_dump(revisions: u64, bytes: usize) -> String {
     let texts: Vec<(String, String)> =
         (1..=revisions).map(|rev| (rev.to_string(), noise(rev, bytes))).collect();

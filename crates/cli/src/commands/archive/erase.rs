@@ -30,7 +30,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         Error::NotFound(missing) => CommandError::Usage(missing.to_string()),
         error => error.into(),
     };
-    // If one of the revisions is mistyped or cannot be erased, none is erased.
+    // All revisions are checked first. If a revision does not exist or cannot be erased, no revision is
+    // erased.
     for rev in &arguments.rev {
         match buckets.maintenance().check_versions(&page, *rev).await {
             Err(Error::Store(StoreError::Unsupported(why))) => {
@@ -87,7 +88,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     Ok(exit)
 }
 
-/// The error if a damaged block hides whether the revision exists.
+/// The error if a damaged block makes it unknown whether the revision exists.
 fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block that cannot be read, and cannot be erased there: {}; if neither a \
@@ -96,7 +97,7 @@ fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
     ))
 }
 
-/// The content of unreadable blocks that was given up.
+/// The revisions in unreadable blocks that were given up.
 #[derive(Debug, Default)]
 struct GivenUp(Vec<SkippedDamage>);
 

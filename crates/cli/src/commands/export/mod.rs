@@ -64,7 +64,7 @@ fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<E
     }
 }
 
-/// Refuses a domain without data: its name is probably mistyped.
+/// Refuses a domain without data, since its name is probably mistyped.
 async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
     let domains = store.buckets().catalog().domains().await?;
     if !domains.contains(&arguments.domain) {
@@ -147,7 +147,7 @@ fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
     }
 }
 
-/// Reports on standard error the losses of the format and the totals.
+/// Reports the losses of the format and the totals on standard error.
 fn print(report: &ExportReport, elapsed: Duration) {
     for title in &report.missing {
         output::note(format_args!("there is no page {title}"));

@@ -1,4 +1,4 @@
-//! The target of an export: a file that appears when it is complete, or standard output.
+//! The target of an export: standard output, or a file that appears when it is complete.
 
 use std::{
     io::{self, Stdout, Write},
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::errors::CommandError;
 
-/// How long a thread may take to finish a write after an export was given up.
+/// How long a thread may take to finish a write after the export was aborted.
 const LAST_PART: Duration = Duration::from_secs(10);
 
 /// The target of an export.
@@ -96,7 +96,7 @@ impl Gone {
     /// Waits until the temporary file is deleted, up to a time limit.
     pub(super) async fn wait(self) {
         if let Some(gone) = self.0 {
-            // The sender is only dropped, and never sends. So the result tells nothing more.
+            // The sender never sends, and is only dropped. So the result has no information.
             let _ = tokio::time::timeout(LAST_PART, gone).await;
         }
     }

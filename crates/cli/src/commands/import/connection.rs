@@ -1,4 +1,4 @@
-//! One request to a server: sends a dump as a stream, and reads the lines of the answer meanwhile.
+//! A request to a server: sends a dump as a stream, and reads the lines of the answer at the same time.
 
 use std::{io, path::Path, pin::Pin};
 
@@ -15,7 +15,7 @@ use tokio_util::io::ReaderStream;
 use super::{is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
 use crate::{errors::CommandError, server_url::ServerUrl};
 
-/// How many bytes of the dump are read at once.
+/// The number of bytes of the dump that one read returns.
 const PIECE: usize = 1 << 16;
 
 /// The size limit of a line of the answer, or of the whole answer if it is an error.
@@ -24,7 +24,7 @@ const MAX_LINE: usize = 1 << 20;
 /// A dump to be sent to the server.
 pub(super) struct Upload {
     reader: Pin<Box<dyn AsyncRead + Send>>,
-    /// Its size in bytes, if it is known.
+    /// The size of the dump in bytes, if it is known.
     size: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Answer {
     buffer: BytesMut,
 }
 
-/// Sends the dump. Returns the answer, which begins before the end of the dump.
+/// Sends the dump. Returns the answer, which begins before the whole dump is sent.
 pub(super) async fn send(
     server: &ServerUrl,
     domain: &DomainName,
@@ -127,7 +127,7 @@ impl Answer {
         }
     }
 
-    /// The reason why the server refused the dump, in its own words if there are any.
+    /// The reason why the server refused the dump: the text of the server, if it sent one.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
         // If the connection ends early, the message is the received part.
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}

@@ -1,4 +1,4 @@
-//! A connection whose answer is read even when the server accepts no more of the request.
+//! A connection whose answer can be read after the server has stopped reading the request.
 
 use std::{
     io::{ErrorKind, Result},
@@ -11,10 +11,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A server that refuses a dump answers and closes the connection while most of the dump is still to be sent.
-/// Sending then fails, and a client would end with that failure, without having read the answer with the
-/// reason. This connection drops what can no longer be sent, so that the answer is read first. If there is no
-/// answer, reading fails too.
+/// A server that refuses a dump answers and closes the connection before most of the dump was sent. Sending
+/// then fails, and a client that stops at this failure never reads the answer with the reason. This
+/// connection drops the data that can no longer be sent, so that the answer is read. If there is no answer,
+/// reading fails too.
 #[derive(Debug)]
 pub(super) struct LateReader(pub(super) TcpStream);
 

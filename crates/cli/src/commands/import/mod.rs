@@ -21,8 +21,8 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
     logging::start_quietly();
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    // A mistyped name is reported at once, not after the hours that the other files take. So every problem
-    // with a name is an error of the command line.
+    // Checks all names first, so that a mistyped name is reported before the other files take hours. So every
+    // problem with a name is an error of the command line.
     arguments.files.iter().try_for_each(|file| look(file))?;
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
@@ -43,7 +43,7 @@ fn look(file: &Path) -> Result<(), CommandError> {
     if metadata.is_dir() {
         return Err(CommandError::Usage(format!("{} is a directory: name the dumps in it", file.display())));
     }
-    // Opening a named pipe may block, and would take the data from the next reader.
+    // Opening a named pipe may block, and would take data from the next reader.
     if metadata.is_file() {
         File::open(file).map_err(failure)?;
     }
@@ -59,13 +59,13 @@ fn shown(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// The name of a file in the progress: a path would leave no room for it.
+/// The name of a file in the progress, without its path, which would be too long.
 fn label(file: &Path) -> String {
     let name = file.file_name().filter(|_| !is_standard_input(file));
     name.map_or_else(|| shown(file), |name| name.display().to_string())
 }
 
-/// For messages: the files that were not read, since `file` stopped the import.
+/// Lists, for messages, the files that were not read because `file` stopped the import.
 fn not_read(files: &[PathBuf], file: &Path) -> String {
     let rest: Vec<String> =
         files.iter().skip_while(|other| *other != file).skip(1).map(|file| shown(file)).collect();

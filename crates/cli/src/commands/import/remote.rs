@@ -22,7 +22,7 @@ use crate::{
     signals::Signals,
 };
 
-/// How many bytes of a server's error are shown.
+/// The maximum number of bytes of a server's error that are shown.
 pub(super) const MAX_ERROR_BYTES: usize = 4096;
 
 /// A line of the answer.

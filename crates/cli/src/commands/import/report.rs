@@ -1,4 +1,4 @@
-//! The outcome of an import in words, the same for an import by this process and by a server.
+//! Describes the outcome of an import, in the same words for local imports and imports by a server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +30,7 @@ pub(super) struct Outcome {
     sealed: Option<SealReport>,
 }
 
-/// A revision that was not stored as it came.
+/// A revision that was not stored as it was in the file.
 #[derive(Debug, Deserialize)]
 struct Exception {
     title: Option<String>,
@@ -96,7 +96,7 @@ impl Outcome {
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
-    /// Names on standard error what was not stored as it came: the first of each kind, and the numbers.
+    /// Names, on standard error, the first exception of each kind, with the numbers of exceptions.
     pub(super) fn print_exceptions(&self, file: &str) {
         print(
             file,

@@ -56,8 +56,7 @@ pub(crate) struct ClusterSettings {
 }
 
 impl GivenCluster {
-    /// The settings in effect, with the store's own defaults. Adds what is wrong with their combination to
-    /// `wrong`.
+    /// The settings in effect, with the defaults of the store. Adds errors in their combination to `wrong`.
     pub(super) fn settle(self, wrong: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
             wrong.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
@@ -205,7 +204,7 @@ words! {
     Consistency { LocalQuorum, Quorum, All }
 }
 words! {
-    /// The replicas among which swaps are decided.
+    /// The replicas that decide swaps.
     SerialConsistency { Serial, LocalSerial }
 }
 words! {

@@ -1,4 +1,4 @@
-//! The store: one line, or in a file a table with all settings of a cluster.
+//! The store: a URL, or, in a file, a table with all settings of a cluster.
 
 mod cluster;
 mod password;
@@ -51,15 +51,15 @@ impl<'de> Deserialize<'de> for GivenStore {
 pub(crate) enum StoreSettings {
     /// In a directory.
     Sqlite(PathBuf),
-    /// In memory, gone when the process ends.
+    /// In memory, and lost when the process ends.
     Memory,
     /// In a keyspace of a cluster.
     Cassandra(Box<ClusterSettings>),
 }
 
 impl StoreSettings {
-    /// The store in effect: the one of flags and environment, or else that of the file, or else the default.
-    /// If flags or environment name a cluster, the file's other settings of a cluster apply to it.
+    /// The store in effect: from flags and environment, otherwise from the file, otherwise the default. If
+    /// flags or the environment name a cluster, the other settings of a cluster in the file apply to it.
     pub(super) fn merge(
         given: Option<StoreUrl>,
         below: Option<Spanned<GivenStore>>,
@@ -96,8 +96,8 @@ impl StoreSettings {
         settings
     }
 
-    /// How much too early a row may be stamped, if clocks differ by no more than `skew`. `None` if nobody
-    /// else writes to the store.
+    /// How much too early the time of a row may be, if clocks differ by at most `skew`. `None` if no other
+    /// process writes to the store.
     pub(super) fn early(&self, skew: Span) -> Option<Span> {
         matches!(self, Self::Cassandra(_)).then_some(skew)
     }
@@ -107,7 +107,7 @@ impl StoreSettings {
     }
 }
 
-/// What contradicts the table's own `url`.
+/// Describes a setting that contradicts the `url` of the table.
 fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
     let StoreUrl::Cassandra(cluster) = url else {
         return (*table != GivenCluster::default())

@@ -4,7 +4,7 @@ use std::{fs::File, io::Read as _, path::Path};
 
 use super::super::errors::ConfigError;
 
-/// A longer file is not a password.
+/// The maximum size of a password file. A longer file is refused.
 const MAX_BYTES: u64 = 4 << 10;
 
 /// A password, and a warning about its file.

@@ -6,16 +6,16 @@ use rashomon_buckets::excerpt;
 use rashomon_tables_cassandra as cassandra;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// An upper limit for typing errors: nobody has more copies.
+/// An upper limit that catches typing errors. No cluster has more copies.
 const MAX_COPIES: u32 = 100;
 
 /// The number of copies: one for the whole cluster, or one for each data centre.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Replication {
-    /// So many copies, on any nodes.
+    /// This many copies, on any nodes.
     Simple(u32),
-    /// So many copies in each data centre.
+    /// This many copies in each data centre.
     ByDatacenter(BTreeMap<String, u32>),
 }
 
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Replication {
             }
 
             fn visit_i64<E: de::Error>(self, copies: i64) -> Result<Replication, E> {
-                // A number that is no number of copies is refused as 0 would be.
+                // A number outside of the type is refused like 0.
                 Replication::Simple(copies.try_into().unwrap_or(0)).check().map_err(E::custom)
             }
 

@@ -76,7 +76,7 @@ fn invalid_url_is_refused_with_the_supported_kinds() {
         let error = url.parse::<StoreUrl>().expect_err(url);
         assert!(error.contains(because), "{url}: {error}");
     }
-    // A password is not repeated in the error either.
+    // The error does not repeat the password.
     let error = "cassandra://me:secret@db1/wiki".parse::<StoreUrl>().unwrap_err();
     assert!(!error.contains("secret"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The store in one line, as in `--store` and `RASHOMON_STORE`.
+//! The store as a URL, as in `--store` and `RASHOMON_STORE`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -22,7 +22,7 @@ const CQL_PORT: u16 = 9042;
 pub(crate) enum StoreUrl {
     /// `sqlite:DIRECTORY`.
     Sqlite(PathBuf),
-    /// `memory:`, which is lost when the process ends.
+    /// `memory:`. The data is lost when the process ends.
     Memory,
     /// `cassandra://...`.
     Cassandra(ClusterUrl),
@@ -113,7 +113,7 @@ pub(super) fn list(contact_points: &[ContactPoint]) -> String {
     contact_points.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A node of a cluster, from which the driver learns the others: a host and the port of CQL.
+/// A node of a cluster that the driver contacts first: a host and the port of CQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContactPoint {
     host: String,
@@ -121,7 +121,7 @@ pub(crate) struct ContactPoint {
 }
 
 impl ContactPoint {
-    /// The host with its port, even if it is the default.
+    /// The host with its port, even if the port is the default.
     pub(super) fn with_port(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }

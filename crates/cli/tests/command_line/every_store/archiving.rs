@@ -1,5 +1,5 @@
-//! `rashomon archive`: sealed revisions are read as before, by every command and over HTTP, and erased ones
-//! are not read at all.
+//! `rashomon archive`: sealed revisions are read as before, by every command and over HTTP, and erased
+//! revisions are not read at all.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{
     wiki::{dump, pages},
 };
 
-/// The answer for a URL with its ETag, without the headers that differ in every answer.
+/// Returns the answer for a URL with its ETag, without the headers that differ in every answer.
 fn read(address: &str, target: &str) -> String {
     told(target, &get(address, target))
 }
@@ -49,7 +49,7 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
     targets.map(|target| read(address, &format!("{page}{target}"))).chain(heads).collect()
 }
 
-/// A page of thirty revisions, each of them a line longer.
+/// A page of thirty revisions. Each revision adds a line.
 fn growing() -> String {
     let texts: Vec<(String, String)> =
         (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
@@ -88,7 +88,7 @@ fn sealed_revisions_are_read_as_before() {
 
     assert_eq!(home.run(&export).ends_with(0).stdout, before);
     assert_eq!(answers(&home), read_before);
-    // More revisions, in blocks of their own. After the compaction they are read as before.
+    // More revisions, in new blocks. After the compaction they are read as before.
     let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
     home.write("more.xml", &dump("A", &more));
     home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
@@ -159,8 +159,8 @@ fn an_import_goes_straight_into_blocks() {
     home.run(&["verify"]).ends_with(0).prints(&["sound: 22 pages, 80 revisions", "2 blocks"]);
 }
 
-/// Other revisions keep the same content. It is reported by property, so that users can judge whether it
-/// matters.
+/// Other revisions keep the same content. The report lists them by property, so that users can judge whether
+/// they matter.
 #[test]
 fn other_revisions_with_erased_content_are_named() {
     let Some(home) = Home::archiving() else { return };

@@ -1,4 +1,4 @@
-//! `rashomon export`: the output is what was imported.
+//! `rashomon export`: the output equals the import.
 
 use std::fs;
 

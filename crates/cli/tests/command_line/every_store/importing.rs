@@ -1,4 +1,4 @@
-//! `rashomon import`: what is stored, what is not, and how each is reported.
+//! `rashomon import`: stored and refused revisions, and the reports about them.
 
 use std::{fs, io::Write as _, process::Stdio};
 
@@ -60,12 +60,12 @@ fn truncated_dump_stores_its_complete_revisions() {
 fn stopped_import_keeps_stored_revisions() {
     const TEXT_BYTES: usize = 20_000;
     let Some(home) = Home::new() else { return };
-    // This makes the tables, so that the next import writes nothing but revisions.
+    // This import creates the tables, so that the next import writes only revisions.
     home.import(&dump("Other", &[("900", "other")]));
     let whole = large_dump(200, TEXT_BYTES);
     let mut command = home.command(&["import", "--domain", "wiki", "-"]);
     let mut import = Running::start(command.stdin(Stdio::piped()));
-    // The first half of the dump, and then nothing more: the import waits.
+    // Sends the first half of the dump, so that the import waits for the rest.
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
     stdin.flush().unwrap();
@@ -97,7 +97,7 @@ fn dump_is_sent_to_a_running_server() {
     fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
     import().ends_with(1).tells(&["dump.xml: line ", "the input is truncated"]);
 
-    // A file that is no dump.
+    // A file that is not a dump.
     home.write("dump.xml", "just words\n");
     import().ends_with(1).tells(&["refused the import (400", "neither XML nor JSON lines"]);
     server.stop().ends_with(0);

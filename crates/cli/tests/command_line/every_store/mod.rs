@@ -1,5 +1,5 @@
-//! Tests for every store, with one definition: `command_line` runs them on SQLite, `cassandra` on a real
-//! cluster.
+//! Tests for every store, which are defined once: `command_line` runs them on SQLite, and `cassandra` on a
+//! real cluster.
 
 mod archiving;
 mod checking;

@@ -1,4 +1,4 @@
-//! `rashomon serve`: what happens to accepted requests.
+//! `rashomon serve`: the outcome of accepted requests.
 
 use std::{
     io::{Read as _, Write as _},
