@@ -45,11 +45,11 @@ pub(crate) enum Command {
     /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Importing a file again
     /// changes nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
     ///
-    /// A revision that is already stored with different content is a conflict: the stored one stays. Revisions
-    /// with impossible fields are left out: no positive number, no title, no time, a time in the future (by
-    /// more than the setting `skew`, 5 minutes), or itself as parent. In JSON lines, a header that HTTP could
-    /// not return is impossible too. A text whose sha1 differs from that in the file is stored. All of these
-    /// are counted, and the first of each kind is named.
+    /// A revision that is already stored with different content is a conflict: the stored one stays.
+    /// Revisions with impossible fields are left out: no positive number, no title, no time, a time in the
+    /// future (by more than the setting `skew`, 5 minutes), or itself as parent. In JSON lines, revisions
+    /// with headers that are not valid in HTTP are left out too. A text whose sha1 differs from that in the
+    /// file is stored. All of these are counted, and the first of each kind is named.
     ///
     /// Progress goes to standard error, and the counts go to standard output at the end.
     #[command(after_help = "\
@@ -143,7 +143,8 @@ Examples:
     ///
     /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the
     /// times of the edits, the sweeper runs beside them, and some superseded revisions are read before they
-    /// expire. Counts reads, writes, deletes and bytes, and prints them beside the estimates of the notes.
+    /// expire. Counts reads, writes, deletes and bytes, and prints them beside the estimates of the design
+    /// notes (see docs/comparison.md).
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -304,7 +305,7 @@ pub(crate) struct CompareStrategiesArguments {
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,
 
-    /// Also simulate the timeline of wikis of other sizes, as the notes ask
+    /// Also simulate the timeline of wikis of other sizes
     #[arg(long)]
     pub(crate) timelines: bool,
 
@@ -415,8 +416,8 @@ pub(crate) struct CheckConfigArguments {
 pub(crate) enum CassandraCommand {
     /// Print the keyspace and its tables as CQL
     ///
-    /// For review, and for administrators who create the tables themselves. `serve` creates missing tables, and needs no
-    /// right to create anything if none is missing. Applying the output twice changes nothing.
+    /// The output is for review, and for administrators who create the tables themselves. `serve` creates missing
+    /// tables. If all tables exist, it needs no right to create tables. Applying the output twice changes nothing.
     #[command(after_help = "Example:\n  rashomon cassandra schema --store cassandra://10.0.0.1/wiki \
         --replication east:3,west:3 | cqlsh 10.0.0.1")]
     Schema(SchemaArguments),

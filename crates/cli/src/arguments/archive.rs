@@ -89,8 +89,8 @@ pub(crate) struct SealArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Minimum time since a revision was superseded; overrides the configuration. It counts from when the revision was
-    /// stored, so use 0s after an import. Refused on a cluster
+    /// Minimum time since a revision was superseded; overrides the configuration. The time counts from the write of the
+    /// revision to this store, so use 0s after an import. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 }
@@ -159,12 +159,12 @@ pub(crate) struct EraseArguments {
     #[arg(long)]
     pub(crate) comment: bool,
 
-    /// If the block of the revision is damaged, also give up its other unreadable revisions, although a replica or a
-    /// backup of the block may have them; prints them
+    /// If the block of the revision is damaged, also give up the other unreadable revisions in the block, and print
+    /// them. A replica or a backup of the block may still have them
     #[arg(long)]
     pub(crate) give_up_damaged: bool,
 
-    /// List the erasures, and until when files may hold the content
+    /// List the erasures, with the time until which files may hold the content
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }

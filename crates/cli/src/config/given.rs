@@ -36,8 +36,8 @@ pub(crate) struct GivenSettings {
     pub(crate) cache_size: Option<ByteSize>,
 
     /// Interval between garbage collections of unreferenced chunks and blocks: unfinished uploads, sealed
-    /// bodies, replaced blocks. On Cassandra only those older than `gc_grace_seconds`. 0s turns it off
-    /// [default: 1h]
+    /// bodies, replaced blocks. On Cassandra, chunks and blocks younger than `gc_grace_seconds` are kept. 0s
+    /// turns garbage collection off [default: 1h]
     #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
     pub(crate) collect_every: Option<Span>,
 
@@ -55,8 +55,9 @@ pub(crate) struct GivenSettings {
     #[serde(rename = "access")]
     pub(crate) access_of_file: Option<GivenAccess>,
 
-    /// Further `Host` names that a server on loopback answers, beside localhost and the hosts of domains, such
-    /// as those that a proxy on this machine passes; * for any [default: []]
+    /// Additional `Host` names that a server on loopback answers, such as the names that a proxy on this
+    /// machine passes on; * for any name. The hosts of domains and localhost are always answered [default:
+    /// []]
     #[arg(long, env = "RASHOMON_HOSTS", value_name = "HOST,...", value_delimiter = ',')]
     pub(crate) hosts: Option<Vec<ServerName>>,
 
@@ -72,7 +73,7 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) read_only: Option<bool>,
 
-    /// Maximum size of a request body. An import may be larger, but not a line of its JSON lines [default: 256
+    /// Maximum size of a request body. An import may be larger, but no line of JSON lines in it [default: 256
     /// MiB]
     #[arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")]
     pub(crate) body_limit: Option<ByteSize>,
@@ -85,13 +86,13 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")]
     pub(crate) idle_timeout: Option<Span>,
 
-    /// Minimum bytes a second of a request body, imports included, over any 60 s in which the server waits for
-    /// it; 0 B for no minimum [default: 1 KiB]
+    /// Minimum rate of request bodies and imports, in bytes per second, over any 60 s in which the server
+    /// waits for data; 0 B for no minimum [default: 1 KiB]
     #[arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")]
     pub(crate) min_upload_rate: Option<ByteSize>,
 
-    /// Memory for the request bodies of all writes and imports together. Bodies without room are written to the
-    /// store early, or their requests wait [default: 256 MiB]
+    /// Memory for the request bodies of all writes and imports together. Bodies that do not fit are written
+    /// to the store early, or their requests wait [default: 256 MiB]
     #[arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")]
     pub(crate) staging_memory: Option<ByteSize>,
 
@@ -133,7 +134,7 @@ pub(crate) struct GivenSettings {
     #[arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")]
     pub(crate) max_spool: Option<ByteSize>,
 
-    /// Number of answers to reads of the latest that are cached beside their bodies [default: 8192]
+    /// Maximum number of cached latest bodies whose response headers are cached too [default: 8192]
     #[arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")]
     pub(crate) prepared_answers: Option<u64>,
 
