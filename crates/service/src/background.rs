@@ -1,4 +1,4 @@
-//! The tasks, and how they are started and stopped.
+//! The background tasks: starts and stops them.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
@@ -7,11 +7,11 @@ use tokio::task::JoinSet;
 
 use crate::supervised::{Panics, supervise};
 
-/// How many queue entries are processed together.
+/// The maximum number of queue entries that one sweep processes.
 const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// How many queue entries are processed per second, so that readers and writers are not delayed: 43 million a
-/// day.
+/// The maximum number of queue entries that are processed per second, so that readers and writers are not
+/// delayed: 43 million a day.
 const SWEEP_RATE: u32 = 500;
 
 /// The interval between rescans.
@@ -20,8 +20,8 @@ const RESCAN_EVERY: Duration = Duration::from_secs(3600);
 /// The pause of sealing after each page, so that readers and writers are not delayed.
 const SEALING_REST: Duration = Duration::from_millis(5);
 
-/// How many small blocks of a page are worth compacting. Compacting fewer would rewrite the same data many
-/// times.
+/// The minimum number of small blocks of a page for a compaction. Compacting fewer blocks would rewrite the
+/// same data many times.
 const PARTS: usize = 8;
 
 /// The shortest and the longest pause between two sweeps.
@@ -30,7 +30,7 @@ pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Du
 /// Chunks younger than this may belong to a body whose write is not complete yet.
 pub const MIN_ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The settings of the background work.
+/// The options of the background work.
 #[derive(Debug, Clone)]
 pub struct BackgroundOptions {
     /// The interval between garbage collections of unreferenced chunks and blocks; zero for none.
@@ -110,7 +110,7 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
     }
 }
 
-/// Enqueues what is already stored, after retention was turned on or set to delete more. Repeats this at
+/// Enqueues the stored revisions, after retention was turned on or set to delete more. Repeats the rescan at
 /// intervals, since other processes may have written without enqueueing.
 async fn rescan(buckets: RevisionStore) {
     if !buckets.settings().retention.is_on() {
@@ -138,7 +138,7 @@ async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     }
 }
 
-/// Seals and compacts all domains once. A domain that fails does not keep others from their turn.
+/// Seals and compacts all domains once. If a domain fails, the other domains are still sealed.
 async fn seal_once(buckets: &RevisionStore, how: SealOptions) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
         if let Err(error) = seal_domain(buckets, &domain, how).await {
@@ -199,8 +199,8 @@ async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
     Ok(())
 }
 
-/// Culls eligible values: within a quarter of the shortest slack after they become eligible, and no faster
-/// than readers and writers can bear.
+/// Culls eligible values: within a quarter of the shortest slack after they become eligible, and at most at
+/// [`SWEEP_RATE`].
 async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());

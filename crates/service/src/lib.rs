@@ -1,7 +1,8 @@
 //! The background work of a server.
 //!
-//! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the sealing and compaction
-//! of the archive, each in a task of its own. A program that embeds the buckets starts it beside its own work.
+//! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the sealing and
+//! compaction of the archive, each in a separate task. A program that embeds the buckets starts it in
+//! addition to its other work.
 
 mod background;
 mod supervised;
