@@ -1,4 +1,4 @@
-//! The forms of answers: a document, a redirect, the methods of a resource.
+//! Builds answers: documents, redirects, and the methods of a resource.
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -13,7 +13,7 @@ use crate::{
     problem::{Kind, Problem, Result, header_value},
 };
 
-/// A 200 with a body of a type.
+/// A 200 with a body of this content type.
 pub(crate) fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -70,7 +70,7 @@ pub(crate) fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) 
     json_list(request, name, document, Caching::Mutable)
 }
 
-/// The answer with a list, or a part of one.
+/// The answer with a list or with a part of a list.
 pub(crate) fn json_list<T: Serialize>(
     request: &HeaderMap,
     name: &str,

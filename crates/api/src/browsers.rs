@@ -1,4 +1,4 @@
-//! What pages of other origins may do through a browser: they may change nothing, unless their origin is
+//! Cross-origin requests from browsers: a page of another origin may change nothing, unless its origin is
 //! configured. Other programs send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
 //!
 //! [`judge`] decides without I/O. The middleware (`observe`) calls it before a request reaches its handler.
@@ -46,8 +46,8 @@ pub(crate) struct CrossOrigin {
     preflight: Option<Option<HeaderValue>>,
 }
 
-/// Judges a request by what the browser says about the page that sends it. `None`: no header has to be added
-/// to the answer.
+/// Checks a request by the headers in which a browser describes the page that sends it. Returns `None` if the
+/// answer needs no additional header.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub(crate) fn judge(
     if own_site && own_origin { Ok(None) } else { Err(cross_site(origin)) }
 }
 
-/// Adds the headers for browsers to an answer. `origins`: whether any are configured.
+/// Adds the headers for browsers to an answer. `origins` tells whether any origins are configured.
 pub(crate) fn mark(headers: &mut HeaderMap, status: StatusCode, cross: Option<CrossOrigin>, origins: bool) {
     if origins {
         headers.append(VARY, HeaderValue::from_static("origin"));
@@ -114,7 +114,7 @@ fn is_configured(origin: &HeaderValue, origins: &BTreeSet<String>) -> bool {
     origin.to_str().is_ok_and(|origin| origins.contains(&origin.to_ascii_lowercase()))
 }
 
-/// Whether an origin is that of the request's host. `null` belongs to no host.
+/// Whether an origin is the one of the request's host. `null` is never the origin of a host.
 fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
     let (Some((scheme, host)), Some(authority)) =
         (origin.to_str().ok().and_then(|origin| origin.split_once("://")), authority)

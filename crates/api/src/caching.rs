@@ -1,4 +1,4 @@
-//! How long an answer may be cached, and by which caches.
+//! The caching of answers: how long, and in which caches.
 //!
 //! No cache can be purged yet. So shared caches store nothing that can change, and store permanent answers
 //! for an hour only, since they can be rewritten or erased.
@@ -15,7 +15,7 @@ pub(crate) enum Caching {
     /// A part of a list, requested with `&limit=` or `&page=`. The URLs of parts cannot be listed for
     /// purging, so shared caches must always revalidate.
     Part,
-    /// A lookup by time, an error, the answer to a write.
+    /// A lookup by time, an error, or the answer to a write.
     NoStore,
 }
 

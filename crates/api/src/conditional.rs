@@ -29,7 +29,7 @@ pub(crate) const ZSTD_FLAVOR: &str = ";zstd";
 /// The number of characters of a tid.
 const TID_LENGTH: usize = 36;
 
-/// When something was last changed.
+/// The time of the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Modified {
     /// The time.
@@ -73,7 +73,7 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
     headers.get(name).and_then(|value| value.to_str().ok()).and_then(http_date::parse_any)
 }
 
-/// Dates in headers have whole seconds, and mean the whole second.
+/// The end of the second that a date in a header names. Such dates have whole seconds.
 fn end_of_second(date: Timestamp) -> Timestamp {
     date.saturating_add(Duration::from_micros(999_999))
 }
@@ -92,8 +92,8 @@ pub(crate) fn etag(version: &PropertyVersion) -> String {
     }
 }
 
-/// The expectation of a write, from its conditions, about the property that it replaces. `version` is the
-/// present version.
+/// Derives what a write expects of the property that it replaces, from the conditions of the request.
+/// `version` is the current version.
 pub(crate) fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
         let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());

@@ -21,9 +21,9 @@ use tokio::{
     sync::oneshot,
 };
 
-/// How many requests of a connection have been passed to the service, and how many answers are complete.
+/// Counts the requests of a connection that were passed to the service, and the answers that are complete.
 ///
-/// One task serves a connection. The counters are atomic only because they are shared, and never wait.
+/// One task serves a connection. The counters are atomic only because tasks share them; nothing waits.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
     begun: AtomicU64,
@@ -97,12 +97,11 @@ impl<B: Body> Body for Answering<B> {
 /// returned as [`Ended`]; shutting it down only flushes it.
 #[derive(Debug)]
 pub(crate) struct Conversation<S> {
-    /// Taken out when the stream is returned, and only then.
+    /// The stream; `None` only after it has been returned.
     ended: Option<Ended<S>>,
     exchanges: Arc<Exchanges>,
-    /// The number of exchanges that had begun when everything was last sent: all answers were complete, and
-    /// nothing was left to send. Until another exchange begins, everything written comes from the library
-    /// itself.
+    /// The number of exchanges that had begun at the last flush after which all answers were complete and
+    /// sent. Until another exchange begins, everything that is written comes from the library itself.
     at_rest: Option<u64>,
     give_back: Option<oneshot::Sender<Ended<S>>>,
 }
@@ -140,7 +139,7 @@ impl<S> Conversation<S> {
         self.at_rest == Some(self.exchanges.begun())
     }
 
-    /// Whether this is a refusal by the library itself. If so, records it instead of sending it.
+    /// Whether these bytes are a refusal by the library. If so, records them instead of sending them.
     fn hold_back(&mut self, words: &[u8]) -> bool {
         let status = self.is_at_rest().then(|| refusal(words)).flatten();
         if status.is_some() {
@@ -283,17 +282,17 @@ mod tests {
 
     #[tokio::test]
     async fn content_of_an_answer_is_never_held_back() {
-        // While the answer is being made or sent, with or without flushes in between.
+        // While the answer is being made or sent, nothing is held back, with or without flushes in between.
         let mut talk = Talk::new();
         let exchange = talk.exchanges.begin();
         talk.conversation.write_all(REFUSAL).await.unwrap();
         talk.conversation.flush().await.unwrap();
         talk.conversation.write_all(REFUSAL).await.unwrap();
-        // The end of the answer may still be on its way.
+        // The end of the answer may not have been flushed yet.
         drop(exchange);
         talk.conversation.write_all(REFUSAL).await.unwrap();
         assert_eq!(talk.end().await, (None, REFUSAL.repeat(3)));
-        // Earlier answers do not matter.
+        // Flushes after earlier answers make no difference.
         let mut talk = Talk::new();
         drop(talk.exchanges.begin());
         talk.conversation.flush().await.unwrap();

@@ -1,4 +1,4 @@
-//! The JSON answers. Their members are in the order of the design.
+//! The JSON answers. The order of their members is fixed.
 
 use std::collections::BTreeMap;
 

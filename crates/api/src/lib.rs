@@ -56,7 +56,7 @@ use crate::{
     problem::Problem,
 };
 
-/// Everything that the API serves.
+/// Builds the router with all resources of the API.
 pub fn router(api: Api) -> Router {
     let observe = Observe(api.clone());
     (routes().into_iter())

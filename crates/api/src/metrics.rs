@@ -29,14 +29,14 @@ pub(crate) enum Route {
     Import,
     /// A resource for operators.
     Operators,
-    /// Anything else: HTML pages, and resources that do not exist.
+    /// Any other request: HTML pages, and resources that do not exist.
     Other,
 }
 
 impl Route {
     const ALL: [Self; 5] = [Self::Latest, Self::Page, Self::Import, Self::Operators, Self::Other];
 
-    /// The kind of request, derived cheaply from its URL.
+    /// Derives the kind of a request cheaply from its URL.
     pub(crate) fn of(uri: &Uri) -> Self {
         let path = uri.path();
         let in_domain =
@@ -92,14 +92,14 @@ struct RouteLabels {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
-    /// The counters of `requests` in use, found without the lock of the family.
+    /// The counters of `requests` that are in use. Looking them up here needs no lock of the family.
     known: Vec<OnceLock<Counter>>,
     durations: [Histogram; Route::ALL.len()],
     /// Requests that have arrived and are not answered yet.
     pub(crate) in_flight: Gauge<i64, AtomicI64>,
     /// Bytes of bodies that have been received.
     pub(crate) received_bytes: Counter,
-    /// Bytes of sent bodies, if their length was known beforehand.
+    /// Bytes of sent bodies whose length was known beforehand.
     sent_bytes: Counter,
     /// Reads of the latest that were answered with prepared headers.
     pub(crate) prepared_hits: Counter,
@@ -141,7 +141,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a request that has been answered, or whose client has gone before.
+    /// Counts a request that was answered, or whose client went away before the answer.
     pub(crate) fn answered(
         &self,
         route: Route,

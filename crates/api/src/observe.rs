@@ -1,4 +1,4 @@
-//! The only middleware: it names, limits, counts and logs every request, and writes the bodies of problems.
+//! The only middleware: it assigns request ids, limits, counts and logs requests, and writes problem bodies.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -98,7 +98,7 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
     browsers::judge(request.method(), request.uri(), request.headers(), settings)
 }
 
-/// Whether it has only characters of a host and a port (RFC 9110, section 7.2). An empty one is allowed.
+/// Whether a text has only characters of a host and a port (RFC 9110, section 7.2). An empty text is allowed.
 fn is_host(host: &[u8]) -> bool {
     host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
@@ -129,7 +129,7 @@ where
                 let result = match polled {
                     Ok(Poll::Pending) => return Poll::Pending,
                     Ok(Poll::Ready(result)) => result,
-                    // The panic hook has already written the panic.
+                    // The panic hook has already logged the panic.
                     Err(_) => {
                         Ok(Problem::new(Kind::Internal, "internal error: the server's log has the cause")
                             .into_response())
@@ -142,7 +142,7 @@ where
     }
 }
 
-/// What is kept of a request until it is answered.
+/// The data of a request that are needed to finish its answer.
 pub(crate) struct Record {
     api: Api,
     id: HeaderValue,

@@ -14,7 +14,7 @@ use rashomon_clock::Timestamp;
 pub(crate) struct PageToken<T>(pub(crate) T);
 
 impl<T: Position> PageToken<T> {
-    /// Parses a token. `None` if it is none of this list.
+    /// Parses a token. `None` if the text is not a token of such a list.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         T::parse(&String::from_utf8(bytes).ok()?).map(Self)

@@ -10,8 +10,8 @@ use crate::representation::{Address, Representation};
 /// Prepared headers for the properties that the buckets have cached.
 #[derive(Debug)]
 pub(crate) struct PreparedAnswers {
-    /// Entries by the address of the property in memory. An entry keeps the property alive, so no other
-    /// property gets the address while the entry exists.
+    /// Entries by the address of the property in memory. The weak reference in an entry keeps that memory
+    /// allocated, so no other property gets the address while the entry exists.
     entries: Cache<usize, Arc<Entry>>,
 }
 
@@ -34,12 +34,12 @@ impl std::ops::Deref for Prepared {
 }
 
 impl PreparedAnswers {
-    /// Makes a cache for at most so many entries.
+    /// Makes a cache with this maximum number of entries.
     pub(crate) fn new(capacity: u64) -> Self {
         Self { entries: Cache::new(capacity) }
     }
 
-    /// Returns the representation of a latest property, and whether it was prepared.
+    /// Returns the representation of a property of the latest, and whether it was prepared.
     pub(crate) fn of(&self, page: &Page, name: &PropertyName, property: &Arc<Property>) -> (Prepared, bool) {
         let key = Arc::as_ptr(property) as usize;
         if let Some(entry) = self.entries.get(&key) {
@@ -51,7 +51,7 @@ impl PreparedAnswers {
         }
         let representation = Representation::new(&page.title, name, property, Address::Latest);
         let entry = Arc::new(Entry { property: Arc::downgrade(property), representation });
-        // A property without other owners is not cached, so it will not come again.
+        // A property without other owners is in no cache, so no later request will have the same object.
         if Arc::strong_count(property) > 1 {
             self.entries.insert(key, Arc::clone(&entry));
         }

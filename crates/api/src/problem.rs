@@ -96,7 +96,7 @@ impl Kind {
         self.describe().2
     }
 
-    /// Its status, its name and its title.
+    /// The status, the name and the title.
     pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
@@ -251,7 +251,7 @@ impl Problem {
         self.0.cause.as_deref()
     }
 
-    /// Its kind.
+    /// The kind of the problem.
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
     }
@@ -459,7 +459,7 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// What a client can do about something that is not stored.
+/// The detail for something that is not stored: what the client can do.
 fn missing_detail(missing: &Missing) -> String {
     match missing {
         Missing::Culled { .. } => format!(
@@ -470,7 +470,7 @@ fn missing_detail(missing: &Missing) -> String {
     }
 }
 
-/// What a client can do about a write that contradicts what is stored.
+/// The detail for a write that contradicts what is stored: what the client can do.
 fn conflict_detail(conflict: &Conflict) -> String {
     match conflict {
         Conflict::Revision { rev, .. } => {

@@ -12,9 +12,9 @@ pub(crate) enum Selection {
     Whole,
     /// From the first to the last byte, both included.
     Bytes {
-        /// The first.
+        /// The position of the first byte.
         first: u64,
-        /// The last; before the end.
+        /// The position of the last byte, which is before the end of the body.
         last: u64,
     },
     /// The range begins past the end.

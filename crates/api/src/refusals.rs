@@ -1,5 +1,5 @@
 //! Requests with an unreadable head, which reach no handler. They get an answer like any other bad request,
-//! with advice and an id, and are counted and logged.
+//! with advice and an id. They are also counted and logged.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::{
 /// connection reset.
 const LINGER_BYTES: u64 = 64 << 20;
 
-/// How long these bytes are waited for.
+/// The maximum time to wait for these bytes.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// The problem for a client whose request made the library give up. `None` if the client does not wait for an
-/// answer, or has got one.
+/// The problem for a client whose request the HTTP library could not read. `None` if the client does not wait
+/// for an answer, or has received one.
 pub(crate) fn problem_of<S>(
     ended: &Ended<S>,
     error: &hyper::Error,
@@ -58,7 +58,7 @@ pub(crate) fn problem_of<S>(
     Some(problem.with_cause(error))
 }
 
-/// Sends a problem to a client that waits for nothing else. The answer is counted and logged.
+/// Sends a problem as the last answer on a connection. Counts and logs it.
 pub(crate) async fn send<S: AsyncWrite + Unpin>(
     api: &Api,
     stream: &mut S,
@@ -68,7 +68,7 @@ pub(crate) async fn send<S: AsyncWrite + Unpin>(
     stream.write_all(&whole(api, response).await).await
 }
 
-/// The bytes of an answer after which the connection is closed.
+/// The bytes of the last answer on a connection, which says that the connection will be closed.
 async fn whole(api: &Api, response: Response) -> Vec<u8> {
     let (mut head, body) = response.into_parts();
     // The body of a problem is in memory.
@@ -89,9 +89,9 @@ async fn whole(api: &Api, response: Response) -> Vec<u8> {
     bytes
 }
 
-/// Closes a connection, after waiting for a limited time so that the client can read the end of the last
-/// answer. If a socket is closed while received bytes are unread, the system discards what the client has not
-/// read yet.
+/// Closes a connection. Waits a limited time first, so that the client can read the end of the last answer:
+/// if a socket is closed while received bytes are unread, the system discards what the client has not read
+/// yet.
 pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     if stream.shutdown().await.is_ok() {
         let mut rest = stream.take(LINGER_BYTES);

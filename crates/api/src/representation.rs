@@ -19,8 +19,8 @@ use crate::{
     range::{self, Selection},
 };
 
-/// The policy of stored HTML in the origin of this server: it may only be displayed. It is in a sandbox, so
-/// it runs no script and has no origin. It may load images, styles, fonts and media.
+/// The policy of stored HTML in the origin of this server: it may only be displayed. The sandbox takes
+/// scripts and the origin away. Images, styles, fonts and media may be loaded.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src * data:; style-src * 'unsafe-inline'; font-src * data:; media-src *; \
      form-action 'none'",
@@ -135,7 +135,7 @@ impl Representation {
         for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT_RANGES] {
             headers.remove(of_the_body);
         }
-        // The client's own tag: another one would not be found in its cache.
+        // The client has the compressed form under this tag; another tag would not be found in its cache.
         if zstd {
             headers.insert(header::ETAG, self.flavored.clone());
         }

@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ServeOptions {
     /// How many connections may be open; others wait to be accepted.
     pub max_connections: usize,
-    /// The size limit of a request's head. It is so large that a URL that is too long is answered as such.
+    /// The size limit of a request's head. It exceeds that of URLs, so that a long URL gets its own error.
     pub max_head_bytes: usize,
     /// How long a head may take to arrive, and how long a connection may be idle between requests.
     pub head_seconds: u64,
@@ -107,7 +107,7 @@ impl Server {
         http.timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(options.head_seconds))
             .max_buf_size(options.max_head_bytes)
-            // A head that arrives at once may be read beyond the size of the buffer.
+            // The buffer size does not limit a head that arrives in one piece.
             .max_header_size(options.max_head_bytes);
         let service = TowerToHyperService::new(router(api.clone()));
         Self { api, http, service, options }
@@ -151,10 +151,10 @@ impl Server {
         connection.await
     }
 
-    /// Sends the last answer, if one is due, and closes the connection.
+    /// Sends the last answer, if the client still waits for one, and closes the connection.
     async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
         let Err(error) = result else {
-            // At shutdown, clients that wait for nothing are not waited for.
+            // At shutdown, a connection without a pending answer is closed without waiting for its client.
             if !stopping.is_cancelled() {
                 refusals::close(ended.stream).await;
             }
@@ -183,7 +183,7 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return Ok((stream, permit)),
-            // That connection is gone, but the next one may be there.
+            // Only this connection failed; the next one may succeed.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections; trying again");

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use rashomon_buckets::DomainName;
 use serde::{Deserialize, Serialize};
 
-/// The names of these settings for the operator, for errors.
+/// The names of some of these settings in the operator's configuration, for error messages.
 pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
 
@@ -63,7 +63,7 @@ pub struct Settings {
     pub max_imports: usize,
     /// The size limit of the 7z archives that all imports together keep on disk.
     pub max_spool_bytes: u64,
-    /// How many answers to reads of the latest are prepared. The bodies are cached by the buckets.
+    /// The maximum number of prepared answers to reads of the latest. The bodies are cached by the buckets.
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,

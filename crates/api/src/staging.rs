@@ -54,8 +54,8 @@ use crate::{
 /// The claim of a request whose body may be large.
 pub(crate) const WORKING_BYTES: usize = 4 << 20;
 
-/// The memory of a request in addition to copies of its body. A request of any size needs this much, but only
-/// one with a small body needs no more.
+/// The memory that a request needs in addition to copies of its body. The claims of small bodies consist of
+/// this and the copies.
 const OVERHEAD_BYTES: usize = 32 << 10;
 
 /// The maximum number of copies of a short body at the same time: as received, decoded, compressed, and in
@@ -65,7 +65,7 @@ const COPIES: usize = 4;
 /// The bytes of finished bodies that a claim of [`WORKING_BYTES`] covers.
 const SMALL_BODIES: usize = 256 << 10;
 
-/// The bytes of bodies that an import over HTTP has between parsing and storing.
+/// The bytes of bodies that an import over HTTP holds between parsing and storing.
 pub(crate) const IMPORT_BYTES_UNDER_WAY: u32 = 8 << 20;
 
 /// The claim of an import. Its bodies are in memory three times: as parsed, compressed, and in the store.
@@ -129,9 +129,9 @@ impl Staging {
         }
     }
 
-    /// Claims the memory for receiving and storing a body. `length` is the most bytes that will come, if that
-    /// is known. Waits in a queue with other requests until the patience ends. The caller must not hold any
-    /// part of the budget.
+    /// Claims the memory for receiving and storing a body. `length` is the maximum number of bytes that will
+    /// come, if it is known. Waits in a queue with other requests until the patience ends. The caller must
+    /// not hold any part of the budget.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         let (bytes, free) = need(length);
         let units = self.acquire(bytes).await?;
@@ -171,7 +171,7 @@ pub(crate) struct Claim {
     units: OwnedSemaphorePermit,
     /// How many bytes of finished bodies the units cover.
     covered: usize,
-    /// How many bytes of finished bodies there are.
+    /// The number of bytes of finished bodies in memory.
     kept: usize,
     semaphore: Arc<Semaphore>,
     claimed: Gauge<i64, AtomicI64>,
@@ -269,8 +269,8 @@ mod tests {
         assert!(!claim.keep(1_000_000), "more than a write keeps");
         claim.let_go(1_000_000);
         assert!(claim.keep(1_000_000));
-        // Another request cannot start meanwhile. After it has started, neither can keep more than its own
-        // part.
+        // Another request cannot start meanwhile. After another one has started, neither can keep more than
+        // its claim covers.
         assert!(staging.claim(None).await.is_err());
         drop(claim);
         let mut first = staging.claim(None).await.unwrap();

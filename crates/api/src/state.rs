@@ -115,7 +115,7 @@ impl Api {
         tokio::time::timeout(limit, read).await.map_err(too_slow)
     }
 
-    /// Reads something of a page. An error becomes the problem of that page.
+    /// Reads something of a page. An error becomes a problem that names the page.
     pub(crate) async fn read_page<T>(
         &self,
         page: &Page,
@@ -124,7 +124,7 @@ impl Api {
         self.read(read).await?.map_err(|error| Problem::of_page(error, page))
     }
 
-    /// Reads something that is about no page.
+    /// Reads something that does not belong to one page.
     pub(crate) async fn read_catalog<T>(
         &self,
         read: impl Future<Output = rashomon_buckets::Result<T>>,
@@ -132,8 +132,8 @@ impl Api {
         self.read(read).await?.map_err(Problem::of_bucket)
     }
 
-    /// Claims the memory for receiving and storing a body. `length` is the most bytes that will come, if that
-    /// is known. See [`crate::staging`]: the caller must not hold anything that others wait for.
+    /// Claims the memory for receiving and storing a body. `length` is the maximum number of bytes that will
+    /// come, if it is known. See [`crate::staging`]: the caller must not hold anything that others wait for.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         self.staging.claim(length).await
     }

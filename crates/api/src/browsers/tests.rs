@@ -38,7 +38,7 @@ fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
 fn only_requests_of_other_origins_are_refused() {
     let refused = Err(Kind::CrossSite);
     let rows: [(Headers<'_>, Verdict); 19] = [
-        // Not a browser.
+        // A program that is not a browser.
         (&[], Ok(false)),
         // The server's own pages, and typed addresses.
         (&[("origin", "http://localhost:7231")], Ok(false)),
@@ -60,7 +60,7 @@ fn only_requests_of_other_origins_are_refused() {
         (&[("origin", "moz-extension://localhost:7231")], refused),
         // Several origins, which no browser sends.
         (&[("origin", "http://localhost:7231"), ("origin", "https://evil.example")], refused),
-        // A configured origin is more important than the site.
+        // A configured origin takes precedence over `Sec-Fetch-Site`.
         (&[("origin", "https://trusted.example"), ("sec-fetch-site", "cross-site")], Ok(true)),
         (&[("origin", "http://trusted.example"), ("sec-fetch-site", "cross-site")], refused),
     ];
@@ -126,7 +126,7 @@ fn foreign_hosts_are_refused_on_loopback() {
             assert_eq!(verdict(&method, &[("host", host)]), expected, "{host}");
         }
     }
-    // The host in the request line counts, and HTTP/1.0 programs may name none.
+    // The host in the request line takes precedence over `Host`, and an HTTP/1.0 client may name no host.
     let judge = |uri: &'static str, check_host| {
         let settings = Settings { check_host, ..settings() };
         judge(&Method::GET, &Uri::from_static(uri), &headers(&[OWN]), &settings).is_ok()

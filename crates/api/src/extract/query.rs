@@ -74,7 +74,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Parses a raw query; `None` means a URL without one.
+    /// Parses a raw query. `None` means a URL without a query.
     pub(crate) fn parse(query: Option<&str>) -> Result<Self> {
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(Self::Page) };
         let (path, parameters) = match query.split_once('&') {
@@ -168,7 +168,7 @@ fn nothing_of_a_time() -> Problem {
     Problem::not_found("a time is followed by a property, such as rev/2013-02-23T22:23:24Z/html")
 }
 
-/// Parses the text after `rev/`. The error names the probable intention, and why the text is wrong.
+/// Parses the text after `rev/`. The error says what is wrong, and what the client probably meant.
 fn parse_selector(text: &str) -> Result<Selector> {
     let is_tid_like = text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4;
     let is_time_like = text.len() > 4 && text.as_bytes()[4] == b'-' && !is_tid_like;

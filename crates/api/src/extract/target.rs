@@ -1,4 +1,4 @@
-//! The page that a URL names.
+//! The page in a URL, and the canonical path of the page.
 
 use std::collections::HashMap;
 

@@ -17,11 +17,11 @@ use crate::{
 /// The maximum number of properties in a write.
 pub(crate) const MAX_PROPERTIES: usize = 64;
 
-/// The maximum size of a field that is no property.
+/// The maximum size of a field that is not a property.
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
-/// The maximum size of a write without the bodies of its properties: names, headers, and other fields. Less
-/// may be stored.
+/// The maximum size of a write without the bodies of its properties: names, headers, and other fields.
+/// Headers and single fields have lower limits of their own.
 pub(crate) const MAX_TEXTS: usize = 256 << 10;
 
 /// The prefix of a field with the headers of a property.
@@ -80,7 +80,7 @@ struct Received {
 #[derive(Debug)]
 struct Receiving {
     claim: Claim,
-    /// The bytes of everything that is no body of a property.
+    /// The size of everything except the bodies of properties.
     text_bytes: usize,
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
@@ -107,7 +107,7 @@ impl Receiving {
             }
             let headers = field.headers.iter().map(|(name, value)| name.len() + value.len());
             self.count(field.name.len() + headers.sum::<usize>())?;
-            // The maximum is each property, its headers, and the known fields.
+            // At most, a write has all properties, the headers of each, and all known fields.
             if self.seen.len() > 2 * MAX_PROPERTIES + known.len() {
                 return Err(too_many());
             }
@@ -156,8 +156,8 @@ impl Receiving {
         self.keep_newest(api, page).await
     }
 
-    /// Keeps the last body in memory if there is room. Otherwise writes bodies to chunks, the largest first,
-    /// as for a write that is too large for one row.
+    /// Keeps the last body in memory if the claim covers it. Otherwise writes bodies to chunks, the largest
+    /// first, until the claim is large enough.
     async fn keep_newest(&mut self, api: &Api, page: &Page) -> Result<()> {
         let newest = self.properties.last().map_or(0, |received| received.body.memory());
         while !self.claim.keep(newest) {
@@ -175,7 +175,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Counts bytes that are no body of a property.
+    /// Counts bytes that do not belong to the body of a property.
     fn count(&mut self, bytes: usize) -> Result<()> {
         self.text_bytes += bytes;
         if self.text_bytes > MAX_TEXTS {

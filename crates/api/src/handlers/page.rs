@@ -89,7 +89,7 @@ fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
     Err(Problem::malformed("POST to ?rev/ or ?rev/12345/, without &limit= and &page="))
 }
 
-/// `/wiki/{title}`: the same for reading only, in the domain of the host.
+/// `/wiki/{title}`: the same resources, read-only, in the domain of the host.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);

@@ -54,7 +54,7 @@ pub(crate) async fn property(
     Ok(response)
 }
 
-/// Receives the new bytes, after it is known that there are old ones.
+/// Receives the new bytes. Checks first that the property exists and may be replaced.
 async fn receive(
     api: &Api,
     page: &Page,
@@ -74,7 +74,7 @@ async fn receive(
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let rev = render.record.rev;
-    // Checked before any of it is stored.
+    // Checked before any part of the body is stored.
     render.check_not_erased().map_err(on_page)?;
     let Some(old) = render.properties.get(name) else {
         return Err(Problem::not_found(format!(
@@ -95,8 +95,8 @@ async fn receive(
     Ok((stored, staged, expect, claim))
 }
 
-/// The headers of the request that are stored: its type and its language. `X-` headers often come from
-/// proxies rather than from the client, and may identify users.
+/// The headers of the request that are stored: type and language. `X-` headers often come from proxies rather
+/// than from the client, and may identify users.
 fn kept_headers(headers: &HeaderMap) -> Result<GivenHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {

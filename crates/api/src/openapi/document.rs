@@ -92,7 +92,7 @@ fn paths<'a>(operations: impl Iterator<Item = &'a Operation>) -> Paths {
     })
 }
 
-/// One operation as it is.
+/// Converts one operation.
 fn operation(of: &Operation) -> path::Operation {
     let description = Some(of.description).filter(|text| !text.is_empty());
     let mut operation = OperationBuilder::new()
@@ -147,7 +147,7 @@ fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
     }
 }
 
-/// An answer.
+/// Converts an answer.
 fn response(answer: &Answer) -> Response {
     let mut response = ResponseBuilder::new()
         .description(answer.meaning)

@@ -1,20 +1,20 @@
 //! The description of an operation: plain data from which the OpenAPI document and the page `/docs` are made.
 //! The tests use it, too.
 
-/// A request, and its answers.
+/// A request and its answers.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    /// Its name, for generators of clients.
+    /// The name of the operation, for generators of clients.
     pub(crate) id: &'static str,
-    /// Its method.
+    /// The method of the request.
     pub(crate) verb: Verb,
     /// The path, with names in braces.
     pub(crate) path: &'static str,
-    /// What follows `?`, read as a path, with names in braces.
+    /// The query after `?`, read as a path, with names in braces.
     pub(crate) query: Option<&'static str>,
     /// The parameters that may follow the query, after `&`.
     pub(crate) parameters: &'static [&'static str],
-    /// One line.
+    /// A summary in one line.
     pub(crate) summary: &'static str,
     /// Further information; may be empty.
     pub(crate) description: &'static str,
@@ -22,11 +22,11 @@ pub(crate) struct Operation {
     pub(crate) headers: &'static [&'static str],
     /// The body of the request.
     pub(crate) body: Option<RequestBody>,
-    /// The answers, the usual one first. The problems of any request come in addition.
+    /// The answers, the usual one first. The problems that any request can have come in addition.
     pub(crate) answers: &'static [Answer],
     /// The options for `curl` in addition to the URL.
     pub(crate) curl: &'static str,
-    /// The chapter in which it is described.
+    /// The chapter that describes the operation.
     pub(crate) chapter: Chapter,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Chapter {
 }
 
 impl Chapter {
-    /// All of them.
+    /// All chapters.
     pub(crate) const ALL: [Self; 6] =
         [Self::Reading, Self::TimeTravel, Self::Writing, Self::Histories, Self::Operators, Self::People];
 
@@ -99,9 +99,9 @@ pub(crate) enum RequestBody {
     NewRevision,
     /// The fields of a new render.
     NewRender,
-    /// The bytes of a property.
+    /// The bytes of a property, as they are.
     Bytes,
-    /// An export.
+    /// An export of histories.
     Export,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Answer {
 /// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Nothing.
+    /// No content.
     Empty,
     /// A JSON document, by the name in its profile.
     Document(&'static str),

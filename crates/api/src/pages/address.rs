@@ -34,7 +34,7 @@ impl Address {
         Ok(Self::Page { page: Page { domain, bucket: bucket.clone(), title }, canonical })
     }
 
-    /// Its domain.
+    /// The domain of the address.
     pub(super) fn domain(&self) -> &DomainName {
         match self {
             Self::Domain { domain, .. } => domain,
@@ -42,7 +42,7 @@ impl Address {
         }
     }
 
-    /// The canonical path, if the spelling was another one.
+    /// The canonical path, if the request's path was spelled differently.
     pub(super) fn canonical_path(&self) -> Option<String> {
         match self {
             Self::Domain { canonical: true, .. } | Self::Page { canonical: true, .. } => None,

@@ -11,8 +11,8 @@ use crate::{
     problem::{Kind, Problem, Result},
 };
 
-/// The policy of the server's own pages. They need a style sheet and an icon of this server, frames with
-/// stored content, and forms that lead back here. They need no script, and nothing of other servers.
+/// The policy of the server's own pages. They load a style sheet and an icon of this server, show stored
+/// content in frames, and send forms to this server. They need no script, and nothing from other servers.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'",
@@ -57,10 +57,10 @@ struct ProblemPage<'a> {
     ways: Vec<Way>,
 }
 
-/// A link onwards.
+/// A link to another page, on the page of a problem.
 struct Way {
     text: &'static str,
-    /// The name of its target, if it has one.
+    /// The name of the link's target, if it has one.
     name: Option<String>,
     url: String,
 }
@@ -83,7 +83,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     response
 }
 
-/// Links onwards from a missing object, but not to the object itself.
+/// Links that help when an object is missing. None of them leads to the missing object.
 fn ways_from(address: &Address, has_query: bool) -> Vec<Way> {
     let mut ways = Vec::new();
     if let Address::Page { page, .. } = address {

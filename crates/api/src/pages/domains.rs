@@ -15,7 +15,7 @@ use crate::{
 /// The number of domains on one page.
 const DOMAINS: usize = 100;
 
-/// How many of their names are read concurrently.
+/// The maximum number of wiki names that are read concurrently.
 const READ_AT_ONCE: usize = 8;
 
 struct DomainLine {

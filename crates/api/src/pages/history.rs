@@ -71,7 +71,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     let lines: Vec<_> = listing.items.iter().map(line).collect();
     html(&HistoryPage {
         place: Place::of(page),
-        // To the minute, like the field.
+        // The time field has a precision of a minute.
         at: (lines.iter().find_map(|line| line.time.as_ref()))
             .map(|newest| newest.exact.chars().take(16).collect()),
         lines,

@@ -20,17 +20,17 @@ const RENDERS: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
 /// How many bytes of a text are shown.
 const TEXT_BYTES: usize = 256 << 10;
 
-/// The content that is shown of a render.
+/// What is shown of a render's content.
 enum Content {
-    /// Its HTML, in a frame.
+    /// The HTML of the render, in a frame.
     Html,
-    /// Its wikitext, or the beginning of it.
+    /// The wikitext of the render, or the beginning of it.
     Text { text: String, whole: bool },
-    /// The content was erased.
+    /// A notice that the content was erased.
     Erased(shown::Erased),
-    /// There is no text, since the wiki of origin had hidden it.
+    /// A notice that the wiki of origin had hidden the text, so that there is none.
     Hidden,
-    /// It has neither HTML nor wikitext.
+    /// Nothing: the render has neither HTML nor wikitext.
     Nothing,
 }
 

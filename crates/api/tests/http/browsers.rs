@@ -85,7 +85,7 @@ async fn pages_of_configured_origins_write_and_read() {
     assert_eq!(preflight.header("access-control-allow-headers"), "content-type,x-request-id");
     assert_eq!(preflight.header("access-control-max-age"), "600");
     assert!(preflight.header("vary").contains("origin"));
-    // A configured origin is more important than what the browser says of the site.
+    // A configured origin takes precedence over `Sec-Fetch-Site`.
     let headers = [TRUSTED, CROSS_SITE, FORM];
     let written = world.request("POST", &list, &headers, "_rev=1&html=one").await.expect(201);
     assert_eq!(written.header("access-control-allow-origin"), TRUSTED.1);
@@ -93,7 +93,7 @@ async fn pages_of_configured_origins_write_and_read() {
     // The page can read an error, too.
     let refused = world.request("POST", &list, &headers, "_rev=0&html=one").await.expect(400);
     assert_eq!(refused.header("access-control-allow-origin"), TRUSTED.1);
-    // Caches keep the answers apart, also for other clients.
+    // Caches keep these answers apart, since answers to all clients vary by origin.
     let url = format!("{PAGE}?rev/latest/html");
     for marks in [&[][..], &[TRUSTED], &[EVIL]] {
         let read = world.get_with(&url, marks).await.expect(200);
@@ -117,7 +117,7 @@ async fn foreign_hosts_are_refused_on_loopback() {
             world.get_with(url, &[("host", host)]).await.expect(200);
         }
     }
-    // What browsers send after the name was bound to another address: everything is of one origin.
+    // After DNS rebinding, browsers send such headers: host and origin agree.
     let rebound = [
         ("host", "evil.example:7231"),
         ("origin", "http://evil.example:7231"),

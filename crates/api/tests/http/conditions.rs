@@ -61,7 +61,7 @@ async fn if_unmodified_since_refuses_changed_properties() {
     world.request("PUT", &property, &before, "new").await.expect(412);
     world.request("PUT", &property, &same, "new").await.expect(200);
     world.clock.advance(std::time::Duration::from_secs(1));
-    // It has been replaced a second after the render was made.
+    // The property has been replaced a second after the render was made.
     world.request("PUT", &property, &same, "newer").await.expect(412);
     assert_eq!(world.get(&property).await.text(), "new");
 }

@@ -22,13 +22,14 @@ fn documents() -> Vec<(String, String)> {
     [root.join("README.md")].into_iter().chain(pages).map(named).collect()
 }
 
-/// The code between backticks, outside of blocks.
+/// The inline code of a text. Fenced blocks are skipped.
 fn codes(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.split("```").step_by(2);
     lines.flat_map(|part| part.split('`').skip(1).step_by(2))
 }
 
-/// Checks that a page has such a sub-resource: it is read, redirected or missing, but never malformed.
+/// Checks that a query of a page is valid: its answer is a property, a redirect or 404, but not an error of
+/// syntax.
 async fn check_query(world: &World, document: &str, query: &str) {
     let tid = "8f545ba0-2601-11e3-885c-4160918f0fb9";
     let names = [("{tid}", tid), ("{rev}", "1"), ("{property}", "html"), ("{time}", "2024-01-02T00:00:00Z")];
@@ -82,7 +83,7 @@ async fn fields_and_conditions_of_writes_in_the_documents_are_those_of_the_api()
     }
 }
 
-/// The headers of conditions that a POST or a PUT accepts.
+/// The names of the parameters that a POST or a PUT accepts, among them the headers of conditions.
 fn conditions_of_writes(document: &Value) -> BTreeSet<String> {
     let mut headers = BTreeSet::new();
     for paths in ["paths", "x-ms-paths"] {

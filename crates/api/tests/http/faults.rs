@@ -95,7 +95,7 @@ async fn write_continues_after_its_client_has_gone() {
 mod in_memory {
     use super::*;
 
-    /// Runs in memory only: nothing of a cluster is cached.
+    /// Runs in memory only: the properties of a store on a cluster are not cached.
     #[tokio::test]
     async fn cached_properties_are_served_while_the_store_does_not_answer() {
         let world = World::in_memory().await;
@@ -106,8 +106,7 @@ mod in_memory {
         world.get(&url).await.expect(200);
     }
 
-    /// Runs in memory only: this runtime's timers advance when nothing else happens, which a node would not
-    /// know.
+    /// Runs in memory only: this runtime advances its timers when it is idle, and would not wait for a node.
     #[tokio::test(start_paused = true)]
     async fn read_of_a_slow_store_times_out() {
         let world = World::in_memory().await;

@@ -46,7 +46,7 @@ pub(crate) fn text_of(html: &str) -> String {
     unescape(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Checks what holds for all HTML pages.
+/// Checks the requirements that every HTML page must meet.
 #[track_caller]
 pub(crate) fn check_page(url: &str, answer: &Answer) {
     assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{url}: {answer:?}");

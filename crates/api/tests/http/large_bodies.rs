@@ -73,7 +73,7 @@ async fn large_body_is_read_whole_in_part_and_compressed() {
     assert!(world.get(&format!("{PAGE}?rev/{tid}/html")).await.body == large);
 }
 
-/// Erased content is not stored again, not even for as long as its refusal takes.
+/// Erased content is not stored again, not even while the request is being refused.
 #[tokio::test]
 async fn body_for_an_erased_revision_is_not_stored() {
     let world = World::new().await;

@@ -9,7 +9,7 @@ use crate::world::{Answer, PAGE, World};
 /// The size at which a part of a JSON list ends early.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 
-/// Stores a page with one revision of so many renders, oldest first.
+/// Stores a page with one revision of `count` renders, oldest first.
 async fn renders(world: &World, count: usize) -> Vec<String> {
     let mut tids = vec![world.revision("_rev=1&html=0").await];
     for number in 1..count {
@@ -54,7 +54,7 @@ async fn renders_of_a_revision_come_in_pages() {
             assert!(page.header("cache-control").contains("s-maxage=0"));
         }
     }
-    // A requested limit holds for the following parts, and is in their links.
+    // A requested limit applies to the following parts, and is in their links.
     let first = world.get(&format!("{PAGE}?rev/1/&limit=7")).await.expect(200).json();
     assert!(first["next"].as_str().unwrap().starts_with("?rev/1/&limit=7&page="), "{first}");
     for refused in ["limit=501", "limit=0", "limit=5&limit=5", "page=x", "after=1"] {

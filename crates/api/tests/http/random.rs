@@ -7,7 +7,7 @@ use proptest::{
 
 use crate::world::World;
 
-/// Text that is often nearly right.
+/// Text that is valid or nearly valid most of the time.
 fn nearly(right: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop_oneof![
         6 => prop::sample::select(right).prop_map(str::to_owned),

@@ -119,7 +119,7 @@ async fn render_document_is_that_of_the_design() {
         assert_eq!(answer.header("content-type"), "application/json; profile=\"urn:rashomon:render/1.0\"");
         assert_eq!(answer.header("cache-control"), "public, max-age=0, s-maxage=0, must-revalidate");
         assert_eq!(answer.json(), expected);
-        // Members have the order of the design.
+        // The order of the members is fixed.
         let text = answer.text();
         let order =
             ["domain", "title", "rev", "parent", "tid", "timestamp", "user", "comment", "minor", "href"];

@@ -129,7 +129,7 @@ async fn endless_head_is_answered_and_idle_connection_is_not() {
     let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
     refused(&server, b"GET / HTTP/1.1\r\nhost: a\r\n", 408).await;
     assert_eq!(server.exchange(b"").await, "");
-    // The same after an answer.
+    // The same after an earlier answer on the connection.
     let mut stream = server.connect().await;
     stream.write_all(&get("/healthz", "")).await.unwrap();
     read_until(&mut stream, "}").await;
@@ -151,7 +151,7 @@ async fn refusal_follows_the_previous_answers() {
     let server = Server::of(&world, ServeOptions::default()).await;
     let good = get(&format!("{PAGE}?rev/latest/html"), "");
     let bad = b"GET /<p> HTTP/1.1\r\nhost: a\r\n\r\n";
-    // One after the other, and all at once.
+    // The requests are sent one after the other first, and then all at once.
     let mut stream = server.connect().await;
     for _ in 0..3 {
         stream.write_all(&good).await.unwrap();
@@ -174,7 +174,7 @@ async fn refusal_follows_the_previous_answers() {
 async fn answer_can_be_read_if_the_body_is_not() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
-    // The body of a request that has no use for it is not read.
+    // The server does not read the body of a request that needs none.
     let length = 20 << 20;
     let head = format!("POST /healthz HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
     let mut stream = server.connect().await;

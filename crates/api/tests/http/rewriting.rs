@@ -85,7 +85,7 @@ async fn repeated_replacement_changes_nothing() {
     let tid = world.revision("_rev=7&html=old").await;
     let url = format!("{PAGE}?rev/{tid}/html");
     let before = world.dump().await;
-    // Without a type in the request, the old one stays.
+    // Without a type in the request, the stored type is kept.
     for headers in [&[("content-type", "text/html; charset=utf-8")][..], &[]] {
         let answer = world.request("PUT", &url, headers, "old").await.expect(200);
         assert_eq!(answer.json()["message"], "Unchanged");

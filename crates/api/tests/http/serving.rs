@@ -1,4 +1,4 @@
-//! The server on a socket: behaviour that shows only there.
+//! Behaviour of the server that only a real socket shows.
 
 use std::time::Duration;
 
@@ -106,13 +106,13 @@ async fn slow_clients_are_disconnected() {
     let world = World::with(settings).await;
     let before = world.dump().await;
     let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
-    // A head that does not end.
+    // The client never ends the head.
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").await.unwrap();
     let mut answer = String::new();
     let closed = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
     assert!(closed.is_ok(), "the connection is closed");
-    // A body that does not come.
+    // The client never sends the rest of the body.
     let mut stream = server.connect().await;
     let head = format!(
         "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
@@ -162,7 +162,7 @@ async fn connections_are_bounded() {
     let mut first = server.connect().await;
     let mut second = server.connect().await;
     second.write_all(&get("/healthz", "")).await.unwrap();
-    // By the time of these answers, a second connection that was accepted would have its answer too.
+    // If the second connection had been accepted, its answer would have arrived before these answers.
     for _ in 0..20 {
         first.write_all(&get("/healthz", "")).await.unwrap();
         tokio::time::timeout(PATIENCE, read_until(&mut first, "}")).await.unwrap();

@@ -23,7 +23,7 @@ fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Byt
     })
 }
 
-/// A new revision of a separate page, whose html comes as this stream after its beginning.
+/// A new revision of a separate page. This stream follows the beginning of its html.
 fn revision(page: usize, html: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static) -> Request<Body> {
     let beginning = stream::iter([Ok(Bytes::from_static(b"_rev=1&html="))]);
     Request::post(format!("/v1/enwiki/page/{page}?rev/"))
@@ -52,7 +52,7 @@ mod in_memory {
             "{}",
             answer.text()
         );
-        // A fast beginning does not make up for the rest.
+        // A fast beginning does not make up for a slow rest.
         let html = stream::iter([Ok(Bytes::from(vec![b'x'; 500_000]))])
             .chain(drip(Bytes::from_static(b"x"), Duration::from_secs(1)));
         world.send(revision(1, html)).await.expect(408);
@@ -110,7 +110,7 @@ mod in_memory {
         assert_eq!(first.await.unwrap().unwrap().status(), 201);
     }
 
-    /// Time has to be advanced by hand, as below.
+    /// The test has to advance the time itself, as in the next test.
     #[tokio::test(start_paused = true)]
     async fn slow_import_is_reported_in_the_last_line() {
         let world = World::in_memory().await;

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::world::World;
 
-/// Longer than any step of a test takes on a busy machine.
+/// A time limit that no step of a test reaches on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {

@@ -49,7 +49,7 @@ fn pieces(properties: &[(String, Bytes)]) -> Vec<Bytes> {
     pieces
 }
 
-/// Makes so many properties with the same bytes.
+/// Makes `count` properties with the same bytes.
 fn properties(count: usize, body: &Bytes) -> Vec<(String, Bytes)> {
     (0..count).map(|number| (format!("p{number}"), body.clone())).collect()
 }
@@ -123,7 +123,8 @@ mod in_memory {
         assert_eq!(metric(&world, "staging_refusals_total").await, 24 - late as u64);
         assert_eq!(staged(&world).await, 0);
 
-        // The chunks left behind are unreferenced, and are collected like those of any other write.
+        // The chunks of the failed writes are unreferenced, and are garbage-collected like those of any other
+        // write.
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
         let buckets =
             RevisionStore::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
@@ -136,8 +137,8 @@ mod in_memory {
         assert_eq!(chunk_sets(&world).await, 0);
     }
 
-    /// Time passes here only while nothing else happens, so the writes wait for each other as long as
-    /// necessary.
+    /// In this test, time passes only while nothing else happens. So the writes wait for each other as long
+    /// as necessary.
     #[tokio::test(start_paused = true)]
     async fn many_concurrent_large_writes_all_end() {
         let world = World::in_memory_with(with_budget(16 * MIB)).await;

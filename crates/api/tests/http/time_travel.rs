@@ -59,7 +59,7 @@ async fn the_timegate_selects_by_date() {
         (Some("Fri, 15 Feb 2013 00:00:00 GMT"), &second),
         // A state is found by its own date, which has whole seconds.
         (Some("Fri, 01 Feb 2013 00:00:00 GMT"), &second),
-        // A date before the first state selects the first.
+        // A date before the first state with html selects that state.
         (Some("Mon, 01 Jan 1900 00:00:00 GMT"), &second),
         (Some("Wed, 01 Jan 2098 00:00:00 GMT"), &third),
     ] {

@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// A renderer for the property `broken`: for first revisions it is too late, and for others it fails.
+/// A renderer for the property `broken`: it times out for revision 1, and fails for all others.
 #[derive(Debug)]
 struct Broken([PropertyName; 1]);
 
@@ -110,13 +110,12 @@ impl World {
         Self::over(store, clock, settings).await
     }
 
-    /// Makes a world over the store in memory, for tests in which the timers of the runtime do not advance by
-    /// themselves.
+    /// Makes a world over the store in memory, for tests in which the time of the runtime is paused.
     pub(crate) async fn in_memory() -> Self {
         Self::in_memory_with(Settings::default()).await
     }
 
-    /// The same, with settings.
+    /// Makes a world over the store in memory, with these settings.
     pub(crate) async fn in_memory_with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
         Self::over(Arc::new(Memory::new(clock.clone())), clock, settings).await

@@ -41,14 +41,14 @@ use crate::{
 /// The minimum interval between two lines about the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many lines may wait for the client to read them. Progress that finds no room is left out.
+/// The maximum number of lines that wait for the client. A progress line is dropped if there are that many.
 const WAITING_LINES: usize = 4;
 
-/// How long an import may take: without a practical limit, as long as it makes progress.
+/// The time limit of an import: none in practice, as long as the import makes progress.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The memory limit of decompression in bytes. It is lower than that of the command, since not the server's
-/// owner sends the body. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
+/// The memory limit of decompression in bytes, lower than that of the command: the sender of the body may not
+/// be the operator. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
 const DECOMPRESSION_MEMORY: u64 = 256 << 20;
 
 const METHODS: &str = "POST, OPTIONS";
@@ -74,7 +74,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
 
 /// A line of the answer.
 enum Line {
-    /// The progress.
+    /// A progress report.
     Progress(Bytes),
     /// The last line of a successful import.
     Done(Bytes),
@@ -109,7 +109,7 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
 /// Imports a body. Sends lines about the progress and the result.
 async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mpsc::Sender<Line>) {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
-    // The importer reports only that it cannot read on. The reason why the bytes did not come is kept here.
+    // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
     let broken_off = Arc::new(OnceLock::new());
     let seen = Arc::clone(&broken_off);
     let pieces = pieces.map_err(move |error: BodyError| {

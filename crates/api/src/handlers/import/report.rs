@@ -59,7 +59,7 @@ pub(super) struct ReportJson<'a> {
     place: Option<PlaceJson<'a>>,
 }
 
-/// A revision that was not stored as it came.
+/// A revision that was not stored unchanged.
 #[derive(Serialize)]
 struct ExceptionJson<'a> {
     title: Option<&'a str>,
@@ -68,7 +68,7 @@ struct ExceptionJson<'a> {
     detail: String,
 }
 
-/// The place of the damage in an input.
+/// The position of the damage in an input.
 #[derive(Serialize)]
 struct PlaceJson<'a> {
     page: Option<&'a str>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// Keywords without an effect on validity, and keywords for other tools.
 const NOTES: [&str; 5] = ["description", "format", "examples", "contentMediaType", "propertyNames"];
 
-/// Checks that a value matches a schema. The error says where and how it does not.
+/// Checks that a value matches a schema. The error tells the position and the violated rule.
 pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let Some(keywords) = schema.as_object() else { return Err(format!("{schema} is no schema")) };
     if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
