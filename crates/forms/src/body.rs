@@ -16,10 +16,10 @@ use crate::rate::{RATE_WINDOW_SECONDS, Rate};
 /// finding its connection reset.
 const DRAINED_BYTES: u64 = 1 << 20;
 
-/// How long these bytes are waited for.
+/// The maximum time to wait for these bytes.
 const DRAINED_TIME: Duration = Duration::from_secs(2);
 
-/// The substitute for times that are too large to compute with: some thirty years.
+/// The substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
 /// The names of these limits for the operator, for errors.
@@ -30,7 +30,7 @@ const MIN_UPLOAD_RATE: &str = "min_upload_rate";
 /// The limits of a body.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
-    /// The most bytes.
+    /// The maximum size in bytes.
     pub bytes: u64,
     /// The longest pause between two bytes.
     pub idle: Duration,
@@ -43,22 +43,22 @@ pub struct BodyLimits {
 /// Why a body did not arrive.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BodyError {
-    /// It is too large.
+    /// The body is too large.
     #[error("the body has more than {0} bytes, the limit")]
     TooLarge(u64),
-    /// It ended too early, or its chunks are malformed.
+    /// The body ended too early, or its chunks are malformed.
     #[error("the body ended before it was complete: {0}")]
     Truncated(String),
-    /// No byte came for too long.
+    /// No byte arrived for too long.
     #[error(
         "no byte of the body arrived for {} s ({IDLE_TIMEOUT}): send it without such pauses",
         .0.as_secs()
     )]
     Idle(Duration),
-    /// All of it took too long.
+    /// The whole body took too long.
     #[error("the body did not arrive within {} s ({BODY_TIMEOUT}): send it faster, or in smaller parts", .0.as_secs())]
     TimedOut(Duration),
-    /// It came too slowly.
+    /// The body arrived too slowly.
     #[error(
         "the body arrived with fewer than {0} bytes a second over {RATE_WINDOW_SECONDS} s \
          ({MIN_UPLOAD_RATE}): send it faster"
@@ -100,7 +100,7 @@ impl RequestBody {
         Ok(Self { body, limits, left: limits.bytes, deadline: None, rate, received, ended: false })
     }
 
-    /// The most bytes that are still to come, if that is known.
+    /// The maximum number of bytes that are still to come, if it is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.body.size_hint().upper()
@@ -149,12 +149,12 @@ impl RequestBody {
         .min_by_key(|(limit, _)| *limit)
         .unwrap_or((self.limits.idle, BodyError::Idle(self.limits.idle)));
         let frame = timeout(limit, self.body.frame()).await;
-        // If this process did not run for longer, that is not counted against the client.
+        // If the timer woke this task late, the excess is not counted against the client.
         self.rate.wait(begun.elapsed().min(limit));
         frame.map_err(|_elapsed| late)
     }
 
-    /// Reads on after an error, within limits.
+    /// Reads and discards the rest of the body after an error, within limits.
     pub async fn drain(mut self) {
         self.left = DRAINED_BYTES;
         let all = async { while let Ok(Some(_)) = self.next().await {} };

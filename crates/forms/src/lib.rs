@@ -1,9 +1,9 @@
 //! Bodies of HTTP requests, and forms.
 //!
 //! [`RequestBody`] limits a body in bytes, in time, and in its rate. [`FormReader`] parses a form as it
-//! arrives: a sequence of fields in one of three encodings. A field has a name, perhaps headers, and bytes that
-//! arrive in pieces. The parsers hold at most a piece, a name or a header block in memory, and each of these is
-//! bounded.
+//! arrives: a sequence of fields in one of three encodings. A field has a name, optional headers, and bytes
+//! that arrive in pieces. The parsers hold at most a piece, a name or a header block in memory, and each of
+//! these is bounded.
 
 mod body;
 mod media_type;
@@ -27,22 +27,22 @@ const MAX_NAME: usize = 256;
 /// The start of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The name of the field.
     pub name: String,
-    /// Its headers, except those that only delimit and name the field. The names are in lower case.
+    /// The headers of the field, except those that only delimit and name it. Their names are in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 /// Why a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FormError {
-    /// It violates the rules of its encoding.
+    /// The form violates the rules of its encoding.
     #[error("{0}")]
     Malformed(String),
-    /// Its encoding is not supported.
+    /// The encoding is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// Its bytes did not arrive.
+    /// The bytes of the form did not arrive.
     #[error(transparent)]
     Body(#[from] BodyError),
 }
@@ -116,7 +116,7 @@ impl FormReader {
         }
     }
 
-    /// The most bytes of the body that are still to come, if that is known.
+    /// The maximum number of bytes of the body that are still to come, if it is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {

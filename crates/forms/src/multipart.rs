@@ -1,7 +1,7 @@
 //! Multipart bodies (RFC 2046, section 5.1; RFC 7578), parsed as they arrive.
 //!
-//! This is an implementation of its own. Libraries for multipart bodies read on as long as the client sends,
-//! even if the store cannot keep up, and hold header blocks of any length in memory.
+//! The service has its own parser, because libraries for multipart bodies read on as long as the client
+//! sends, even if the store cannot keep up, and hold header blocks of any length in memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
@@ -24,9 +24,9 @@ const MAX_PADDING: usize = 256;
 /// How a part gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartNaming {
-    /// By `Content-Disposition: form-data; name="html"`.
+    /// The name is in `Content-Disposition: form-data; name="html"`.
     FormData,
-    /// By the name in any `Content-Disposition`, or by `Content-ID: <html>`.
+    /// The name is in any `Content-Disposition`, or in `Content-ID: <html>`.
     Any,
 }
 

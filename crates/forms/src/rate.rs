@@ -1,9 +1,9 @@
 //! The rate at which a body arrives.
 //!
 //! Only time in which the server waits for the client counts, so a slow store is not counted against the
-//! client. That time is divided into slots, and the bytes of the last [`SLOTS`] slots are known. At the end
-//! of each slot the bytes of these slots must be enough. Bytes that are read after that end without waiting
-//! count too: they may have come before, while this process did something else.
+//! client. That time is divided into slots. At the end of each slot, the bytes of the last [`SLOTS`] slots
+//! must reach the minimum. Bytes that are read after that end without waiting count too: they may have
+//! arrived before, while this process did something else.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// The rate of a body that must have so many bytes per second, on average over [`RATE_WINDOW_SECONDS`].
+    /// The rate of a body with this minimum of bytes per second, averaged over [`RATE_WINDOW_SECONDS`].
     pub(crate) fn at_least(bytes_per_second: u64) -> Self {
         let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
         Self { least, slots: Box::new([0; REMEMBERED]), slot: 0, passed: Duration::ZERO }
@@ -50,7 +50,7 @@ impl Rate {
             return Duration::ZERO;
         }
         let mut patience = SLOT.saturating_sub(self.passed);
-        // The window at the end of each later slot, if no more bytes come: its last slot has no bytes.
+        // Looks at the window that ends with each later slot, assuming that no more bytes arrive.
         for end in self.slot + 1.. {
             bytes -= self.slots[place_of(end)].min(bytes);
             if end >= window && bytes < self.least {
@@ -63,7 +63,7 @@ impl Rate {
 
     /// Adds time that the server waited.
     pub(crate) fn wait(&mut self, waited: Duration) {
-        // After this time no earlier slot matters.
+        // A longer wait makes no difference: it removes all slots from the window.
         self.passed += waited.min(SLOT * REMEMBERED as u32);
         while self.passed >= SLOT {
             self.passed -= SLOT;
@@ -72,7 +72,7 @@ impl Rate {
         }
     }
 
-    /// Adds bytes that have come.
+    /// Adds bytes that have arrived.
     pub(crate) fn receive(&mut self, bytes: u64) {
         let slot = &mut self.slots[place_of(self.slot)];
         *slot = slot.saturating_add(bytes);
@@ -119,7 +119,7 @@ mod tests {
         let mut rate = Rate::at_least(10);
         rate.receive(1_000_000);
         let mut waited = Duration::ZERO;
-        // From then on, one byte a second.
+        // After the beginning, one byte arrives per second.
         while rate.patience() > SECOND {
             rate.wait(SECOND);
             waited += SECOND;
@@ -139,7 +139,7 @@ mod tests {
         rate.wait(SECOND);
         rate.receive(1);
         assert_eq!(rate.patience(), Duration::ZERO);
-        // Bytes that had come but were read late make up for it.
+        // Bytes that had arrived but were read late make up for the missing ones.
         rate.receive(600);
         assert!(rate.patience() >= SECOND);
     }

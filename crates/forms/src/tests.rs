@@ -31,7 +31,7 @@ async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result
         }
         fields.push((field.name, field.headers, value));
     }
-    // After the end there is nothing, in any number of calls.
+    // After the end, every further call returns nothing.
     assert!(reader.next_field().await?.is_none() && reader.chunk().await?.is_none());
     Ok(fields)
 }
@@ -141,7 +141,7 @@ async fn malformed_multipart_bodies_are_refused() {
 
 #[tokio::test]
 async fn endless_headers_are_refused() {
-    // Longer than a body may be: a reader that continued would call it too large.
+    // The header exceeds the limit of a body. Reading all of it would report a body that is too large.
     let body = format!("--b d\r\nx-long: {}", "a".repeat(2 << 20));
     let result = read_in_pieces(FORM_DATA, body.as_bytes(), 10_000).await;
     assert!(matches!(result, Err(FormError::Malformed(_))), "{result:?}");
