@@ -12,14 +12,14 @@ use tempfile::NamedTempFile;
 /// The suffix of the names of incomplete files.
 const SUFFIX: &str = ".part";
 
-/// The number of random characters in such a name.
+/// The number of random characters in the name of an incomplete file.
 const RANDOM_CHARACTERS: usize = 6;
 
 /// A file that is written under a temporary name in the same folder, and renamed when it is complete and
 /// synced.
 ///
-/// If it is dropped before that, nothing is left behind. A killed process leaves its temporary file. The next
-/// process that writes a file of this name deletes that file.
+/// If it is dropped before that, nothing is left behind. A killed process leaves its temporary file, and the
+/// next process that writes a file of this name deletes it.
 ///
 /// A target that is no regular file, such as a device or a named pipe, is written directly, since nothing can
 /// take its place.
@@ -91,16 +91,16 @@ fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
             .suffix(SUFFIX)
             .make_in(folder, create)?;
         match file.as_file().try_lock() {
-            // Before the file was locked, another process may have taken it for abandoned.
+            // Before the file was locked, another process may have deleted it as abandoned.
             Ok(()) if !file.path().exists() => {}
             Err(TryLockError::WouldBlock) => {}
-            // On a file system without locks, no file is ever taken for abandoned.
+            // On a file system without locks, no process deletes files as abandoned.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
         }
     }
 }
 
-/// Deletes files that killed processes have left: nobody holds their locks. A file that cannot be deleted
+/// Deletes files that killed processes have left, which nobody has locked. A file that cannot be deleted
 /// stays.
 fn delete_abandoned(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = fs::read_dir(folder) else { return };
@@ -111,7 +111,7 @@ fn delete_abandoned(folder: &Path, prefix: &OsStr) {
             && let Ok(file) = File::open(entry.path())
             && file.try_lock().is_ok()
         {
-            // A failure to tidy up is no reason not to write.
+            // A failure here must not prevent the new file.
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -1,10 +1,10 @@
-//! Errors of inputs, with their places.
+//! Errors of inputs, with their positions.
 
 use std::{fmt, io, sync::Arc};
 
 use crate::compression::SpoolError;
 
-/// An input could not be read to its end. Everything complete before the place has been returned.
+/// An input could not be read to its end. Everything complete before this position has been returned.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct ReadError {
@@ -25,37 +25,37 @@ pub enum Problem {
     /// The compressed data is damaged.
     #[error("the compressed data is damaged: {0}")]
     Damaged(Arc<io::Error>),
-    /// The input ends before its end.
+    /// The input is truncated.
     #[error("the input is truncated: {0}")]
     CutShort(String),
-    /// The input is not well-formed, or is no export.
+    /// The input is not well-formed, or is not an export.
     #[error("{0}")]
     Malformed(String),
-    /// The input is well-formed, but has something that is not supported.
+    /// The input is well-formed, but has a feature that is not supported.
     #[error("{0}")]
     Unsupported(String),
     /// Something in the input exceeds a limit.
     #[error("{0}")]
     TooLarge(String),
-    /// Other imports use the space for temporary files. The input itself is not to blame.
+    /// Other imports use the space for temporary files. The input itself may be valid.
     #[error("{0}")]
     NoRoom(String),
-    /// The disk for temporary files is full. The input itself is not to blame.
+    /// The disk for temporary files is full. The input itself may be valid.
     #[error("{0}")]
     DiskFull(String),
-    /// A temporary file cannot be written. The input itself is not to blame.
+    /// A temporary file cannot be written. The input itself may be valid.
     #[error("{0}")]
     Disk(String),
 }
 
-/// A place in an input.
+/// A position in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The page that contains the place, or the last one before it.
+    /// The page that contains the position, or the last page before it.
     pub page: Option<String>,
-    /// The revision that contains the place, or the last one before it in that page.
+    /// The revision that contains the position, or the last revision before it in that page.
     pub revision: Option<String>,
-    /// Whether the place is inside that revision, rather than after it.
+    /// Whether the position is inside that revision, rather than after it.
     pub inside: bool,
     /// The line, counted from 1. It is 0 if nothing could be read at all.
     pub line: u64,

@@ -10,16 +10,16 @@ use crate::{Event, Place, Problem};
 /// Limits on the sizes and times in an input.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
-    /// The most bytes of a text in XML.
+    /// The maximum size of a text in XML, in bytes.
     pub text: usize,
-    /// The most bytes of a line in JSON lines.
+    /// The maximum size of a line in JSON lines, in bytes.
     pub line: usize,
     /// The latest allowed time. A revision with a later time is left out, since it is in the future.
     pub latest: Timestamp,
 }
 
 impl Default for ReadLimits {
-    /// Texts may be as large as a property. Lines may have half a gigabyte: the bodies of one write are at
+    /// Texts may be as large as a property. Lines may have half a gigabyte: the bodies of one write have at
     /// most 256 MiB, and their JSON form is longer. Times are not limited.
     fn default() -> Self {
         Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
@@ -28,10 +28,10 @@ impl Default for ReadLimits {
 
 /// A reader of one format.
 pub(crate) trait Steps {
-    /// Reads a little further, and adds the events found to `found`. Returns `false` at the end. Must not be
-    /// called again after the end or an error.
+    /// Reads the next part, and adds its events to `found`. Returns `false` at the end. Must not be called
+    /// again after the end or an error.
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem>;
 
-    /// The place of the problem with which a step has ended.
+    /// The position of the problem with which a step has ended.
     fn place(&self, problem: &Problem) -> Place;
 }

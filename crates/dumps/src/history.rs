@@ -35,33 +35,33 @@ pub struct SourceRevision {
     pub record: RevisionRecord,
     /// The properties of the revision.
     pub properties: Vec<SourceProperty>,
-    /// Its renders, if they are known.
+    /// The renders of the revision, if they are known.
     pub renders: Vec<SourceRender>,
 }
 
 /// A render from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRender {
-    /// Its tid.
+    /// The tid of the render.
     pub tid: Tid,
-    /// Its properties.
+    /// The properties of the render.
     pub properties: Vec<SourceProperty>,
 }
 
 /// A property from an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceProperty {
-    /// Its name.
+    /// The name of the property.
     pub name: PropertyName,
-    /// Its content type; `None`: that of its definition.
+    /// The content type. `None` means the content type of the property's definition.
     pub content_type: Option<String>,
-    /// Its other headers, their names in lower case.
+    /// The other headers. Their names are in lower case.
     pub other_headers: BTreeMap<String, String>,
-    /// When it was last replaced in place, if ever.
+    /// The time at which the property was last replaced in place, if it was.
     pub rewritten_at: Option<Timestamp>,
-    /// The SHA-1 that the input declares, in hex or base 36, if it does.
+    /// The SHA-1 that the input declares, in hex or base 36. `None` if the input declares none.
     pub sha1: Option<String>,
-    /// Its bytes.
+    /// The bytes of the property.
     pub body: Bytes,
 }
 
@@ -72,11 +72,11 @@ pub struct LeftOut {
     pub line: u64,
     /// The page's title from the input, at most [`Self::MAX_NAME`] bytes of it.
     pub title: Option<String>,
-    /// The revision's number, where it has one.
+    /// The revision's number, if it has one.
     pub rev: Option<Revision>,
     /// The number of revisions.
     pub revisions: u64,
-    /// Why.
+    /// Why the revisions cannot be stored.
     pub reason: LeftOutReason,
 }
 
@@ -94,7 +94,7 @@ impl LeftOut {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeftOutReason {
-    /// The revision was erased here, and stays erased.
+    /// The revision was erased in this store, and stays erased.
     #[error("the revision was erased on {0}, and stays erased")]
     Erased(String),
     /// The revision has no number.
@@ -120,7 +120,7 @@ pub enum LeftOutReason {
     /// The revision is its own parent.
     #[error("the revision is its own parent")]
     OwnParent,
-    /// A property could not be returned unchanged.
+    /// A property could not be read back unchanged.
     #[error("property {name}: {fault}")]
     BadProperty {
         /// The property.
@@ -138,24 +138,24 @@ pub enum LeftOutReason {
         /// The largest allowed size.
         limit: u64,
     },
-    /// One of its renders cannot be stored, and the revision would be incomplete without the render.
+    /// A render of the revision cannot be stored, and the revision would be incomplete without the render.
     #[error("render {tid}: {reason}")]
     BadRender {
         /// The render.
         tid: Tid,
-        /// Why.
+        /// Why the render cannot be stored.
         reason: Box<LeftOutReason>,
     },
-    /// The page has no title, or none before the revision.
+    /// The page has no title, or the title follows the revision.
     #[error("the page has no title before its first revision")]
     NoTitle,
     /// The page's title is invalid.
     #[error("the page's title is not valid: {0}")]
     BadTitle(#[from] NameError),
-    /// One of its slots cannot become a property.
+    /// A slot of the revision cannot become a property.
     #[error("the name of slot {0:?} is not valid as the name of a property")]
     BadSlot(String),
-    /// One of its slots comes twice.
+    /// A slot of the revision comes twice.
     #[error("slot {0:?} occurs twice")]
     SlotTwice(String),
 }

@@ -1,12 +1,12 @@
-//! The decompressed bytes of an input, with the current place.
+//! The decompressed bytes of an input, with the current position.
 
 use std::io::{self, BufRead, Read};
 
-/// How many bytes are read ahead.
+/// The number of bytes that are read ahead.
 const BUFFER: usize = 1 << 17;
 
-/// A buffered reader that knows its place. It returns no more bytes than a budget until the budget is
-/// renewed. So a tokenizer above it cannot use more memory than that.
+/// A buffered reader that counts lines and offsets. It returns no more bytes than a budget until the budget
+/// is renewed. So a tokenizer above it cannot use more memory than the budget.
 pub(crate) struct Input<R> {
     inner: R,
     buffer: Box<[u8]>,
@@ -29,7 +29,7 @@ impl<R: Read> Input<R> {
         Self { inner, buffer, begin: 0, end: 0, at_end: false, budget: usize::MAX, offset: 0, line: 1 }
     }
 
-    /// Sets the budget: no more than so many bytes until the next call.
+    /// Sets the budget: the maximum number of bytes until the next call.
     pub(crate) const fn set_budget(&mut self, bytes: usize) {
         self.budget = bytes;
     }
@@ -44,7 +44,7 @@ impl<R: Read> Input<R> {
         self.line
     }
 
-    /// Whether the end was reached: nothing follows the returned bytes.
+    /// Whether the end was reached: no bytes follow the returned ones.
     pub(crate) const fn saw_end(&self) -> bool {
         self.at_end
     }

@@ -28,7 +28,7 @@ pub enum Loss {
         /// The slot.
         slot: String,
     },
-    /// There is no text, and no reason for that.
+    /// There is no text, and no record of why it is missing.
     #[error("there is no text for slot {slot}")]
     NoText {
         /// The slot.
@@ -41,15 +41,15 @@ pub enum Loss {
          its renders"
     )]
     NotKept,
-    /// The schema does not allow a value.
+    /// A value that the schema does not allow.
     #[error("{field} is {value:?}, which the export's schema does not allow")]
     Schema {
         /// The field.
         field: String,
-        /// Its value.
+        /// The value.
         value: String,
     },
-    /// The schema requires numbers that are unique in the export.
+    /// A number that occurs twice, although the schema requires that numbers are unique in the export.
     #[error("the {field} {number} occurs earlier in this export, and the schema allows it only once")]
     NotUnique {
         /// The kind of number.

@@ -1,7 +1,7 @@
 //! Counts items, and keeps the first of them.
 
-/// A number of items, and the first of them. By default so many are kept that the problem can be seen, and
-/// few enough to be read.
+/// A number of items, and the first of them. The default limit keeps enough items to see the problem, and few
+/// enough to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named<T, const MAX: usize = 20> {
     /// The number of items.
@@ -11,7 +11,7 @@ pub struct Named<T, const MAX: usize = 20> {
 }
 
 impl<T, const MAX: usize> Named<T, MAX> {
-    /// How many items are kept.
+    /// The maximum number of items that are kept.
     pub const MAX: usize = MAX;
 
     /// Adds an item.
@@ -19,7 +19,7 @@ impl<T, const MAX: usize> Named<T, MAX> {
         self.add_many(1, item);
     }
 
-    /// Adds an item that represents `count` ones.
+    /// Adds an item that represents `count` items.
     pub fn add_many(&mut self, count: u64, item: T) {
         self.count += count;
         if self.first.len() < Self::MAX {

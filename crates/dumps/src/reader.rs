@@ -56,7 +56,7 @@ impl<'a> HistoryReader<'a> {
     }
 
     /// Returns the next event, or `None` at the end.
-    #[allow(clippy::should_implement_trait)] // It can fail, and is fused.
+    #[allow(clippy::should_implement_trait)] // The function can fail, and is fused.
     pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
         loop {
             if let Some(event) = self.found.pop_front() {

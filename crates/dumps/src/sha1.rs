@@ -2,15 +2,15 @@
 
 use rashomon_buckets::Sha1;
 
-/// The SHA-1 of a revision with several slots, from those of its slots in the order of their roles, all in
-/// base 36. Each is appended to the previous result and hashed again (`RevisionSlots::computeSha1` of
-/// MediaWiki).
+/// Computes the SHA-1 of a revision with several slots from those of its slots in the order of their roles,
+/// all in base 36. Each value is appended to the previous result and hashed again
+/// (`RevisionSlots::computeSha1` of MediaWiki).
 pub(crate) fn combine<'a>(slots: impl IntoIterator<Item = &'a str>) -> Option<String> {
     (slots.into_iter().map(str::to_owned))
         .reduce(|before, slot| Sha1::of(format!("{before}{slot}").as_bytes()).to_base36())
 }
 
-/// Whether a SHA-1 in an export is this one. Some exports have it in hex.
+/// Whether a SHA-1 in an export is this one. Some exports have the value in hex.
 pub(crate) fn agrees(said: &str, sha1: Sha1) -> bool {
     if said.len() == 2 * sha1.0.len() {
         return said.eq_ignore_ascii_case(&sha1.to_string());

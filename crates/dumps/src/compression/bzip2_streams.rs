@@ -10,8 +10,7 @@ use bzip2::bufread::BzDecoder;
 /// The size of an empty stream, which is the shortest possible stream.
 const EMPTY_BYTES: usize = 14;
 
-/// The rest of an empty stream after the magic bytes and the level: the end mark, and the checksum of no
-/// data.
+/// The rest of an empty stream after the magic bytes and the level: the end mark and a checksum of zero.
 const EMPTY_END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
 
 /// The first bytes of a stream, and the rest of the input.
@@ -57,7 +56,8 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
                         self.state = State::Within(decoder);
                         return Ok(count);
                     }
-                    // Every stream is at least as long as an empty one, so the first bytes are used up.
+                    // Every stream is at least as long as an empty one, so the decoder has consumed the first
+                    // bytes.
                     self.state = State::Between(decoder.into_inner().into_inner().1);
                 }
                 State::Failed => {

@@ -32,7 +32,7 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     )
 }
 
-/// A decoder whose errors about memory tell users what to do.
+/// A decoder whose errors about memory tell users how to raise the limit.
 pub(super) struct MemoryErrors<R> {
     decoder: R,
     format: &'static str,

@@ -1,8 +1,8 @@
 //! Reading and writing compressed data.
 //!
 //! The format of an input is recognised by its first bytes, never by its name: standard input has no name,
-//! and names are often wrong. The format of an output is chosen by the suffix of its name, since nothing else
-//! tells what the user wants.
+//! and names are often wrong. The format of an output is chosen by the suffix of its name, because nothing
+//! else tells which format the user wants.
 
 mod bzip2_streams;
 mod memory;
@@ -64,8 +64,9 @@ impl Compression {
 /// Limits on the resources that decompression may use.
 #[derive(Debug, Clone)]
 pub struct DecompressionLimits {
-    /// The most memory that decompressing may use, in bytes, in any format. The amount that an input declares
-    /// is compared with this before memory is reserved. gzip and bzip2 never use more than 5 MB.
+    /// The maximum memory that decompressing may use, in bytes, in any format. The amount that an input
+    /// declares is compared with this limit before memory is reserved. gzip and bzip2 never use more than 5
+    /// MB.
     pub memory: u64,
     /// The disk space for 7z archives that come as streams. Such an archive must be complete before it can be
     /// read, since its table of contents is at the end.
@@ -73,7 +74,7 @@ pub struct DecompressionLimits {
 }
 
 impl Default for DecompressionLimits {
-    /// What the largest dumps need: windows and dictionaries of 2 GiB, and archives of 64 GiB.
+    /// The needs of the largest dumps: windows and dictionaries of 2 GiB, and archives of 64 GiB.
     fn default() -> Self {
         const SPOOL: u64 = 64 << 30;
         Self { memory: (2 << 30) + (64 << 20), spool: Arc::new(SpoolSpace::new(SPOOL, SPOOL)) }
@@ -157,8 +158,8 @@ fn stream<T>(
     Ok(read(&mut reader, compression))
 }
 
-/// The lzma format cannot be concatenated, so its decoder does not check what follows. This reader checks
-/// that nothing follows.
+/// A reader that fails if anything follows the compressed data. The lzma format cannot be concatenated, so
+/// its decoder does not check this.
 struct ToTheEnd<R>(liblzma::bufread::XzDecoder<R>);
 
 impl<R: BufRead> Read for ToTheEnd<R> {

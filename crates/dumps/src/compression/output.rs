@@ -9,7 +9,7 @@ use std::{
 
 use crate::AtomicFile;
 
-/// The zstd level: zstd's default, several times as fast as a disk.
+/// The zstd level: the default of zstd, which compresses several times as fast as a disk writes.
 const ZSTD_LEVEL: i32 = 3;
 
 /// A file that is being written, in the format of its name's suffix: `.zst`, `.bz2`, `.gz`, or else

@@ -24,7 +24,7 @@ pub struct Source {
 pub(super) enum Input {
     /// A seekable file.
     File(File),
-    /// Anything else.
+    /// Any other input.
     Stream(Box<dyn Read + Send>),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// The source could not be read: the disk or the network failed, and the content is not to blame.
+/// An error of the source itself: the disk or the network failed, and the content may be valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct SourceFailed(io::Error);

@@ -1,4 +1,5 @@
-//! Disk space for archives that arrive as streams, and can only be read from their end.
+//! Disk space for archives that arrive as streams. Their table of contents is at the end, so they are stored
+//! first.
 
 use std::{
     fs::File,
@@ -9,7 +10,7 @@ use std::{
     },
 };
 
-/// The number of bytes that are reserved and copied at once.
+/// The number of bytes that are reserved and copied in one step.
 const PIECE: usize = 1 << 18;
 
 /// Why an archive that arrives as a stream cannot be stored, although it may be valid.
@@ -81,7 +82,7 @@ impl SpoolSpace {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Fails if an archive of so many bytes can never be stored.
+    /// Fails if an archive of this size can never be stored.
     pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
         let most = self.archive.min(self.total);
         if bytes <= most {

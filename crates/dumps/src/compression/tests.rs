@@ -157,7 +157,7 @@ fn the_limit_of_memory_holds_for_every_format() {
 
 #[test]
 fn frames_of_old_zstd_versions_are_refused() {
-    // The magic numbers of versions 0.4 to 0.7, behind a frame of this version.
+    // The magic numbers of versions 0.4 to 0.7, after a frame of the current version.
     for old in 0x24..=0x27_u8 {
         let input = [zstd_with_checksum(TEXT), vec![old, 0xb5, 0x2f, 0xfd], vec![0xff; 100]].concat();
         let error = decompressed(input).unwrap_err();
@@ -190,7 +190,7 @@ mod seven_zip_fixture {
         header.extend([0x06, 0, count, 0x09]);
         header.extend(vec![size; names.len()]);
         header.push(0x00);
-        // The folders: one coder each, which copies.
+        // The folders, each with one coder that copies.
         header.extend([0x07, 0x0b, count, 0]);
         header.extend(names.iter().flat_map(|_| [1, 1, 0]));
         header.push(0x0c);

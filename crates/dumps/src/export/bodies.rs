@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, RevisionStore, Tid};
 
-/// Reads the bodies of properties of revisions. It reads ahead, in order, as many revisions as the bucket
-/// returns at once.
+/// Reads the bodies of properties of revisions. Reads ahead, in order, as many revisions as the bucket
+/// returns in one call.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     runs: HashMap<PropertyName, Run>,
@@ -16,13 +16,13 @@ pub(super) struct Bodies {
 #[derive(Debug)]
 struct Run {
     bodies: BTreeMap<Revision, Body>,
-    /// The last revision of the run. A body before it that did not come is not stored.
+    /// The last revision of the run. If a revision before it has no body here, none is stored.
     last: Option<Revision>,
 }
 
 impl Bodies {
-    /// Returns the body of a property of a revision. The caller is expected to ask for the revisions up to
-    /// `last` next.
+    /// Returns the body of a property of a revision. The caller should ask for the revisions up to `last`
+    /// next.
     pub(super) async fn of_revision(
         &mut self,
         buckets: &RevisionStore,

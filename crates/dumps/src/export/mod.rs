@@ -16,7 +16,7 @@ pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Wa
 use self::{pages::PageExport, pipe::Pipe};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
-/// How many titles are requested at once.
+/// The number of titles that are requested in one call.
 const TITLES: usize = 500;
 
 /// The format of an export.
@@ -33,22 +33,22 @@ pub enum Format {
 pub struct ExportOptions {
     /// The pages to export; `None`: all.
     pub titles: Option<Vec<Title>>,
-    /// Whether all revisions are exported, rather than the latest of each page.
+    /// Whether to export all revisions, rather than only the latest of each page.
     pub history: bool,
     /// The format.
     pub format: Format,
 }
 
 /// Writes the pages of a domain: titles in byte order, revisions in ascending order of their numbers. Returns
-/// the writer, which is still to be finished.
+/// the writer, which the caller has to finish.
 ///
 /// `progress` is called after each part of a page. Must be called within a runtime of tokio; `writer` is used
 /// on one of its blocking threads. Writes to the store during the export may be included or not.
 ///
-/// Data that the store has lost is left out, each revision or render as a whole, and the report names it. The
+/// Data that the store has lost is left out, each revision or render as a whole, and the report lists it. The
 /// same holds for damaged rows; a title whose row is damaged is taken from its key. Damaged blocks of the
-/// archive are handled in this way only after a call of `Maintenance::skip_damage`. Otherwise such a block ends
-/// the export with an error.
+/// archive are skipped in this way only after a call of `Maintenance::skip_damage`. Otherwise such a block
+/// ends the export with an error.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &RevisionStore,
     catalog: &Catalog,
@@ -157,7 +157,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         }
     }
 
-    /// Passes on the written data if there is enough of it.
+    /// Passes the written data on to the thread that writes it, if there is enough of it.
     async fn pass_on(&mut self, all: bool) -> Result<(), ExportError> {
         let buffer = self.sink.buffer();
         if all || buffer.len() >= pipe::PART {

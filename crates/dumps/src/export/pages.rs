@@ -18,8 +18,8 @@ use crate::{
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
 };
 
-/// How many revisions are requested at once. Their bodies are then read ahead, at most a megabyte of each
-/// property.
+/// The number of revisions that are requested in one call. Their bodies are then read ahead, at most a
+/// megabyte of each property.
 const REVISIONS: usize = 64;
 
 /// Writes one page, part by part.
@@ -38,7 +38,7 @@ pub(super) struct PageExport<'a, 'b, W> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing of the page has been written.
+    /// No part of the page has been written.
     NotBegun,
     Begun,
     /// The format cannot represent the page.
@@ -169,7 +169,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             let (first, last) = passed.revisions;
             if first == last && passed.count == 1 {
-                // This reason says more than that something is missing.
+                // The reason of the skipped block is more precise than the message of a missing body.
                 self.lost.insert(first, passed.why);
             } else if self.lost_blocks.insert(passed.block) {
                 let title = self.page.title.clone();
@@ -203,7 +203,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(())
     }
 
-    /// Returns `None` if a property of the revision cannot be read: the revision is left out.
+    /// Writes a revision as JSON lines. Returns `None` if one of its properties cannot be read: the revision
+    /// is left out.
     async fn json_lines(
         &mut self,
         revision: &StoredRevision,
@@ -253,8 +254,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(Some(Outcome::Written))
     }
 
-    /// Returns `None` if a text of the revision cannot be read: the revision is left out. The record may get
-    /// values computed from the text, such as its SHA-1.
+    /// Writes a revision as XML. Returns `None` if one of its texts cannot be read: the revision is left out.
+    /// The record may get values that are computed from the text, such as its SHA-1.
     async fn xml(
         &mut self,
         revision: &StoredRevision,
@@ -280,7 +281,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let of_renders = revision.renders.iter().map(|render| render.properties.len() as u64);
         self.export.report.properties_left_out += of_renders.sum::<u64>();
 
-        // Slots that the export named, and those that came as properties.
+        // Slots in the metadata of the export, and slots that are stored as properties.
         let mut roles: BTreeMap<&str, Option<&SlotRecord>> =
             record.export.slots.iter().map(|(role, slot)| (role.as_str(), Some(slot))).collect();
         for role in texts.keys().filter_map(|name| role_of(name)) {
@@ -342,9 +343,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 /// The result of a read of a body.
 enum Found {
     Body(Bytes),
-    /// Retention has deleted it.
+    /// Retention has deleted the body.
     NotKept,
-    /// It cannot be read.
+    /// The body cannot be read.
     Lost,
 }
 

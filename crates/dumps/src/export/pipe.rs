@@ -1,4 +1,4 @@
-//! The thread that writes an export.
+//! The thread that writes an export, and the channel to it.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::ExportError;
 
 /// The size at which a part is passed on.
 pub(super) const PART: usize = 1 << 18;
-/// How many parts may wait.
+/// The maximum number of parts that wait in the channel.
 const QUEUE: usize = 4;
 
 /// Passes parts to a thread that writes them.

@@ -18,18 +18,18 @@ pub struct ExportReport {
     pub bytes: u64,
     /// Requested pages that do not exist.
     pub missing: Vec<Title>,
-    /// Pages and revisions that were left out because the format cannot represent them.
+    /// Pages and revisions that were omitted because the format cannot represent them.
     pub left_out: Named<Warning>,
     /// Values that were written although the schema does not allow them.
     pub invalid: Named<Warning>,
-    /// The number of left out properties, such as html, which XML cannot contain. JSON lines can.
+    /// The number of omitted properties, such as html. XML cannot contain them, and JSON lines can.
     pub properties_left_out: u64,
     /// Damaged rows that belong to no revision, each described in a sentence. These are rows of titles, which
     /// are taken from their keys instead, and imported metadata of a page or the wiki. Pages whose latest
     /// revision is unknown because of damage are listed as well.
     pub damaged: Named<String>,
-    /// Revisions that the store has lost and that are missing from the export. Their repair needs more than
-    /// the first few.
+    /// Revisions that the store has lost and that are missing from the export. The list is long, because a
+    /// repair needs all of them.
     pub unreadable: Named<Unreadable, 10_000>,
 }
 
@@ -52,7 +52,7 @@ pub struct Unreadable {
 pub struct Warning {
     /// The page.
     pub title: Title,
-    /// The revision. `None`: it is about the page itself.
+    /// The revision. `None` if the page itself is concerned.
     pub rev: Option<Revision>,
     /// What cannot be represented.
     pub loss: Loss,
@@ -61,7 +61,7 @@ pub struct Warning {
 /// The progress of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportProgress {
-    /// The number of pages begun.
+    /// The number of pages that were begun.
     pub pages: u64,
     /// The number of written revisions.
     pub revisions: u64,
@@ -88,7 +88,7 @@ impl From<io::Error> for ExportError {
 }
 
 impl ExportReport {
-    /// Whether everything requested was written, apart from what the format is not made for.
+    /// Whether everything requested was written, apart from properties that the format never contains.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.missing.is_empty()
@@ -107,7 +107,7 @@ impl ExportReport {
     }
 }
 
-/// The numbers that have been written. They take a few bits each, since wikis number consecutively.
+/// The numbers that have been written. A number takes a few bits, since wikis number consecutively.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pages: RoaringTreemap,

@@ -20,7 +20,7 @@ pub(super) fn property(property: &SourceProperty, is: Sha1) -> Option<Disagreeme
 }
 
 /// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of
-/// the whole revision. That is the SHA-1 of its only slot, or is made of those of all slots.
+/// the whole revision. It is the SHA-1 of the only slot, or is computed from the values of all slots.
 ///
 /// Values that were replaced after the export was made, or that are not in the export, cannot be checked.
 pub(super) fn revision(

@@ -14,7 +14,7 @@ use crate::{
     compression::{self, Compression, DecompressionLimits},
 };
 
-/// The most revisions in a group.
+/// The maximum number of revisions in a group.
 const MAX_REVISIONS: usize = 64;
 /// The size of bodies at which a group is full.
 const MAX_GROUP_BYTES: usize = 1 << 20;
@@ -55,11 +55,11 @@ pub(super) struct Feed {
     in_page: bool,
 }
 
-/// The receiver is gone, since the import has failed elsewhere.
+/// An error: the receiver is gone, since the import has failed elsewhere.
 struct NobodyListens;
 
 impl Feed {
-    /// Must be called within a runtime, on a thread that may block.
+    /// Creates a feed. Must be called within a runtime, on a thread that may block.
     pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, bytes_under_way: u32) -> Self {
         Self {
             sender,
@@ -82,7 +82,7 @@ impl Feed {
         limits: ReadLimits,
     ) -> Result<(), ImportFailure> {
         let consumed = source.consumed();
-        // If nothing could be read, there is no place to name.
+        // If nothing could be read, there is no position to report.
         let mut compressed = false;
         let read = compression::read(source, decompression, |input, compression| {
             compressed = compression != Compression::None;
@@ -108,8 +108,8 @@ impl Feed {
                         return Ok(());
                     }
                 }
-                // Complete revisions are stored, whatever follows them. If the receiver is gone, the import
-                // reports the reason.
+                // Complete revisions are stored, even if an error follows. If the receiver is gone, the
+                // import reports the reason.
                 Ok(None) => return self.send_group().or(Ok(())),
                 Err(error) => return self.cut().map_or(Ok(()), |()| Err(error)),
             }
@@ -146,7 +146,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Reports that the input ends too early.
+    /// Reports that the input is truncated.
     fn cut(&mut self) -> Result<(), NobodyListens> {
         self.send_group()?;
         if self.in_page { self.send(Item::PageCut) } else { Ok(()) }

@@ -1,8 +1,8 @@
 //! `import`: reads a whole history.
 //!
 //! A thread reads and parses the input. It sends groups of revisions of one page through a bounded channel.
-//! Each group becomes a task. The task hashes and compresses its bodies concurrently with other groups, then
-//! waits for the previous group of the same page, and then stores its group. So the revisions of a page are
+//! Each group becomes a task. The task hashes and compresses its bodies concurrently with other groups. It
+//! then waits for the previous group of the same page, and stores its own. So the revisions of a page are
 //! stored in their order, and everything else happens concurrently. The bytes between parsing and storing are
 //! bounded.
 
@@ -32,9 +32,10 @@ use self::{
 use crate::LeftOutReason;
 use crate::{ReadLimits, Source, compression::DecompressionLimits};
 
-/// How many parsed groups may wait.
+/// The maximum number of parsed groups that wait in the channel.
 const QUEUE: usize = 4;
-/// How many groups are being stored at the same time, for each job. They wait for the disk most of that time.
+/// The maximum number of groups that are being stored at the same time, for each job. Most of that time they
+/// wait for the disk.
 const IN_FLIGHT: usize = 8;
 
 /// The default limit of the bytes of bodies between parsing and storing.
@@ -49,8 +50,8 @@ pub struct ImportOptions {
     pub decompression: DecompressionLimits,
     /// The longest line of JSON lines in bytes.
     pub max_line: usize,
-    /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored exist
-    /// once more, and once more while the store writes them.
+    /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored need
+    /// the same memory a second time, and a third time while the store writes them.
     pub bytes_under_way: u32,
     /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
     pub archive: bool,
@@ -73,14 +74,14 @@ impl Default for ImportOptions {
 ///
 /// `progress` is called after each group of revisions, some hundred times a second. Must be called within a
 /// runtime of tokio; the parser runs on one of its blocking threads. Stored revisions are not changed. So an
-/// import may be repeated, and continues where it was stopped.
+/// import may be repeated, and continues where it stopped.
 ///
-/// Revisions that can never be true, or that could not be returned unchanged, are left out and named, see
+/// Revisions that can never be true, or that could not be read back unchanged, are left out and listed, see
 /// [`LeftOutReason`]. An example is a revision that is its own parent, or one with a time after the start of
 /// the import. All other revisions are stored, even strange ones.
 ///
-/// If the input is cut short or damaged, or if the store fails, an error is returned. It contains the report
-/// of the work until then: all complete revisions before that place are stored.
+/// If the input is truncated or damaged, or if the store fails, an error is returned. The error contains the
+/// report of the work done: all complete revisions before that position are stored.
 pub async fn import(
     buckets: &RevisionStore,
     catalog: &Catalog,
@@ -92,7 +93,8 @@ pub async fn import(
     let (size, consumed) = (source.size(), source.consumed());
     let (sender, mut items) = mpsc::channel(QUEUE);
     let definitions = buckets.settings().definitions.clone();
-    // A text that is larger than its definition allows is left out alone, as long as it can be read at all.
+    // A text that is larger than its definition allows is left out by itself, as long as it can be read at
+    // all.
     let text = definitions.get(&PropertyName::wikitext()).max_size.max(Definitions::DEFAULT_MAX_SIZE);
     let limits = ReadLimits {
         text: usize::try_from(text).unwrap_or(usize::MAX),
@@ -135,7 +137,7 @@ pub async fn import(
         Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
     };
     let placed = run.importer.finish(&mut run.report).await;
-    // An error of the store comes first: it may be the reason why the parser stopped.
+    // An error of the store takes precedence: it may be the reason why the parser stopped.
     let done = done.and(placed).and(parsed);
     let report = run.report;
     done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
@@ -189,7 +191,8 @@ impl Run {
         self.next
     }
 
-    /// Returns what the page's next task must wait for, and the sender that the task drops when it is done.
+    /// Registers a task. Returns what the task must wait for, and the sender that the task drops when it is
+    /// done.
     fn follow(&mut self, title: &Title, number: u64) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let previous = self.last.insert(self.importer.queue_of(title), (number, receiver));

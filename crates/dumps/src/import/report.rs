@@ -20,7 +20,7 @@ pub struct ImportReport {
     pub conflicts: Named<Conflict>,
     /// Revisions that cannot be stored.
     pub left_out: Named<LeftOut>,
-    /// Bodies that do not match the SHA-1 of the input. They are stored as they came.
+    /// Bodies that do not match the SHA-1 of the input. They are stored unchanged.
     pub mismatches: Named<Mismatch>,
     /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
@@ -33,22 +33,22 @@ pub struct ImportReport {
 /// A revision that is stored with other content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Its page.
+    /// The page of the revision.
     pub title: Title,
-    /// Its number.
+    /// The number of the revision.
     pub rev: Revision,
     /// The line in which the revision begins.
     pub line: u64,
-    /// What differs.
+    /// The difference between both revisions.
     pub difference: String,
 }
 
 /// A body that does not match the SHA-1 of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its page.
+    /// The page of the body.
     pub title: Title,
-    /// Its revision.
+    /// The revision of the body.
     pub rev: Revision,
     /// The line in which the revision begins.
     pub line: u64,
@@ -82,7 +82,7 @@ pub struct ImportError {
     /// The reason.
     #[source]
     pub failure: ImportFailure,
-    /// The report of the work until then. The imported revisions stay stored.
+    /// The report of the work done. The imported revisions stay stored.
     pub report: Box<ImportReport>,
 }
 
@@ -90,7 +90,7 @@ pub struct ImportError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportFailure {
-    /// The input is cut short, damaged, or no history.
+    /// The input is truncated, damaged, or not a history.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The store failed, or refused a write.
@@ -123,8 +123,8 @@ impl ImportReport {
     /// How many different names of skipped elements are counted.
     const MAX_SKIPPED: usize = 32;
 
-    /// Whether everything is stored as it came: nothing was left out, and there is no conflict. A body whose
-    /// SHA-1 does not match is stored as it came.
+    /// Whether everything is stored unchanged: nothing was left out, and there is no conflict. A body whose
+    /// SHA-1 does not match is stored unchanged too.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.conflicts.is_empty() && self.left_out.is_empty()
@@ -136,7 +136,7 @@ impl ImportReport {
         self.created + self.unchanged + self.conflicts.count + self.left_out.count
     }
 
-    /// Adds the report of another input, for imports of several.
+    /// Adds the report of another input, for imports of several inputs.
     pub fn add(&mut self, other: Self) {
         self.pages += other.pages;
         self.created += other.created;

@@ -1,11 +1,11 @@
-//! Revisions that exceed a size limit: each is left out alone, and named.
+//! Revisions that exceed a size limit. Each is left out by itself, and listed.
 
 use rashomon_buckets::{Definitions, Title};
 
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
-/// The report of a revision with a property that is larger than its definition allows. `None` if it has no
-/// such property.
+/// Reports a revision with a property that is larger than its definition allows. `None` if no property is too
+/// large.
 pub(super) fn too_large(
     title: &Title,
     revision: &SourceRevision,

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
-/// How many bytes of one revision's bodies are kept in memory until they are stored. Further bodies are
-/// written to chunks before. Only a revision that is sent alone has more: see [`super::feed`].
+/// The maximum number of bytes of one revision's bodies in memory until they are stored. Further bodies are
+/// written to chunks first. Only a revision that is sent alone has more: see [`super::feed`].
 const MAX_READY_BYTES: usize = 4 << 20;
 
-/// Completes, with a value or because it is dropped, when the previous task is done.
+/// Resolves when the previous task is done. The sender is dropped then, without a value.
 pub(super) type Previous = oneshot::Receiver<()>;
 
 /// The result of a task.
@@ -86,7 +86,7 @@ impl Importer {
         Ok(Stored::default())
     }
 
-    /// Stores revisions of a page, after the previous ones.
+    /// Stores revisions of a page, after the previous group of the page.
     pub(super) async fn revisions(
         &self,
         title: &Title,
@@ -120,12 +120,12 @@ impl Importer {
                 let (import, disagreements) = self.stage(&page, revision, &mut report).await?;
                 ready.push(import);
                 all_disagreements.push(disagreements);
-                // Hashing takes a while, and other tasks may want to run.
+                // Hashing takes a while, and other tasks may be ready to run.
                 tokio::task::yield_now().await;
             }
         }
         if let Some(previous) = previous {
-            // Whether the previous task succeeded or failed, it is over.
+            // The previous task is done, whether it succeeded or failed.
             let _ = previous.await;
         }
         let outcomes = match &self.archiver {
@@ -135,7 +135,7 @@ impl Importer {
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
                 // A revision in conflict is not stored, so only the conflict is reported. Nothing is reported
-                // of an erased one.
+                // about an erased revision.
                 report_mismatches(title, revision, disagreements, &mut report);
             }
             match outcome {
@@ -170,7 +170,7 @@ impl Importer {
     ) -> Result<(ImportRevision, Vec<Disagreement>)> {
         let record = &revision.record;
         if is_large(revision) && self.buckets.is_erased(page, record.rev).await? {
-            // No body of it is stored, not even until the revision is refused.
+            // No body of an erased revision is stored, not even temporarily.
             return Ok((without_bodies(page, revision), Vec::new()));
         }
         let mut disagreements = Vec::new();
@@ -182,7 +182,7 @@ impl Importer {
             disagreements.extend(check::revision(record, &revision.properties, &sha1_of));
         }
         if revision.continued {
-            // These came with the first part of the revision, and have been counted.
+            // The first part of the revision had the same properties, and they have been counted.
             disagreements.clear();
             report.text_bytes = bytes_before;
         }
@@ -247,7 +247,7 @@ impl Importer {
     }
 }
 
-/// Whether the revision may have a body that is written to chunks before the revision is stored.
+/// Whether a body of the revision may be written to chunks before the revision is stored.
 fn is_large(revision: &SourceRevision) -> bool {
     let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
     let sizes = || revision.properties.iter().chain(of_renders.clone()).map(|property| property.body.len());

@@ -99,7 +99,7 @@ impl RevisionLine {
     }
 }
 
-/// The note that the content of a revision was erased.
+/// The record that the content of a revision was erased.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ErasureValue {
@@ -130,7 +130,7 @@ pub(super) struct RenderLine {
     pub(super) properties: BTreeMap<PropertyName, PropertyValue>,
 }
 
-/// The last line. An input without it has been cut short.
+/// The last line. An input without it is truncated.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndLine {

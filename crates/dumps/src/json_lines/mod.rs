@@ -7,7 +7,7 @@ mod writer;
 pub(crate) use self::reader::JsonLinesReader;
 pub use self::writer::{JsonLinesWriter, WrittenProperty};
 
-/// The version of the format that is written, and the only one that is read.
+/// The version of the format. No other version is written or read.
 pub const VERSION: u64 = 1;
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use crate::{
     parent, timestamps,
 };
 
-/// The most bytes of renders that are held until their revision is returned. Further renders follow as a
-/// continuation of the same revision.
+/// The maximum number of bytes of renders that are held until their revision is returned. Further renders
+/// follow as a continuation of the same revision.
 const MAX_RENDERS: usize = 8 << 20;
 
 /// Reads JSON lines, one event after another.
@@ -280,7 +280,8 @@ impl<R: Read> Steps for JsonLinesReader<R> {
 
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(line).map_err(|error| {
-        // Each line is a document of its own. The place in the input is reported separately.
+        // The parser sees a single line, so only the column is useful. The position in the input is reported
+        // separately.
         let column = error.column();
         // The message may repeat a name or a value of the line, which may be as large as a body.
         let what = excerpt(&error);
@@ -289,8 +290,8 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// Adds a render to a revision. If the renders become too large, returns the revision with the earlier ones.
-/// From then on `revision` is its continuation.
+/// Adds a render to a revision. If the renders become too large, returns the revision with the earlier
+/// renders, and `revision` becomes its continuation.
 fn add_render(
     revision: &mut Box<SourceRevision>,
     bytes: &mut usize,

@@ -202,7 +202,7 @@ fn left_out(events: &[Event]) -> Vec<&LeftOut> {
         .collect()
 }
 
-/// Why a revision with this field is left out. Another revision follows, which must be stored in any case.
+/// Why a revision with these lines is left out. Another revision follows, which must be stored in any case.
 #[track_caller]
 fn reason_of(lines_of_it: &[&str]) -> String {
     let other = REVISION.replace('5', "6");
@@ -263,7 +263,7 @@ fn properties_that_http_could_not_return_are_left_out() {
     }
 }
 
-/// The malformed line is found only after the revision before it has been found.
+/// The parser finds the malformed line only after the revision before it.
 #[test]
 fn events_before_an_error_are_returned_first() {
     let bad = REVISION.replace('}', r#","properties":{"html":{}}}"#);

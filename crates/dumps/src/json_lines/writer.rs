@@ -24,11 +24,11 @@ pub struct JsonLinesWriter<W> {
 /// A property to write.
 #[derive(Debug, Clone)]
 pub struct WrittenProperty<'a> {
-    /// Its name.
+    /// The name of the property.
     pub name: &'a PropertyName,
-    /// Its metadata.
+    /// The metadata of the property.
     pub info: &'a PropertyInfo,
-    /// Its bytes.
+    /// The bytes of the property.
     pub body: &'a [u8],
 }
 

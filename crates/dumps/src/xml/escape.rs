@@ -6,7 +6,7 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {
     if memchr::memchr(b'\r', bytes).is_none() {
         push(out, bytes, |rest| memchr::memchr3(b'<', b'>', b'&', rest));
     } else {
-        // A literal carriage return would be read as a line feed.
+        // A parser would read a literal carriage return as a line feed.
         push(out, bytes, |rest| rest.iter().position(|byte| matches!(byte, b'<' | b'>' | b'&' | b'\r')));
     }
 }

@@ -6,8 +6,8 @@
 //! their fields and the order of these, so neither is checked: a field counts wherever it occurs.
 //!
 //! An empty text, an absent text and a hidden text are three things that look nearly the same: see
-//! `TextAttributes::empty_is_a_text`. A hidden text and an absent one are no property; the record of the slot
-//! tells them apart.
+//! `TextAttributes::empty_is_a_text`. A hidden text and an absent text are not stored as properties; the
+//! record of the slot tells them apart.
 //!
 //! **Writing**: the layout is that of MediaWiki 1.39, to the byte. Values that could not be read back
 //! unchanged are left out and reported, never changed. Values that only the schema forbids, such as one

@@ -9,7 +9,7 @@ use crate::{LeftOut, LeftOutReason};
 pub(super) struct PageState {
     pub(super) line: u64,
     pub(super) title: Option<Result<Title, NameError>>,
-    /// The title from the input, shortened for messages.
+    /// The title from the input, as messages show it.
     pub(super) shown: Option<String>,
     pub(super) page_id: Option<i64>,
     pub(super) namespace: Option<i64>,

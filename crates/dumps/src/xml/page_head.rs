@@ -5,8 +5,8 @@ use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
 
 use super::PageHead;
 
-/// The first number for pages that have none. It is above every number that a wiki has reached. All such
-/// numbers are below 2^53, so a reader with floating-point numbers has them exactly.
+/// The first of the numbers for pages without a number. It is above every number that a wiki has reached. All
+/// generated numbers are below 2^53, so a reader with floating-point numbers represents them exactly.
 const FIRST_MADE_UP: i64 = 1 << 52;
 
 /// Makes the elements before a page's first revision.
@@ -27,14 +27,14 @@ pub(crate) fn page_head<'a>(
     }
 }
 
-/// Makes a number that depends on the title alone, so it is the same in every export.
+/// Makes a number that depends on the title alone, so every export has the same number for the page.
 fn made_up(title: &Title) -> i64 {
     let Sha1(bytes) = Sha1::of(title.as_str().as_bytes());
     let number = bytes[..8].iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
     FIRST_MADE_UP | (number & (FIRST_MADE_UP - 1))
 }
 
-/// The namespace that a title names, if the names of the wiki's namespaces are known.
+/// The namespace of a title, if the names of the wiki's namespaces are known.
 fn namespace_of(title: &str, site: Option<&SiteInfo>) -> i64 {
     let Some((prefix, _)) = title.split_once(':') else { return 0 };
     let namespaces = site.map_or(&[][..], |site| &site.namespaces);

@@ -202,7 +202,7 @@ impl<R: Read> Steps for XmlReader<R> {
     }
 
     fn place(&self, problem: &Problem) -> Place {
-        // Malformed parts are reported with their beginning, and missing parts with the place where they are
+        // The position of a malformed part is its beginning. The position of a missing part is where it is
         // missing.
         let (line, offset) = match problem {
             Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRevision, parent, timestamps};
 
-/// The most slots in addition to the main slot.
+/// The maximum number of slots in addition to the main slot.
 const MAX_SLOTS: usize = 64;
 
 /// The content of a `revision` element.

@@ -7,7 +7,7 @@ use rashomon_buckets::{Namespace, SiteInfo, excerpt};
 use super::tokens::{MAX_FIELD, Token, Tokens, attribute, shown};
 use crate::Problem;
 
-/// The most namespaces of a wiki.
+/// The maximum number of namespaces of a wiki.
 const MAX_NAMESPACES: usize = 10_000;
 
 /// Reads the element that has just begun. `skipped` takes the names of unknown elements.

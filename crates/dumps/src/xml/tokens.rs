@@ -1,4 +1,4 @@
-//! The tokens of an XML parser, with bounds. Refuses what exports must not contain.
+//! The tokens of an XML parser, with limits. Refuses constructs that exports never contain.
 
 use std::{borrow::Cow, io::Read};
 
@@ -20,10 +20,11 @@ const MAX_DEPTH: usize = 64;
 const MAX_TAG: usize = 1 << 16;
 /// The maximum number of attributes of a tag.
 const MAX_ATTRIBUTES: usize = 64;
-/// The maximum size of a title, a name, a comment or any other field that is no text of a revision, in bytes.
+/// The maximum size of a title, a name, a comment or any other field that is not the text of a revision, in
+/// bytes.
 pub(super) const MAX_FIELD: usize = 1 << 16;
 
-/// How many bytes are reserved at most for a text because of its declared size.
+/// The maximum number of bytes that are reserved for a text because of its declared size.
 const MAX_RESERVED: usize = 1 << 20;
 
 /// A part of a document.
@@ -36,7 +37,7 @@ pub(super) enum Token<'a> {
     Text(Cow<'a, str>),
     /// One character, written as a reference.
     Char(char),
-    /// Something without a meaning, such as a comment.
+    /// A token without a meaning, such as a comment.
     Nothing,
     /// The end of the document.
     Eof,
@@ -156,7 +157,7 @@ impl<R: Read> Tokens<R> {
         }
     }
 
-    /// Reads a field that is no text of a revision. `None` if it is empty.
+    /// Reads a field that is not the text of a revision. `None` if it is empty.
     pub(super) fn field(&mut self) -> Result<Option<String>, Problem> {
         Ok(Some(self.text(MAX_FIELD)?).filter(|text| !text.is_empty()))
     }
@@ -277,7 +278,7 @@ fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
             Problem::TooLarge(format!("a text or a tag has more than {budget} bytes"))
         }
         Error::Io(error) => Problem::of_io(error),
-        // The error is about what should follow the end.
+        // The parser reports an error because the input ended early.
         error if saw_end => Problem::CutShort(excerpt(error)),
         Error::Encoding(_) => Problem::Malformed("the input has a byte that is not UTF-8".to_owned()),
         error => Problem::Malformed(excerpt(error)),

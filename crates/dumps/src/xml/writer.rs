@@ -32,16 +32,16 @@ pub struct PageHead<'a> {
     pub namespace: i64,
     /// The page's number, positive.
     pub page_id: i64,
-    /// The page that it redirects to. An empty text if the target is unknown.
+    /// The page that this page redirects to. An empty text if the target is unknown.
     pub redirect: Option<&'a str>,
-    /// The restrictions on editing it.
+    /// The restrictions on editing the page.
     pub restrictions: Option<&'a str>,
 }
 
 /// A revision to write.
 #[derive(Debug, Clone)]
 pub struct WrittenRevision<'a> {
-    /// Its record.
+    /// The record of the revision.
     pub record: &'a RevisionRecord,
     /// The main slot.
     pub main: WrittenSlot<'a>,
@@ -52,20 +52,20 @@ pub struct WrittenRevision<'a> {
 /// A slot to write.
 #[derive(Debug, Clone)]
 pub struct WrittenSlot<'a> {
-    /// Its record.
+    /// The record of the slot.
     pub record: Option<&'a SlotRecord>,
-    /// Its content type, if it has a text.
+    /// The content type of the slot, if it has a text.
     pub content_type: Option<&'a str>,
-    /// Its text; `None` if it has none.
+    /// The text of the slot. `None` if it has none.
     pub text: Option<WrittenText<'a>>,
 }
 
 /// A text to write.
 #[derive(Debug, Clone)]
 pub struct WrittenText<'a> {
-    /// Its bytes.
+    /// The bytes of the text.
     pub bytes: &'a [u8],
-    /// Their SHA-1.
+    /// The SHA-1 of the bytes.
     pub sha1: Sha1,
     /// Whether the text was replaced, so that the recorded size and SHA-1 are those of another text.
     pub rewritten: bool,
@@ -74,11 +74,11 @@ pub struct WrittenText<'a> {
 /// The outcome of writing something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was written.
+    /// The item was written.
     Written,
-    /// It was written, but the schema does not allow it.
+    /// The item was written, but the schema does not allow it.
     Invalid(Loss),
-    /// It was left out, since it could not be read back unchanged.
+    /// The item was left out, since it could not be read back unchanged.
     LeftOut(Loss),
 }
 
@@ -90,7 +90,7 @@ pub struct XmlWriter<W> {
 }
 
 impl<W: Write> XmlWriter<W> {
-    /// Begins an export. Leaves out parts of `site` that the schema or XML does not allow.
+    /// Begins an export. Omits parts of `site` that the schema or XML does not allow.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
         let mut writer = Self { out, buffer: Vec::new() };
         let language = site.and_then(|site| site.language.as_deref()).filter(|text| is_clean(text));
@@ -159,7 +159,7 @@ impl<W: Write> XmlWriter<W> {
         if let Some(restrictions) = head.restrictions {
             self.leaf(2, "restrictions", restrictions);
         }
-        // Not passed on yet: a page without revisions is not written.
+        // The beginning of a page stays in the buffer, since a page without revisions is not written.
         Ok(Outcome::Written)
     }
 
@@ -249,7 +249,7 @@ impl<W: Write> XmlWriter<W> {
         self.raw("      </contributor>\n");
     }
 
-    /// Writes the elements of a slot. Returns a value that the schema does not allow, if there is one.
+    /// Writes the elements of a slot. Returns a value that the schema does not allow, if it has one.
     fn slot(&mut self, depth: usize, record: &RevisionRecord, slot: &WrittenSlot<'_>) -> Option<Loss> {
         let recorded = slot.record;
         let origin = recorded.and_then(|slot| slot.origin).filter(|origin| *origin > 0);
@@ -382,7 +382,7 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     }
     let deleted = slot.record.is_some_and(|slot| slot.deleted);
     let Some(text) = &slot.text else {
-        // A reader takes the text as missing only if the element says so.
+        // A reader takes the text as missing only if an attribute says so.
         let stub = |slot: &SlotRecord| {
             slot.id.is_some() || slot.location.is_some() || matches!(slot.bytes, Some(1..))
         };

@@ -103,7 +103,7 @@ impl SealReport {
         self.store.write(Vec::new(), batch).await.unwrap();
     }
 
-    /// Exports with damage passed over.
+    /// Exports, and skips damage.
     async fn export(&self, format: Format) -> (ExportReport, String) {
         let wiki = Wiki::on(Arc::clone(&self.store), Arc::clone(&self.clock), settings()).await;
         wiki.buckets.maintenance().skip_damage();
@@ -152,7 +152,7 @@ async fn undamaged_revisions_are_exported_and_others_named() {
             let (report, export) = sealed.export(format).await;
             let (found, whole) = (bodies(&export), &whole[&(format == Format::Xml)]);
             assert!(found.iter().all(|(key, body)| whole.get(key) == Some(body)), "at {place}, {format:?}");
-            // Everything that is missing was reported.
+            // The report names every missing revision.
             let named = |title: &str, rev: i64| {
                 report.unreadable.first.iter().any(|lost| {
                     let (first, last) = lost.revisions;
@@ -197,7 +197,7 @@ async fn missing_block_is_reported_for_each_page() {
     assert!(report.unreadable.first.iter().all(|lost| lost.why.contains("is incomplete: restore it from")));
     assert_eq!((report.revisions, report.unreadable.count), (3, 46));
     assert_eq!(bodies(&export).keys().map(|(_, rev, ..)| *rev).collect::<Vec<_>>(), [40, 40, 103, 206]);
-    // A reader that does not pass over damage gets an error.
+    // An export that does not skip damage fails.
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());

@@ -22,7 +22,8 @@ use rashomon_tables::{Counting, Kind, Memory};
 #[allow(clippy::print_stderr)]
 fn assert_valid(export: &str) {
     let Some(folder) = data("xsd") else { return };
-    // The schema imports another one from the network. A catalog redirects that to the copy beside it.
+    // The schema imports another schema from the network. A catalog redirects the import to the copy beside
+    // the schema.
     let catalog = tempfile::NamedTempFile::new().unwrap();
     let xml_xsd = folder.join("xml.xsd").canonicalize().unwrap();
     let entry = format!(
@@ -83,7 +84,7 @@ async fn every_text_comes_back_and_the_second_export_is_the_first() {
         assert_eq!(one, two, "{format:?}");
     }
     let (report, xml) = first.export(Format::Xml).await;
-    // The revision without a `text` element.
+    // One revision has no `text` element.
     assert_eq!(report.left_out.count, 1);
     assert_eq!(report.left_out.first[0].rev.unwrap().get(), 25);
     assert_valid(&xml);
@@ -209,7 +210,7 @@ async fn revisions_that_were_not_imported_are_exported_as_valid_xml() {
     assert_eq!(text("A", 1, "wikitext"), b"a\r\nb\rc <>&\"' ]]>\t\n");
     assert_eq!((text("A", 2, "wikitext"), text("A", 2, "slot-aux")), (&b""[..], &b"slot"[..]));
     assert_eq!(text("Ä/ö_'q'", 7, "wikitext"), "🦀 \u{feff}\u{fffd}".as_bytes());
-    // Computed values agree when they are read back.
+    // The values that the export computed agree with the texts.
     let second = Wiki::new().await;
     let report = second.import(&xml).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -368,7 +369,7 @@ async fn a_revision_of_many_large_renders_comes_back() {
     }
     let (_, lines) = wiki.export(Format::JsonLines).await;
     let second = Wiki::new().await;
-    // The revision comes in parts, but counts once.
+    // The revision comes in parts, but is counted once.
     let report = second.import(&lines).await.unwrap();
     assert_eq!((report.created, report.text_bytes), (1, 4 + 5 * 3_600_000 + 4 * 2));
     assert!(second.export(Format::JsonLines).await.1 == lines);
@@ -376,18 +377,18 @@ async fn a_revision_of_many_large_renders_comes_back() {
     assert_eq!((report.created, report.unchanged), (0, 1));
 }
 
-/// Exports a page whose bodies fill many blocks. Each block is fetched once, and not again for the next
-/// revision in it, if there is memory for the blocks of a few revisions.
+/// Exports a page whose bodies fill many blocks. Each block is fetched once, if there is memory for the
+/// blocks of a few revisions: the next revision in a block does not fetch it again.
 #[tokio::test]
 async fn each_block_is_fetched_once() {
     let clock = Arc::new(ManualClock::new(NOW));
     let counting = Arc::new(Counting::new(Memory::new(clock.clone())));
-    // Less than half of the memory that the blocks take.
+    // The cache is smaller than half of the memory that the blocks take.
     let archive = ArchiveSettings { cache_bytes: 12 << 20, ..ArchiveSettings::default() };
     let settings = Settings { archive: Some(archive), ..Settings::default() };
     let wiki = Wiki::on(counting.clone(), clock.clone(), settings.clone()).await;
     for rev in 1..=200_i64 {
-        // Revisions have nothing in common, so that blocks are soon full.
+        // Revisions have nothing in common, so blocks are full soon.
         let noise = |salt: u64| -> String {
             let seed = (rev as u64) << 32 | salt << 16;
             let word = |part: u64| (seed | part).wrapping_mul(0x9e37_79b9_7f4a_7c15);

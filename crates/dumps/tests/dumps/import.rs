@@ -61,7 +61,8 @@ async fn chunk_sets(store: &dyn TableStore) -> usize {
     }
 }
 
-/// A large body is stored while it arrives, before it is refused.
+/// Large bodies are usually written to chunks before their revision is stored. Those of an erased revision
+/// are not.
 #[tokio::test]
 async fn erased_revision_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(crate::wiki::NOW));
@@ -139,7 +140,7 @@ async fn import_stores_revisions_and_reports_exceptions() {
     assert_eq!(report.skipped.values().sum::<u64>(), 3);
     assert!(!report.is_clean());
 
-    // A body whose SHA-1 does not match is stored all the same. Of two revisions with one number, the first
+    // A body whose SHA-1 does not match is stored nevertheless. Of two revisions with one number, the first
     // is stored.
     assert_eq!(text(&wiki, "Talk:Left out", 32).await, "kept");
     let info = wiki.catalog.page_info(&wiki.page("Straße/Ecke <3")).await.unwrap().unwrap();
@@ -182,8 +183,8 @@ async fn conflicting_revision_is_named_and_not_changed() {
     assert_eq!(text(&wiki, "P", 5).await, "first");
 }
 
-/// Many groups of one page and of several, in which every revision comes twice. The first one counts,
-/// whichever group is faster.
+/// Imports many groups of one page and of several pages, in which every revision comes twice. The first one
+/// is stored, whichever group is faster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn first_of_two_conflicting_revisions_is_stored_by_parallel_jobs() {
     let filler = "x".repeat(60_000);
@@ -213,7 +214,7 @@ async fn slow_first_revision_is_stored_first() {
     let input = export(&(page("P", &[(5, &large)]) + &page("P", &[(5, "small")])));
     let meanwhile = async {
         gate.reached().await;
-        // By the time of these imports, a second revision that does not wait would be stored.
+        // If the second revision did not wait, it would be stored before these imports are done.
         for rev in 6..16 {
             wiki.import(export(&page("Q", &[(rev, "other")]))).await.unwrap();
         }
@@ -286,7 +287,7 @@ async fn text_with_another_sha1_is_stored_as_it_came() {
     assert_eq!((report.created, report.mismatches.count, report.is_clean()), (1, 1, true));
 }
 
-/// The clock of the wiki shows 8 o'clock.
+/// The clock of the wiki is at 8 o'clock.
 #[tokio::test]
 async fn revision_in_the_future_is_left_out() {
     let wiki = Wiki::new().await;
@@ -321,7 +322,7 @@ async fn an_archive_that_cannot_be_opened_is_an_error() {
 #[tokio::test]
 async fn the_input_may_be_asynchronous() {
     let input = Cursor::new(export(&page("P", &[(5, "a")])).into_bytes());
-    // As in a server: in a task of its own.
+    // A server runs imports in a task of their own.
     let task = tokio::spawn(async move {
         let wiki = Wiki::new().await;
         wiki.import_from(Source::asynchronous(input), 1).await
@@ -393,7 +394,7 @@ async fn dropped_import_ends() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let options = ImportOptions::default();
     let import = import(&wiki.buckets, &wiki.catalog, &wiki.domain, Source::stream(reader), &options, |_| {});
-    // More than the pipe holds: when it is written, the import is reading.
+    // The bytes do not fit into the pipe, so the import is reading when all of them are written.
     let writing = tokio::task::spawn_blocking(move || {
         writer.write_all(&[&b"<mediawiki>"[..], &[b' '; 1 << 20]].concat()).map(|()| writer)
     });
@@ -417,7 +418,7 @@ async fn store_error_names_page_and_revisions() {
     assert!(report.unchanged >= error.report.created);
 }
 
-/// Endless pages with texts of four megabytes, which are counted.
+/// An endless sequence of pages with texts of four megabytes. It counts the bytes that were read.
 struct EndlessPages {
     page: Cursor<Vec<u8>>,
     number: i64,
@@ -447,7 +448,7 @@ async fn slow_store_bounds_the_bytes_read() {
     let pages = EndlessPages { page: Cursor::new(b"<mediawiki>".to_vec()), number: 0, given: given.clone() };
     let import = tokio::spawn(async move { wiki.import_from(Source::stream(pages), 4).await });
     gate.reached().await;
-    // Until nothing has been read for a while.
+    // Waits until nothing has been read for a while.
     let (mut before, mut unchanged) = (0, 0);
     while unchanged < 10 {
         tokio::time::sleep(Duration::from_millis(200)).await;

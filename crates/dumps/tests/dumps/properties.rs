@@ -113,7 +113,7 @@ fn written_slot<'a>(record: &'a SlotRecord, body: &'a [u8]) -> WrittenSlot<'a> {
     WrittenSlot { record: Some(record), content_type: None, text: Some(text) }
 }
 
-/// What XML writes although the record does not have it.
+/// The slot with the values that the XML writer adds to its record.
 fn completed(record: &RevisionRecord, slot: &SlotRecord, body: &[u8], read: &SlotRecord) -> SlotRecord {
     SlotRecord {
         model: slot.model.clone().or_else(|| read.model.clone()),
@@ -141,7 +141,7 @@ fn property_info(
 
 fn properties() -> impl Strategy<Value = Vec<SourceProperty>> {
     let body = prop_oneof![collection::vec(any::<u8>(), 0..40), any::<String>().prop_map(String::into_bytes)];
-    // Spaces around a value are not part of it.
+    // Spaces before and after a value do not belong to it.
     let headers = collection::btree_map("x-[a-z]{1,6}z", "[!-~]([ -~]{0,9}[!-~])?", 0..3);
     let property = (body, headers, option::of(0..4_000_000_000_000_000_i64));
     collection::btree_map("[a-z][a-z0-9_-]{0,8}", property, 0..4).prop_map(|properties| {

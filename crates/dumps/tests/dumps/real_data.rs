@@ -7,7 +7,7 @@ use crate::wiki::{Wiki, data};
 use rashomon_dumps::{Event, Format, HistoryReader, ImportFailure, ReadLimits, Source, compression};
 
 /// The expectation for each file: pages, revisions created, conflicts, left out, SHA-1 values that do not
-/// match, and how it ends.
+/// match, and the error at its end.
 const FILES: [(&str, [u64; 5], &str); 20] = [
     ("Finger_Lakes3_dummy.xml", [1, 27, 0, 1, 27], ""),
     ("enwiki-Rio_Grande-247revs-export0.3.xml.xz", [1, 247, 0, 0, 0], ""),
@@ -33,7 +33,7 @@ const FILES: [(&str, [u64; 5], &str); 20] = [
 
 type Texts = BTreeMap<(String, i64), Vec<u8>>;
 
-/// Reads the first text of each revision, and how the input ends.
+/// Reads the first text of each revision, and the error at the end of the input.
 fn texts(source: Source) -> Texts {
     let mut texts = Texts::new();
     let read = compression::read(source, &Default::default(), |input, _| {
@@ -107,7 +107,7 @@ async fn exports_of_other_programs_survive_a_round_trip() {
     assert_eq!(found.len(), FILES.len());
 }
 
-/// The pages of an export in the order of their texts, after the part before them.
+/// The part of an export before the first page, and its pages in the order of their texts.
 fn pages(export: &str) -> Vec<&str> {
     let mut pages: Vec<_> = export.trim_end().trim_end_matches("</mediawiki>").split("  <page>\n").collect();
     pages[1..].sort_unstable();

@@ -1,4 +1,4 @@
-//! Reading exports: every field, all oddities, and everything that is wrong.
+//! Reading exports: every field, all oddities, and every kind of error.
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use crate::wiki::{events, fixture};
@@ -204,7 +204,8 @@ fn texts_are_those_of_an_xml_parser() {
     ] {
         assert_text(element, Some(expected));
     }
-    // Larger than any buffer: line ends and letters of several bytes are at every position of one.
+    // The text is larger than any buffer, so line ends and multi-byte letters occur at every position of a
+    // buffer.
     let long = "äöü\r\n".repeat(100_000);
     assert_text(&format!("<text>{long}</text>"), Some(&"äöü\n".repeat(100_000)));
 }
@@ -361,10 +362,10 @@ fn impossible_revisions_are_left_out() {
         end.unwrap();
         let Event::LeftOut(left_out) = &events[0] else { panic!("{events:?}") };
         assert_eq!((&left_out.reason, left_out.rev), (&reason, Revision::new(5)));
-        // There is no metadata of a page of which no revision is stored.
+        // A page without stored revisions has no metadata.
         assert!(matches!(&events[1], Event::PageEnd(_, None)), "{events:?}");
     }
-    // Unusual but real: no parent, and a parent with a higher number.
+    // Real exports have such parents, although they are unusual: none, and one with a higher number.
     for (number, expected) in
         [("0", Some(Parent::None)), ("9", Revision::new(9).map(Parent::Revision)), ("", None)]
     {

@@ -27,7 +27,7 @@ const EMPTY_STREAM: u8 = 0x0e;
 const EMPTY_FILE: u8 = 0x0f;
 const ENCODED_HEADER: u8 = 0x17;
 
-/// The header at the beginning of an archive. It tells the place of the other header, which is at the end.
+/// The header at the beginning of an archive. It tells the position of the other header, which is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartHeader {
     /// The offset of the other header in the archive.
@@ -89,7 +89,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The only stream with content in the archive. `None`: the only file is empty.
+    /// The only stream with content in the archive. `None` if the only file is empty.
     pub(super) fn only_stream(&self) -> io::Result<Option<Packed<'_>>> {
         if self.files != 1 {
             return Err(io::Error::new(
@@ -354,7 +354,7 @@ impl<'a> Fields<'a> {
         Ok(Coder { method, properties: self.bytes(properties)?.to_vec() })
     }
 
-    /// Reads how many contents each folder has, and their checksums.
+    /// Reads the number of contents in each folder, and their checksums.
     fn sub_streams(&mut self, streams: &mut Streams) -> io::Result<()> {
         let folders = &mut streams.folders;
         loop {

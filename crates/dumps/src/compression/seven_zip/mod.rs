@@ -27,7 +27,7 @@ const MAX_HEADER_BYTES: u64 = 64 << 10;
 
 /// The memory that a decoder uses in addition to its dictionary, rounded up.
 const DECODER_MEMORY: u64 = 1 << 20;
-/// The most memory that bzip2 uses: 4 bytes for each byte of a block of 900 kB.
+/// The maximum memory of bzip2: 4 bytes for each byte of a block of 900 kB.
 const BZIP2_MEMORY: u64 = 4 << 20;
 
 /// Copies a stream to a temporary file. First compares the size that its first bytes declare with the
@@ -57,7 +57,7 @@ pub(super) fn read<T>(
     Ok(read(&mut content, Compression::SevenZip))
 }
 
-/// Reads the table of contents. Also returns the offset at which the packed streams end at the latest.
+/// Reads the table of contents. Also returns an upper bound of the offset at which the packed streams end.
 fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
     let mut start = [0; START_HEADER_BYTES as usize];
     file.seek(SeekFrom::Start(0))?;
@@ -196,7 +196,8 @@ impl<R: Read> Read for Content<R> {
         }
         let count = match self.decoder.read(&mut buffer[..len]) {
             Ok(count) => count,
-            // The archive is complete, so an early end of the packed data is no cut but a wrong size.
+            // The archive is complete, so an early end of the packed data means a wrong size, and not a
+            // truncated input.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !super::source_failed(&error) => 0,
             Err(error) => return Err(error),
         };

@@ -1,9 +1,8 @@
-//! How much memory the decoder of a 7z archive can really use, which may be far less than the archive
-//! declares.
+//! The memory that the decoder of a 7z archive can really use. It may be far less than the archive declares.
 //!
 //! Archives of 88 bytes declare models of 254 MiB. 7-Zip itself writes such archives if it does not know the
-//! size of its input, such as from standard input. Decoders get only what they can use, so memory follows the
-//! size of the input, and every archive stays readable.
+//! size of its input, for example from standard input. A decoder gets only the memory that it can use. So
+//! memory follows the size of the input, and every archive stays readable.
 
 use ppmd_rust::{PPMD7_MAX_ORDER, PPMD7_MIN_MEM_SIZE};
 
@@ -26,13 +25,13 @@ pub(super) fn lzma(properties: [u8; 5], unpacked: u64) -> ([u8; 5], u64) {
 
 /// The property of LZMA2 with a dictionary of the usable size. Possible sizes are 2^n and 3·2^n.
 pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
-    // 40 means 4 GiB less one byte.
+    // The value 40 means 4 GiB less one byte; this formula gives one byte more.
     let size = |bits: u8| (2 | u64::from(bits & 1)) << (bits / 2 + 11);
     let bits = (0..declared).find(|bits| size(*bits) >= unpacked).unwrap_or(declared);
     (bits, size(bits))
 }
 
-/// The most symbols that the range decoder of PPMd gets out of a byte.
+/// The maximum number of symbols that the range decoder of PPMd gets out of a byte.
 ///
 /// A symbol leaves at most 16352/16384 of the range, which is the highest probability that a binary context
 /// reaches. Each byte that is read widens the range by 256. So the number is ln(256) / -ln(16352/16384) =
@@ -42,28 +41,29 @@ const PPMD_SYMBOLS_PER_BYTE: u64 = 2837;
 /// The size of a unit of a PPMd model. A context takes one unit.
 const PPMD_UNIT: u64 = 12;
 
-/// The most bytes that one more state costs in arrays of states. An array that has grown to 256 states has
-/// left one free block of each smaller size behind: 2,152 units for 248 more states. Free blocks are reused.
+/// The maximum number of bytes that one more state costs in arrays of states. An array that has grown to 256
+/// states has left one free block of each smaller size behind: 2,152 units for 248 more states. Free blocks
+/// are reused.
 const PPMD_STATE: u64 = 105;
 
-/// The most bytes per symbol that are lost when a context drops rare states. The context's block is then
-/// split, and it needs a new block when it grows again. A block has 128 units, and a context drops states at
-/// most once in ten symbols.
+/// The maximum number of bytes per symbol that are lost when a context drops rare states. The block of the
+/// context is then split, and the context needs a new block when it grows again. A block has 128 units, and a
+/// context drops states at most once in ten symbols.
 const PPMD_SPLIT: u64 = 154;
 
 /// The units of an empty model: the first context and its 256 states.
 const PPMD_EMPTY: u64 = 1 + 128;
 
-/// The most bytes that `packed` bytes of PPMd data can unpack to.
+/// The maximum number of bytes that `packed` bytes of PPMd data can unpack to.
 pub(super) const fn ppmd_unpacked(packed: u64) -> u64 {
     packed.saturating_mul(PPMD_SYMBOLS_PER_BYTE)
 }
 
 /// The part of a PPMd model of `declared` bytes that can be used.
 ///
-/// The size of the model matters to the decoded bytes only if the model is exhausted: then PPMd joins free
-/// blocks, and at last starts a new model. A smaller model that is never exhausted gives the same bytes. So
-/// this is an upper bound of what `unpacked` symbols can use:
+/// The size of the model affects the decoded bytes only if the model is exhausted: then PPMd joins free
+/// blocks, and finally starts a new model. A smaller model that is never exhausted gives the same bytes. So
+/// the result is an upper bound of the memory that `unpacked` symbols can use:
 ///
 /// - A symbol makes at most one context for each order, and one more.
 /// - A symbol adds a state to each context from which it escaped. It escapes from at most as many contexts as

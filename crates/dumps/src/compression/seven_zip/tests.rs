@@ -6,7 +6,7 @@ use crate::{DecompressionLimits, Source};
 const TEXT: &[u8] = b"<mediawiki>The quick brown fox jumps over the lazy dog, again and again.</mediawiki>\n";
 /// The memory limit of a server.
 const MEMORY: u64 = 256 << 20;
-/// More than any machine has.
+/// A size that no machine has.
 const HUGE: u64 = 1 << 60;
 
 /// A number in its longest encoding.
@@ -103,7 +103,7 @@ fn every_method_is_read_with_plain_and_compressed_headers() {
     ];
     for (packed, coder) in archives {
         assert_eq!(read_all(&one_file(&packed, &coder), MEMORY).unwrap(), TEXT, "{coder:?}");
-        // The same archive with a compressed header behind the packed stream.
+        // The same archive with a compressed header after the packed stream.
         let plain = header(&streams(packed.len() as u64, &coder, TEXT.len() as u64, crc32(TEXT)));
         let (packed_header, header_coder) = lzma1(&plain);
         let mut encoded =
@@ -198,7 +198,8 @@ fn ppmd_with_an_impossible_size_is_refused() {
     let declared = |unpacked| archive(&[0; 20], &header(&streams(20, &coder, unpacked, 0)));
     refused(&declared(1 << 40), io::ErrorKind::InvalidData, "cannot have");
     refused(&declared(20 * 2837 + 1), io::ErrorKind::InvalidData, "cannot have");
-    // As many zeros as the bytes can unpack to. The model uses less than the 254 MiB that it declares.
+    // The limit allows a model for as many zeros as the bytes can unpack to. That is less than the declared
+    // 254 MiB.
     let limit = DECODER_MEMORY + (70 << 20);
     let error = read_all(&declared(20 * 2837), limit).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
@@ -230,7 +231,7 @@ fn headers_in_headers_are_bounded() {
     let size = packed.len() as u64;
     let encoded = |unpacked| [&[0x17][..], &streams(size, &coder, unpacked, crc32(TEXT))].concat();
     refused(&archive(&packed, &encoded(1 << 50)), io::ErrorKind::Unsupported, "its header has");
-    // The decompressed bytes are no header, or again a compressed one.
+    // The decompressed bytes are not a header, or are another compressed header.
     refused(&archive(&packed, &encoded(TEXT.len() as u64)), io::ErrorKind::InvalidData, "unexpected field");
     let inner = encoded(5);
     let (packed, coder) = lzma1(&inner);

@@ -67,7 +67,7 @@ fn missing_text_is_written_as_missing() {
     let lost = |outcome| matches!(outcome, Outcome::LeftOut(Loss::NoText { .. }));
     assert!(lost(of_main(&record(), None, None).0));
     assert!(lost(of_main(&record(), Some(&SlotRecord { bytes: Some(0), ..SlotRecord::default() }), None).0));
-    // It would be read as a text that is missing.
+    // A reader would take such a text as missing.
     assert!(lost(of_main(&record(), Some(&deleted), Some(b"")).0));
     assert_eq!(of_main(&record(), Some(&deleted), Some(b"a")).0, Outcome::Written);
 }

@@ -1,5 +1,5 @@
 //! A wiki in the store that the environment names, with imports and exports.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test takes what it needs.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Each test uses a part of it.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,7 +18,7 @@ pub struct Wiki {
     pub domain: DomainName,
 }
 
-/// 2027-01-15T08:00:00Z: after everything that is imported.
+/// 2027-01-15T08:00:00Z, later than everything in the imported inputs.
 pub const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
 impl Wiki {
@@ -74,7 +74,7 @@ impl Wiki {
     }
 }
 
-/// The events of an input, and how it ended.
+/// The events of an input, and the result of reading it to the end.
 pub fn events(input: impl AsRef<[u8]>) -> (Vec<Event>, Result<(), ReadError>) {
     let mut events = Vec::new();
     let mut reader = match HistoryReader::new(input.as_ref(), ReadLimits::default()) {

@@ -83,7 +83,7 @@ fn smaller_model_gives_the_same_bytes_as_the_declared_one() {
 
 #[test]
 fn exhausted_model_gives_other_bytes() {
-    // This shows that the test above would notice a bound that is too low.
+    // This shows that the test above detects a bound that is too low.
     let (_, content) = &contents()[1];
     let packed = pack(content, 16, 64 << 20);
     assert!(unpack(&packed, 16, 1 << 16, content.len()) != *content);
