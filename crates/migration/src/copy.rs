@@ -34,8 +34,7 @@ struct Work<'a> {
 }
 
 impl Migration {
-    /// Copies all rows that are not copied yet. Calls `show` from time to time with what this call has
-    /// copied.
+    /// Copies all rows that are not copied yet. Calls `show` from time to time with the counts of this call.
     ///
     /// When `stop` becomes true, the writes in flight are finished, and no further writes begin. Another
     /// migration can resume the copy then, and also after an error.
@@ -79,7 +78,7 @@ impl Migration {
         }
     }
 
-    /// Copies partitions side by side. Returns `None` if the copy was stopped before all of them were copied.
+    /// Copies partitions concurrently. Returns `None` if the copy was stopped before all of them were copied.
     async fn copy_partitions(
         &self,
         table: &'static Schema,

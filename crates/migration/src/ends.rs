@@ -20,7 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// One end of a migration.
 ///
 /// Each call is retried while the store is `Unavailable`, for about twenty seconds plus the duration of the
-/// calls themselves. Every call may be made twice without harm; for [`End::swap_in`] see there.
+/// calls themselves. Every call may be repeated without harm; [`End::swap_in`] says what a repeated swap
+/// returns.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
     store: Arc<dyn TableStore>,

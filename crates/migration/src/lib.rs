@@ -38,19 +38,20 @@ use self::{
     record::{Found, Record},
 };
 
-/// The number of partitions that are copied or compared side by side. Together with [`ROWS_BYTES`] it bounds
+/// The number of partitions that are copied or compared concurrently. Together with [`ROWS_BYTES`] it bounds
 /// the memory of a migration.
 const SIDE_BY_SIDE: usize = 16;
 
-/// The number of partitions that are listed at once. A resumed migration copies at most so many partitions
-/// again.
+/// The number of partitions that are listed in one call. A resumed migration copies at most this many
+/// partitions again.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// The maximum number of rows of a partition that are read at once.
+/// The maximum number of rows of a partition that are read in one call.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// The maximum number of bytes of rows that are read at once, and written in one batch. It is a quarter of
-/// the limit of a batch, so that a cluster under load has enough time for it. A larger row is written alone.
+/// The maximum number of bytes of rows that are read in one call, and written in one batch. It is a quarter
+/// of the limit of a batch, so that a cluster under load has enough time for the batch. A larger row is
+/// written alone.
 const ROWS_BYTES: usize = 1 << 20;
 
 /// The result of a step of a migration.
@@ -61,7 +62,8 @@ pub type Result<T> = std::result::Result<T, MigrationError>;
 pub enum MigrationState {
     /// The target was empty.
     New,
-    /// Resumes an earlier migration that was interrupted after it had copied so much.
+    /// Resumes an earlier migration that was interrupted. The counts are those of the rows that it had
+    /// copied.
     Resumed(Counts),
     /// Follows an earlier migration that was finished. All rows are copied again, so that new rows are added.
     Again,
@@ -89,8 +91,9 @@ impl Migration {
     /// `source_name` identifies the source, and has to be the same each time: a migration is resumed by this
     /// name. The source is not changed, except that missing tables are created in it. They stay empty.
     ///
-    /// [`MigrationError::NotEmpty`] if the target holds other data. [`MigrationError::SourceChanged`] if a
-    /// migration would be resumed, and the source has changed since. Nothing is copied in either case.
+    /// Returns [`MigrationError::NotEmpty`] if the target holds other data. Returns
+    /// [`MigrationError::SourceChanged`] if a migration would be resumed, and the source has changed since.
+    /// Nothing is copied in either case.
     #[boxed]
     pub async fn begin(
         source: Arc<dyn TableStore>,

@@ -52,7 +52,7 @@ typed_row! {
     }
 }
 
-/// The number of rows that are read at once. There are fewer tables than this.
+/// The maximum number of rows that are read in one call. There are fewer tables than this.
 const PROGRESS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
 /// The maximum number of sources that the error for a refused target names.
@@ -89,7 +89,8 @@ pub(crate) struct Record {
     tables: Vec<&'static Schema>,
     positions: BTreeMap<&'static str, Position>,
     began_at: Timestamp,
-    /// The latest write time of the stored rows, whatever the clock said then.
+    /// The latest write time of the stored rows. The next write gets a later time, even if the clock was set
+    /// back.
     written_at: Timestamp,
 }
 
