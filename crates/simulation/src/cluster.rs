@@ -28,7 +28,7 @@ impl Cluster {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// Removes the rows of a batch that deletes hide. Deletes are remembered permanently.
+    /// Removes from a batch the rows that earlier deletes hide. Deletes are remembered permanently.
     fn visible(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;
@@ -53,7 +53,7 @@ impl Cluster {
                 }
             };
             let tombstones = deleted.entry(table.name()).or_default().entry(partition.clone()).or_default();
-            // Of several deletes of the same range only the one with the latest time matters.
+            // Of several deletes of the same range, only the latest write time has an effect.
             match tombstones.iter_mut().find(|(other, _)| *other == range) {
                 Some((_, latest)) => *latest = (*latest).max(until),
                 None => tombstones.push((range, until)),

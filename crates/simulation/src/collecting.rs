@@ -34,7 +34,7 @@ const PROCESSES: usize = 2;
 const PAGES: usize = 2;
 const STEPS: usize = 40;
 
-/// Acknowledged revisions are read each time after so many steps.
+/// The number of steps between two reads of all acknowledged revisions.
 const CHECK_EVERY: usize = 10;
 
 /// The size of a body that is stored in chunks.
@@ -109,8 +109,8 @@ fn step(rng: &mut Rng) -> Step {
 struct Known {
     /// `None`: the write of the revision was not acknowledged.
     tid: Option<Tid>,
-    /// The numbers of the bodies that may be stored, of which exactly one is: the last acknowledged body, and
-    /// those of later writes that failed.
+    /// The numbers of the bodies that may be stored: the last acknowledged body, and those of later writes
+    /// that failed. Exactly one of them is stored.
     bodies: BTreeSet<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The stores under the worlds.
+//! Opens the stores on which worlds run.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Store {
     }
 }
 
-/// What the worlds of a run use to open their stores, one world after another.
+/// The resources from which the worlds of a run open their stores, one world after another.
 #[derive(Debug)]
 pub enum Ground {
     /// The store in memory needs nothing.
@@ -79,7 +79,7 @@ impl Ground {
         }
     }
 
-    /// Returns the access of so many processes to a new, empty store.
+    /// Returns the access of each of this many processes to a new, empty store.
     pub(crate) fn ways(&self, processes: usize) -> Result<Vec<Way>> {
         let clock = Arc::new(ManualClock::new(START));
         let shown = || Arc::clone(&clock) as Arc<dyn Clock>;

@@ -1,4 +1,5 @@
-//! Histories: what happens in a world. A history is drawn from a seed completely before the first step runs.
+//! Histories: the steps that happen in a world. A history is drawn from a seed completely before the first
+//! step runs.
 
 use std::{fmt, time::Duration};
 
@@ -24,7 +25,7 @@ const LATEST: u32 = 180;
 /// The variant whose bodies are so large that they are written in chunks. It is rare.
 const LARGE: u8 = 3;
 
-/// A world and what happens in it.
+/// A world and the steps that happen in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct History {
     /// The seed that the whole history comes from.
@@ -69,8 +70,8 @@ fn step(rng: &mut Rng, setup: &Setup) -> Step {
     Step { process: rng.usize(..setup.processes), action, disturbance }
 }
 
-/// Decides whether a write that may need the lease of its page loses the lease. Only app-ttl has a timeline
-/// that such a write could mislead, so other strategies are left out.
+/// Decides whether a write that may need the lease of its page loses the lease. Only the timeline of app-ttl
+/// could be misled by such a write, so other strategies are excluded.
 fn loses_lease(action: &Action, mut rng: Rng, setup: &Setup) -> Option<Disturbance> {
     let may_need_lease =
         matches!(action, Action::PutRevision { if_latest: true, .. } | Action::PutRender { .. });

@@ -62,7 +62,7 @@ pub(crate) struct RevisionModel {
     pub(crate) renders: BTreeMap<Tid, Render>,
 }
 
-/// A render that was generated on demand for a revision. It is none of the revision's stored renders.
+/// A render that was generated on demand for a revision. It is not one of the revision's stored renders.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) rev: Revision,
@@ -159,7 +159,7 @@ impl PageModel {
         let (by_revision, went_out) =
             self.superseded_revision(rev, unit.stored, policy.min_keep.get() as usize);
         let went_out = went_out.filter(|_| policy.cull == Cull::Revisions);
-        // The newest render of a revision that stays goes for neither reason.
+        // Neither reason applies to the newest render of a revision that stays.
         let Some(goes) = [by_render, went_out].into_iter().flatten().reduce(earlier) else {
             return Fate::STAYS;
         };
@@ -170,8 +170,8 @@ impl PageModel {
         }
     }
 
-    /// Marks the bodies that may go at this time under this policy: from now on they need not be stored.
-    /// `at_once`: the strategy keeps no superseded value for the grace.
+    /// Marks the bodies that may be deleted at this time under this policy. From now on they need not be
+    /// stored. `at_once`: the strategy does not keep superseded values for the grace.
     pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp, at_once: bool) {
         let may_go = |fate: Fate| fate.stays_before <= now || (at_once && fate.gone_by.is_some());
         let tids: Vec<_> = self.tids().collect();
@@ -193,7 +193,7 @@ impl PageModel {
         }
     }
 
-    /// The times at which bodies may go, or a promise to a reader ends.
+    /// The times at which bodies become deletable, or a promise to a reader ends.
     pub(crate) fn edges(&self, policy: &Policy) -> Vec<Timestamp> {
         let of_renders = self.tids().map(|(rev, tid)| self.fate_of_render(rev, tid, policy).stays_before);
         let of_revisions = self.owns().map(|(rev, name)| self.fate_of_own(rev, name, policy).stays_before);

@@ -24,7 +24,7 @@ static NAMES: LazyLock<[PropertyName; 5]> = LazyLock::new(|| {
 });
 
 impl Name {
-    /// All of them.
+    /// All properties.
     pub const ALL: [Self; 5] = [Self::Html, Self::Parsoid, Self::Meta, Self::Wikitext, Self::Slot];
 
     /// The name in the types of the buckets.
@@ -39,7 +39,7 @@ impl Name {
         Self::ALL.into_iter().find(|one| one.get().as_str() == name)
     }
 
-    /// Whether it is a property of the revision, and not of a render.
+    /// Whether the property belongs to the revision, and not to a render.
     #[must_use]
     pub const fn is_of_revision(self) -> bool {
         matches!(self, Self::Wikitext | Self::Slot)
@@ -57,7 +57,7 @@ impl fmt::Display for Name {
 pub struct Names(pub u8);
 
 impl Names {
-    /// The properties of the revision among them, and the properties of a render.
+    /// Splits the set into the properties of the revision and the properties of a render.
     #[must_use]
     pub const fn by_versions(self) -> (Self, Self) {
         let of_revision = 1 << Name::Wikitext as u8 | 1 << Name::Slot as u8;

@@ -9,7 +9,7 @@ use rashomon_clock::Timestamp;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// When worlds begin: 2026-01-01T00:00:00Z.
+/// The time at which every world begins: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 /// The properties of a world, before anything happens in it.
@@ -23,9 +23,9 @@ pub struct Setup {
     pub policy: Option<Policy>,
     /// The strategy of every policy in the history.
     pub strategy: Strategy,
-    /// The most by which the clocks differ.
+    /// The maximum difference between two clocks.
     pub skew: Duration,
-    /// In this time the timeline gets at most one entry a page.
+    /// The timeline gets at most one entry per page in this time.
     pub sample: Duration,
     /// Whether the timeline is kept beside the store, in memory, where it may be lost.
     pub timeline_beside: bool,
@@ -94,7 +94,7 @@ impl Setup {
             // The strategy's table of the latest holds nothing but the latest.
             (policy.cull, policy.min_keep) = (Cull::Revisions, NonZeroU32::MIN);
         }
-        // Copies expire by the clock, even if it jumps, so there are no jumps.
+        // Copies expire by the clock, even if the clock jumps, so there are no jumps.
         Self { strategy, policy: Some(policy), jumps: false, ..self }
     }
 

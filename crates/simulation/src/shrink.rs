@@ -17,8 +17,8 @@ use crate::{
 /// all steps after the one at which the violation was noticed, then single steps, and at last the skew of the
 /// clocks.
 ///
-/// The short history decides which promise is named. A value that goes early breaks R8 if that takes clocks
-/// that differ or jump, R7 if that takes the loss of the timeline, and R2 or R3 otherwise.
+/// The short history decides which promise is named. A value that is deleted early breaks R8 if the history
+/// needs clocks that differ or jump, R7 if it needs the loss of the timeline, and R2 or R3 otherwise.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ fn with_clocks_that_agree(history: &History) -> History {
     history
 }
 
-/// Names the promise that a history breaks of which nothing can be left out.
+/// Names the promise that a shortest history breaks.
 fn named(promise: Promise, shortest: &History) -> Promise {
     let has = |what: fn(&Action) -> bool| shortest.steps.iter().any(|step| what(&step.action));
     match promise {

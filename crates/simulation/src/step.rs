@@ -18,13 +18,13 @@ pub struct Step {
     pub disturbance: Option<Disturbance>,
 }
 
-/// An action. Pages and renders are named by numbers, modulo how many there are at that time.
+/// An action. Pages and renders are named by numbers, modulo the number of existing ones.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)] // Of the fields: they are called what they are.
+#[allow(missing_docs)] // The names of the fields say what they are.
 pub enum Action {
     /// Time passes.
     Pass(Duration),
-    /// Time passes until the next value may go: to just before that time, or to the time itself.
+    /// Time passes until just before the next value becomes deletable, or until exactly that time.
     PassToEdge {
         /// Whether the time itself is reached, to the microsecond.
         reached: bool,

@@ -99,8 +99,8 @@ impl Expectations {
         Some(self.pages[page].fate_of_own(rev, name, self.policy()?))
     }
 
-    /// Compares the stored rows of a page with its model: no value is gone early, none is left over, and none
-    /// is there only in part.
+    /// Compares the stored rows of a page with its model: no value is deleted early, none is left over, and
+    /// none is stored only in part.
     pub(super) fn check(&self, page: usize, now: Timestamp, tables: &Tables) -> Result<()> {
         for (rev, tid) in self.pages[page].tids() {
             self.check_render(page, (rev, tid), now, tables)?;
@@ -110,7 +110,7 @@ impl Expectations {
         }
         for (tid, made) in &self.pages[page].made {
             for (name, until) in &made.promised {
-                // A read of the generated render also copied the properties of its revision.
+                // A read of the generated render also copied the properties of the render's revision.
                 let expected = self.written_body(page, (made.rev, *tid), *name);
                 if *until > now && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected {
                     return Err(Violation::new(
@@ -135,8 +135,8 @@ impl Expectations {
         let is_stored = |name: &&Name| tables.stored_sha1(rev, tid, **name).is_some();
         let stored = render.unit.bodies.keys().filter(is_stored).count();
         // If superseded values are not kept for the grace, properties that the next render lacks may stay
-        // longer than the rest. The same is true if rows are cleared one by one, and a process was cut off
-        // while clearing them.
+        // longer than the rest. The same is true if rows are cleared one by one, and the process was
+        // interrupted meanwhile.
         let is_cleared_by_half = self.left_half_done && !stays(&render.unit, fate, now);
         let as_a_whole = !render.unit.by_half && self.setup.keeps_for_a_grace() && !is_cleared_by_half;
         if stored != 0 && stored != render.unit.bodies.len() && as_a_whole {

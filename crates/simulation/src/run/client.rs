@@ -1,4 +1,4 @@
-//! A client of one process. Its requests are compared with what the world is expected to have.
+//! A client of one process. The results of its requests are compared with the expectations.
 
 use rashomon_buckets::{Error, Page, RevisionStore};
 use rashomon_clock::Timestamp;
@@ -10,7 +10,7 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// A client of a process, which is perhaps disturbed during the client's requests.
+/// A client of a process. A disturbance may happen during the client's requests.
 pub(super) struct Client<'a> {
     pub(super) run: &'a mut Run,
     pub(super) process: usize,
@@ -30,13 +30,13 @@ impl Client<'_> {
         self.run.world.now
     }
 
-    /// Takes into the model what a request may have stored just now.
+    /// Adds values to the model that a request may have stored just now.
     pub(super) async fn learn(&mut self, page: usize) -> Result<()> {
         self.run.learn(page, When::at(self.now())).await
     }
 
-    /// Judges a request that was not carried out: the service may refuse it, and fail while the process is
-    /// disturbed.
+    /// Decides whether a request may have failed: the service may refuse a request, and may fail while the
+    /// process is disturbed.
     pub(super) fn refused(&self, error: Error) -> Result<String> {
         let culls_alone = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
         match error {

@@ -79,7 +79,7 @@ impl Run {
         Ok(())
     }
 
-    /// Enqueues what is already stored.
+    /// Runs a rescan, which enqueues values that are already stored.
     pub(super) async fn walk(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         if self.expected.policy().is_none() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Run {
         Err(Violation::new(Promise::R4, "the rescan does not finish"))
     }
 
-    /// Restarts all processes with another policy. The first of them enqueues what is already stored.
+    /// Restarts all processes with another policy. The first process then runs a rescan.
     pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
         if self.world.setup.expires() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The times from which retention must have deleted the values that may go.
+//! The times from which retention must have deleted the values that it may delete.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::{
     setup::{START, Setup},
 };
 
-/// The longest time between enqueueing an entry that is due at once and its time.
+/// The maximum delay that the queue adds to an entry that is eligible at once.
 const DUE: Duration = Duration::from_secs(10);
 
 /// The policy of a world, and the events that postpone the deletion of values or prove it complete.
 pub(super) struct Deadlines {
-    /// The most by which the clocks differ.
+    /// The maximum difference between two clocks.
     skew: Duration,
     policy: Option<Policy>,
-    /// From this time on, values that may go are expected to be gone. `None`: not while retention is off.
+    /// From this time on, deletable values are expected to be deleted. `None`: not while retention is off.
     held_from: Option<Timestamp>,
     /// A lower bound of `held_from` under every policy, because the clocks were set.
     clocks_agree_from: Timestamp,
@@ -51,7 +51,7 @@ impl Deadlines {
         self.policy.as_ref()
     }
 
-    /// The time from which values that may go are expected to be gone. `None`: not while retention is off.
+    /// The time from which deletable values are expected to be deleted. `None`: not while retention is off.
     pub(super) fn held_from(&self) -> Option<Timestamp> {
         self.held_from.map(|held_from| held_from.max(self.clocks_agree_from))
     }
@@ -73,8 +73,8 @@ impl Deadlines {
 
     /// How long after the last write an unreferenced chunk may still be stored.
     pub(super) fn chunks_kept_for(&self) -> Duration {
-        // Copies are kept for that long under any of the policies, and their chunks for another hour. After a
-        // jump ahead the collector accepts no more time than has passed since.
+        // Copies are kept for at most `kept_for` under any of the policies, and their chunks for another
+        // hour. After a jump ahead the collector accepts no more time than has passed since.
         let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
         self.kept_for + HINTS + ahead
     }
@@ -104,13 +104,13 @@ impl Deadlines {
         }
     }
 
-    /// Records that all clocks were set. `jumped`: the total by which they are ahead now, in microseconds.
+    /// Records that all clocks were set. `jumped` is the total by which they are ahead now, in microseconds.
     pub(super) fn record_jump(&mut self, ahead: bool, jumped: i64, now: Timestamp) {
         self.most_ahead = self.most_ahead.max(jumped);
         let behind = Duration::from_micros(self.most_ahead.abs_diff(jumped));
         let mut later = self.enqueued_by(now);
         if !ahead {
-            // Until the clocks again show a time that they showed before, no value is expected to go.
+            // Until the clocks again show a time that they showed before, no value is expected to be deleted.
             let grace = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.grace);
             later = later.saturating_add(behind + 2 * grace);
         }
@@ -118,7 +118,7 @@ impl Deadlines {
     }
 
     /// Records that a write took effect late. If the process that sent the write had another policy, or none,
-    /// it enqueued by that.
+    /// its queue entries may be missing or have other times.
     pub(super) fn record_late_write(&mut self, sent: Timestamp) {
         if sent < self.policy_since {
             let later = self.enqueued_by(self.policy_since);

@@ -1,4 +1,5 @@
-//! The end of a history: reads everything that must be stored, and then lets everything go that may.
+//! The end of a history: reads all values that must be stored, and then waits until all deletable values are
+//! deleted.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// The number of rounds within which everything is gone that may go. A pause of the sweep is included.
+/// The number of rounds within which all deletable values are deleted. A pause of the sweep is included.
 const ROUNDS: usize = 3;
 
 impl Run {
@@ -82,8 +83,8 @@ impl Run {
             named += self.tables(page).await?.chunked.len();
         }
         let there = self.world.chunk_sets().await.map_err(broken)?;
-        // If a writer was cut off before it set the `current` rows, the sweep sets them later, with new
-        // chunks. The chunks that the writer stored stay until their render goes.
+        // If a writer was interrupted before it set the `current` rows, the sweep sets these rows later, with
+        // new chunks. The chunks that the writer stored stay until their render is deleted.
         let may_be_more = self.expected.left_half_done && there > named;
         if there != named && !may_be_more {
             let what = format!("{there} bodies are stored in chunks, but {named} are referenced");

@@ -1,4 +1,5 @@
-//! What the tables of a world must have: everything that was written, unless retention may have deleted it.
+//! The expected content of a world's tables: everything that was written, unless retention may have deleted
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +19,8 @@ use crate::{
     world::{Maker, Tables, World},
 };
 
-/// The models of all pages, and what a world's setup, policy and past make of them. Nothing here calls the
-/// store: callers bring the stored rows and the time.
+/// The models of all pages, with the setup, the policy and the past of the world. This code never calls the
+/// store: callers pass the stored rows and the time.
 pub(super) struct Expectations {
     pub(super) setup: Setup,
     maker: Option<Arc<Maker>>,
@@ -27,14 +28,14 @@ pub(super) struct Expectations {
     pub(super) deadlines: Deadlines,
     /// The revisions of writes that took effect late.
     came_late: BTreeSet<(usize, Revision)>,
-    /// A writer may have been cut off before the rows of the latest were set.
+    /// Whether a writer may have been interrupted before the rows of the latest were set.
     pub(super) left_half_done: bool,
     /// Everything that was ever part of a write request.
     given: BTreeSet<(Revision, Name, Sha1)>,
 }
 
 impl Expectations {
-    /// The expectations of a world with nothing in it.
+    /// The expectations of an empty world.
     pub(super) fn new(world: &World) -> Self {
         Self {
             setup: world.setup.clone(),
@@ -71,21 +72,21 @@ impl Expectations {
         unit.bodies.get(&name).copied()
     }
 
-    /// A property as it was last written. By the tid of a generated render a property of its revision may be
-    /// found, too, but need not be.
+    /// A property as it was last written. The tid of a generated render may also give a property of the
+    /// render's revision, but need not.
     pub(super) fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
         let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
         self.body(page, rev, tid, name).or_else(of_revision)
     }
 
-    /// Whether a body belongs to a write that has not taken effect yet: a property of the revision is copied
+    /// Whether a body belongs to a write that has not taken effect yet: properties of the revision are copied
     /// before the write itself.
     pub(super) fn is_copy_of_what_comes(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
         self.setup.expires() && name.is_of_revision() && self.given.contains(&(rev, name, sha1))
     }
 
-    /// Whether a body is stored as a write request gave it. A property of the revision that came late may
-    /// have expired before it was stored, but is known as the revision's all the same.
+    /// Whether a body is stored as a write request had it. A property of the revision that came late may have
+    /// expired before the model learned of it; such a property counts as well.
     pub(super) fn is_written(
         &self,
         page: usize,
@@ -109,7 +110,7 @@ impl Expectations {
         self.deadlines.record_late_write(sent);
     }
 
-    /// Adds to the model what is stored but unknown to it. Each value must come from a write request, from
+    /// Adds stored values that the model does not know. Each value must come from a write request, from
     /// another render of the same revision, or from the renderer.
     pub(super) fn learn(&mut self, page: usize, when: When, tables: &Tables) -> Result<()> {
         for (rev, tid) in &tables.renders {
@@ -128,7 +129,7 @@ impl Expectations {
                 if !self.given.contains(&(*rev, *name, *sha1)) {
                     return Err(strange(*rev, *name));
                 }
-                // The other properties of the revision may go, but need not go before this one may.
+                // The other properties of the revision need not be deleted before this one may be deleted.
                 for other in revision.own.values_mut() {
                     other.written.last = other.written.last.max(when.last);
                 }
@@ -158,7 +159,7 @@ impl Expectations {
         self.maker.as_ref().is_some_and(|maker| maker.has_made(sha1))
     }
 
-    /// Takes an acknowledged replacement of a property into the model.
+    /// Records an acknowledged replacement of a property in the model.
     pub(super) fn replace(
         &mut self,
         page: usize,
@@ -187,8 +188,8 @@ impl Expectations {
         let stored = tables.stored_sha1(rev, tid, name);
         let is_one_row = self.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
-            // A value that was only partly moved out of its row is in both places, and stays in one of them
-            // until the sweep.
+            // A value that was only partly moved out of its row is in both places, and is kept in one of the
+            // places until the sweep.
             unit.by_half |= is_one_row;
             unit.written.last = now;
             if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
@@ -212,7 +213,7 @@ impl Expectations {
         revision.renders.get_mut(&tid).map(|render| &mut render.unit).into_iter().collect()
     }
 
-    /// Adds a render to the model that was generated on demand.
+    /// Adds a render that was generated on demand to the model.
     pub(super) fn learn_made(
         &mut self,
         page: usize,
@@ -257,8 +258,7 @@ impl Expectations {
     ) {
         let setup = &self.setup;
         let copied_with = |tid: Tid, name: Name| tables.historical.contains_key(&(rev, tid, name));
-        // A property of the revision is read from the copies of the render that it was found with, and is
-        // kept with those copies.
+        // A property of the revision is read from the copies of one render, and is kept with those copies.
         let mut renders = tables.historical.keys().rev().filter(|(of, _, name)| (*of, *name) == (rev, read));
         let found_with =
             if copied_with(tid, read) { Some(tid) } else { renders.next().map(|(_, tid, _)| *tid) };
@@ -266,8 +266,8 @@ impl Expectations {
             true => found_with.is_some_and(|tid| copied_with(tid, name)),
             false => copied_with(tid, name),
         };
-        // With one row a property, a value without a copy stays beside the values that were copied when they
-        // were written.
+        // In a strategy with one row per property, a value without a copy may be stored beside values that
+        // were copied when they were written. Only the copied values are promised.
         let is_copied = |name: Name| {
             has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
         };
@@ -298,8 +298,8 @@ impl Expectations {
         extend(promised, names, until);
     }
 
-    /// Drops promises of values that were read but not copied. Such a value was to stay long enough anyway,
-    /// but may go earlier under a shorter grace.
+    /// Drops promises of values that were read but not copied. The old policy would have kept such a value
+    /// long enough, but a shorter grace may delete it earlier.
     pub(super) fn keep_promises_of_copies(&mut self, page: usize, tables: &Tables) {
         for (rev, revision) in &mut self.pages[page].revisions {
             for (tid, render) in &mut revision.renders {
@@ -308,7 +308,7 @@ impl Expectations {
         }
     }
 
-    /// Records that all clocks were set. `jumped`: the total by which they are ahead now, in microseconds.
+    /// Records that all clocks were set. `jumped` is the total by which they are ahead now, in microseconds.
     pub(super) fn record_jump(&mut self, by: Duration, ahead: bool, jumped: i64, now: Timestamp) {
         self.deadlines.record_jump(ahead, jumped, now);
         if ahead {
@@ -316,7 +316,8 @@ impl Expectations {
         }
     }
 
-    /// Marks what may go under the present policy: it may then be gone under the next one, too.
+    /// Marks the values that may be deleted under the present policy. They may be missing under the next
+    /// policy, too.
     pub(super) fn release(&mut self, now: Timestamp) {
         if let Some(policy) = self.deadlines.policy() {
             let at_once = !self.setup.keeps_for_a_grace();

@@ -13,7 +13,7 @@ use crate::{
 
 impl Client<'_> {
     /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost.
-    /// Nothing else that a write waits for would let the other processes act.
+    /// A write waits for nothing else that would let the other processes act.
     pub(super) async fn carry_out<T: Send + 'static>(
         &mut self,
         page: usize,

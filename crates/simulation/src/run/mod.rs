@@ -27,7 +27,7 @@ use crate::{
     world::{Tables, World},
 };
 
-/// How long other processes wait for a process that left a write incomplete, plus a margin.
+/// The time that other processes wait for a process that left a write incomplete, plus a margin.
 const LEASE: Duration = Duration::from_secs(11);
 
 /// How long an unacknowledged write may still take effect, as the buckets assume.
@@ -36,7 +36,7 @@ const HINTS: Duration = HOUR.saturating_mul(4);
 /// The interval between the rescans of a server.
 const WALK_EVERY: Duration = HOUR;
 
-/// On a slow store, the world is checked once in so many steps.
+/// The number of steps between two checks of a world on a slow store.
 const SLOW_LOOKS: usize = 5;
 
 /// The result of a history.
@@ -55,8 +55,8 @@ pub(crate) struct Run {
     expected: Expectations,
     /// When a server rescans next.
     next_walk: Timestamp,
-    /// The times at which the sweep completes what an interrupted writer left, before the copies expire. A
-    /// sweep that keeps to its slack does so.
+    /// The times at which a sweep completes interrupted writes, before the copies expire. A sweep that keeps
+    /// to its slack completes them in time.
     settled_at: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,
@@ -128,7 +128,7 @@ impl Run {
         !matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. })
     }
 
-    /// Waits until everything that was begun has ended. From then on nothing goes wrong any more.
+    /// Waits until all background work has ended, and removes the remaining disturbances.
     async fn settle(&self, process: usize) {
         let process = &self.world.processes[process];
         process.buckets.maintenance().drain_background_culls().await;
@@ -227,8 +227,8 @@ impl Run {
         Ok(())
     }
 
-    /// Carries out the late writes of a time. The model takes each as stored when it was sent, just now, or
-    /// in between.
+    /// Carries out the late writes of a time. In the model, each of them was stored at some time from its
+    /// sending to now.
     async fn deliver(&mut self, due: Timestamp) -> Result<()> {
         while let Some((page, revisions, sent)) = self.world.deliver(due).await.map_err(broken)? {
             let last = self.world.now.max(sent.saturating_add(HINTS));
@@ -285,12 +285,12 @@ impl Run {
         Ok(())
     }
 
-    /// A client whose requests a process gets, perhaps with a disturbance.
+    /// A client that sends its requests to a process, perhaps with a disturbance.
     fn client(&mut self, process: usize, disturbed: Option<Disturbance>) -> Client<'_> {
         Client { run: self, process, disturbed }
     }
 
-    /// Adds to the model what is stored but unknown to it.
+    /// Adds stored values that the model does not know.
     async fn learn(&mut self, page: usize, when: When) -> Result<()> {
         let tables = self.tables(page).await?;
         self.expected.learn(page, when, &tables)

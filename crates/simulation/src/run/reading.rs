@@ -84,8 +84,8 @@ impl Client<'_> {
         }
     }
 
-    /// Reads a property of a revision: of its newest render, of another render that is kept, or of one that
-    /// is generated for this read.
+    /// Reads a property of a revision: of its newest render, of another stored render, or of a render that is
+    /// generated for this read.
     pub(super) async fn read_revision(
         &mut self,
         (page, render): (usize, usize),
@@ -125,12 +125,12 @@ impl Client<'_> {
         }
     }
 
-    /// How often the renderer was asked to generate something.
+    /// The number of times that the renderer was asked to generate something.
     fn rounds(&self) -> u64 {
         self.run.world.maker.as_ref().map_or(0, |maker| maker.rounds())
     }
 
-    /// Adds a render to the model that was generated on demand.
+    /// Adds a render that was generated on demand to the model.
     async fn learn_made(&mut self, page: usize, rev: Revision, tid: Tid) -> Result<()> {
         self.learn(page).await?;
         let model = &self.run.expected.pages[page];

@@ -75,8 +75,8 @@ impl Client<'_> {
         given: Given,
         age: Option<Duration>,
     ) -> Result<String> {
-        // Two different writes of a revision at the same time may each be stored in part: the buckets promise
-        // nothing else.
+        // Two different writes of a revision at the same time may each be stored in part: the buckets do not
+        // promise more.
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
         }
@@ -122,7 +122,8 @@ impl Client<'_> {
         if result.as_ref().is_err_and(is_unavailable)
             && let Some(name) = bodies.keys().find(|name| name.is_of_revision())
         {
-            // The interrupted write, or taking it back, gave the properties of the revision a new time.
+            // The interrupted write, or the process that took it back, gave the properties of the revision a
+            // new time.
             let now = self.now();
             let written_with = self.run.expected.written_with(page, rev, tid, *name);
             written_with.into_iter().for_each(|own| own.written.last = now);
@@ -130,7 +131,7 @@ impl Client<'_> {
         self.written((page, begun), bodies, result).await
     }
 
-    /// Takes the result of a write of a revision or render into the model. A write counts as stored at
+    /// Adds the result of a write of a revision or render to the model. The write may have been stored at
     /// `begun`, when it was sent, or later.
     async fn written(
         &mut self,
@@ -169,8 +170,8 @@ impl Client<'_> {
         given: Given,
         age: Duration,
     ) -> Result<String> {
-        // Two different writes of a revision at the same time may each be stored in part: the buckets promise
-        // nothing else.
+        // Two different writes of a revision at the same time may each be stored in part: the buckets do not
+        // promise more.
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
         }

@@ -1,4 +1,4 @@
-//! A process's access to the store, which can be disturbed and cut off.
+//! The access of a process to the store, which can be disturbed and cut off.
 
 use std::{
     num::NonZeroUsize,
@@ -25,7 +25,7 @@ pub(crate) struct Late {
     pub(crate) batch: Batch,
 }
 
-/// A write that is held back, from the view of the code that lets other processes act meanwhile.
+/// A write that is held back, as seen by the code that lets other processes act meanwhile.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Completes when the write is held back. An error means that there was no such write.
@@ -111,7 +111,7 @@ impl Handle {
         Waiting { begun, go_on }
     }
 
-    /// Waits if this write is to be held back.
+    /// Waits if this write has to be held back.
     async fn wait(&self, then: &Batch) -> Result<()> {
         if self.state().stop.is_none() || !is_page_write(then) {
             return Ok(());
@@ -167,7 +167,7 @@ fn is_cull(batch: &Batch) -> bool {
     });
     // A process that takes a write back also deletes the rows of its renders from the index.
     let takes_back = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
-    // In some strategies a write deletes what it supersedes.
+    // In some strategies, a write deletes the values that it supersedes.
     deletes && !is_page_write(batch) && !batch.mutations.iter().any(takes_back)
 }
 

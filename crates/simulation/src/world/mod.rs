@@ -54,7 +54,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Opens a world with nothing in it.
+    /// Opens an empty world.
     pub(crate) async fn begin(
         setup: Setup,
         seed: u64,
@@ -202,8 +202,8 @@ impl World {
         Tables::of(&self.ground, &self.pages[page], self.setup.expires()).await
     }
 
-    /// Lists the keys of all rows of the pages, without write times, and without how far the queue has been
-    /// processed.
+    /// Lists the keys of all rows of the pages, without write times, and without the position of the sweep in
+    /// the queue.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
         self.ground_clock.set(self.latest_clock());
         let mut lines = Vec::new();

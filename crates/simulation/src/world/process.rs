@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) clock: Arc<ManualClock>,
-    /// How much its clock is ahead of the slowest possible clock.
+    /// The time by which the clock of the process is ahead of the slowest possible clock.
     pub(crate) offset: Duration,
     /// The clock that the buckets use.
     shown: Arc<dyn Clock>,

@@ -56,7 +56,7 @@ fn jumping(setup: &mut Setup) {
     setup.jumps = true;
 }
 
-/// Asserts that the promise is found broken, and none before it.
+/// Asserts that this promise is found broken, and no other promise before it.
 fn is_noticed(promise: Promise, variant: Variant) {
     let plan = Plan { histories: HISTORIES, seed: 1, store: Store::Memory, threads: 1 };
     let found = many(plan, &variant, &|_| {}).unwrap().expect("it is noticed");
@@ -213,7 +213,7 @@ fn timeline_that_lies_culls_nothing_early() {
     assert!(found.is_none(), "{found:?}");
 }
 
-/// R8: the clocks differ by more than the policy says.
+/// R8: the difference of the clocks exceeds the skew of the policy.
 #[test]
 fn r8_a_policy_whose_skew_is_smaller_than_that_of_the_clocks() {
     fn narrow(setup: &mut Setup) {

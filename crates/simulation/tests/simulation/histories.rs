@@ -57,7 +57,7 @@ async fn same_seed_gives_the_same_history_and_run() {
     assert_ne!(runs[0], runs[1]);
 }
 
-/// A render was generated for a revision. By its tid a property of the revision may be read as well.
+/// A render was generated for a revision. Its tid may also give a property of the revision.
 #[tokio::test(start_paused = true)]
 async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render() {
     let history = History::of_seed(3, true, |setup| {

@@ -1,4 +1,4 @@
-//! A store that changes some of the calls that it gets.
+//! A store that alters some of its calls.
 
 use std::{
     num::NonZeroUsize,
