@@ -14,19 +14,19 @@ const MAX_CONTENT_TYPE: usize = 256;
 /// The expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// `None`: any type.
+    /// The expected media type. `None` if any type is accepted.
     pub(crate) media_type: Option<MediaType>,
     pub(crate) max_size: u64,
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) content_type: Option<String>,
     pub(crate) body: Bytes,
 }
 
-/// A type and a subtype, in lower case; parameters are left out.
+/// A type and a subtype in lower case, without parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MediaType(String);
 
@@ -44,7 +44,7 @@ impl MediaType {
 }
 
 impl Wanted {
-    /// Reads an answer to its end, if it is as expected.
+    /// Reads an answer to its end. Fails if it is not as expected.
     pub(crate) async fn read(&self, response: Response<Incoming>) -> Result<Answer, GenerateError> {
         let (head, body) = response.into_parts();
         if let Some(encoding) = head.headers.get(header::CONTENT_ENCODING)

@@ -1,4 +1,4 @@
-//! One request: to an allowed host, within its time, with few redirects.
+//! One request to an allowed host, with a time limit and a limit of redirects.
 
 use std::{error::Error, num::NonZeroUsize, path::Path, time::Duration};
 
@@ -25,22 +25,22 @@ use crate::{
     settings::SettingsError,
 };
 
-/// The greatest number of redirects that are followed, each to an allowed host.
+/// The maximum number of redirects that are followed, each to an allowed host.
 pub const MAX_REDIRECTS: usize = 3;
 
 /// The name of this client, for operators of a renderer.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
 
-/// The greatest size of an error with its causes, which may repeat the answer of a renderer.
+/// The maximum size of an error with its causes, which may repeat the answer of a renderer.
 const MAX_CAUSES_BYTES: usize = 1024;
 
-/// The client that asks renderers.
+/// The HTTP client for requests to renderers.
 #[derive(Debug)]
 pub(crate) struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
 }
 
-/// The bounds of requests to one renderer.
+/// The limits of requests to one renderer.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) hosts: Hosts,
@@ -49,15 +49,15 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Allows this many requests at once.
+    /// Allows this many concurrent requests.
     pub(crate) fn new(hosts: Hosts, timeout: Duration, max_requests: NonZeroUsize) -> Self {
         Self { hosts, timeout, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
     }
 }
 
 impl Client {
-    /// A client that checks certificates by these authorities, or by those of the system. If the system has
-    /// none, this is an error if `needs_tls`.
+    /// Creates a client that checks certificates by these authorities, or by those of the system if
+    /// `authorities` is `None`. Fails if the system has none and `needs_tls` is set.
     pub(crate) fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, SettingsError> {
         let roots = match authorities {
             Some(file) => roots_of(file)?,
@@ -72,13 +72,14 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let http = legacy::Client::builder(TokioExecutor::new())
-            // A connection is used once, so that bytes behind one answer are never taken for the next answer.
+            // Each request has a connection of its own, so that bytes after one answer are never taken for
+            // the next answer.
             .pool_max_idle_per_host(0)
             .build(connector);
         Ok(Self { http })
     }
 
-    /// Fetches a URL. Only a whole answer counts.
+    /// Fetches a URL. An incomplete answer is an error.
     pub(crate) async fn get(
         &self,
         url: Url,
@@ -152,7 +153,7 @@ pub(crate) fn failed<T>(why: String) -> Result<T, GenerateError> {
     Err(GenerateError::Failed(why))
 }
 
-/// An error with its causes, since only the causes say what happened.
+/// Formats an error with its causes, since only the causes say what happened.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -176,7 +177,7 @@ fn roots_of(file: &Path) -> Result<RootCertStore, SettingsError> {
 fn system_roots(needed: bool) -> Result<RootCertStore, SettingsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some certificates of a system may be unreadable. The others count.
+    // Some certificates of a system may be unreadable. Such certificates are skipped.
     roots.add_parsable_certificates(found.certs);
     if needed && roots.is_empty() {
         let why = found

@@ -1,4 +1,4 @@
-//! The generator: which property of which revision is fetched from where.
+//! The generator: fetches the properties of a revision from the renderer of its bucket.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
@@ -29,11 +29,12 @@ pub struct HttpGenerator {
 struct Renderer {
     names: Vec<PropertyName>,
     places: Vec<Place>,
-    /// Its own bounds, so that a renderer that hangs does not block requests to another one.
+    /// The limits of this renderer alone, so that a renderer that hangs does not block requests to another
+    /// one.
     bounds: Bounds,
 }
 
-/// Where a property is fetched from, and what is expected there.
+/// The URL of a property, and the answer that is expected there.
 #[derive(Debug)]
 struct Place {
     name: PropertyName,
@@ -42,11 +43,11 @@ struct Place {
 }
 
 impl HttpGenerator {
-    /// A generator with these settings. No request is made yet.
+    /// Creates a generator with these settings, without making a request.
     ///
     /// # Errors
     ///
-    /// If a setting cannot be used, or a URL leads to a host that is not allowed.
+    /// Returns an error if a setting cannot be used, or a URL leads to a host that is not allowed.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         let Settings { upstream, buckets, max_requests, authorities } = settings;
         let renderer = upstream.map(|upstream| Renderer::new(upstream, max_requests)).transpose()?;
@@ -98,7 +99,7 @@ impl Generator for HttpGenerator {
 
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
         let Some(renderer) = self.renderer(page) else { return Ok(Vec::new()) };
-        // The first failure ends the other requests.
+        // The first failure cancels the other requests.
         try_join_all(renderer.places.iter().map(|place| self.property(renderer, place, page, rev))).await
     }
 }
@@ -123,7 +124,7 @@ impl Place {
         let error = |why| SettingsError::Url { property: name.clone(), url: url.clone(), why };
         let template = Template::parse(&url).map_err(error)?;
         let example = template.example().map_err(error)?;
-        // If the host is the page's domain, it is checked for each page.
+        // If the host contains the domain of the page, the host is checked for each page.
         if template.has_one_host() && !hosts.allow(&example) {
             let host = example.authority();
             return Err(error(format!(

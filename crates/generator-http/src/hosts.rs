@@ -6,22 +6,23 @@ use url::{Host, Url};
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Allowed {
     host: Host,
-    /// `None`: the port of the scheme.
+    /// The port. `None` means the default port of the scheme.
     port: Option<u16>,
 }
 
 /// The hosts that may be reached, and no others.
 ///
-/// Hosts are compared as the URL parser writes them, and the connection uses the same result of the parser.
-/// So text before an `@`, other spellings of an address, or capital letters deceive both or neither.
+/// Hosts are compared in the form in which the URL parser writes them, and the connection uses the same
+/// result of the parser. So the check and the connection always mean the same host, even with text before an
+/// `@`, another spelling of an address, or capital letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<Allowed>);
 
-/// Why a text is no host, and how to correct it.
+/// Why a text is not a host, and how to correct it.
 type Why = String;
 
 impl Hosts {
-    /// Parses the configured hosts. The error names the one that is wrong.
+    /// Parses the configured hosts. The error names the invalid text.
     pub(crate) fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
         let parsed = texts.iter().map(|text| Allowed::parse(text).map_err(|why| (text.clone(), why)));
         parsed.collect::<Result<_, _>>().map(Self)
@@ -33,7 +34,7 @@ impl Hosts {
         self.0.iter().any(|allowed| {
             let port_fits = match allowed.port {
                 Some(port) => url.port_or_known_default() == Some(port),
-                // The parser drops the port if it is that of the scheme.
+                // The parser drops the port if it is the default port of the scheme.
                 None => url.port().is_none(),
             };
             port_fits && allowed.host == host.to_owned()

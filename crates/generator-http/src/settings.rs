@@ -1,4 +1,4 @@
-//! The configuration: which renderer makes what.
+//! The configuration: the renderers of buckets, and the properties that each renderer makes.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -7,25 +7,25 @@ use rashomon_buckets::{BucketName, DomainName, PropertyName, excerpt};
 /// The renderers of all buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The renderer of every bucket that has none of its own. `None`: nothing is made for these buckets.
+    /// The renderer of every bucket that has none of its own. `None`: nothing is generated for these buckets.
     pub upstream: Option<Upstream>,
     /// The renderers of single buckets. A renderer without properties turns the generator off for its bucket.
     pub buckets: BTreeMap<(DomainName, BucketName), Upstream>,
-    /// The greatest number of requests at once to each renderer: to that of a bucket, or to that of all
-    /// others. Each request may take as many bytes of memory as its property may have.
+    /// The maximum number of concurrent requests to each renderer. A renderer that several buckets share has
+    /// one limit for all of them. Each request may take as many bytes of memory as its property may have.
     pub max_requests: NonZeroUsize,
-    /// A file of certificates (PEM) of authorities. The certificate of a renderer has to come from one of
-    /// them. `None`: the authorities that the system trusts.
+    /// A file of certificates (PEM) of authorities. One of these authorities must have issued the certificate
+    /// of a renderer. `None`: the authorities that the system trusts.
     pub authorities: Option<PathBuf>,
 }
 
 impl Settings {
-    /// The default bound on requests.
+    /// The default limit of concurrent requests.
     pub const MAX_REQUESTS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 }
 
 impl Default for Settings {
-    /// Settings with which nothing is made.
+    /// Settings with which nothing is generated.
     fn default() -> Self {
         Self { upstream: None, buckets: BTreeMap::new(), max_requests: Self::MAX_REQUESTS, authorities: None }
     }
@@ -34,13 +34,13 @@ impl Default for Settings {
 /// The renderer of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
-    /// The properties, and where each is fetched from.
+    /// The properties, and the source of each.
     pub properties: BTreeMap<PropertyName, Source>,
     /// The only hosts that are ever reached, redirects included. Each is a name or an address, with a port if
-    /// it is not that of the scheme, as in `wiki.example.org` or `[::1]:8080`.
+    /// it is not the default port of the scheme, as in `wiki.example.org` or `[::1]:8080`.
     pub hosts: Vec<String>,
-    /// How long one property may take, from the connection to its last byte. Before that, a request may wait
-    /// for as long until fewer requests are in progress.
+    /// The time limit of one property, from the connection to its last byte. Before that, a request may wait
+    /// for the same time until fewer requests are in progress.
     pub timeout: Duration,
 }
 
@@ -49,21 +49,21 @@ impl Upstream {
     pub const TIMEOUT: Duration = Duration::from_secs(30);
 }
 
-/// Where a property is fetched from.
+/// The source of a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// An `http` or `https` URL, with `{domain}`, `{title}` and `{rev}` in the path or the query. There they
     /// are percent-encoded completely: a slash in a title becomes `%2F`. `{domain}` may be in the host as
     /// well.
     pub url: String,
-    /// The media type that the answer must have, such as `text/html`. `None`: any. The type that is stored is
+    /// The media type that the answer must have, such as `text/html`. `None`: any type. The stored type is
     /// that of the answer, with its parameters.
     pub content_type: Option<String>,
-    /// The greatest size that the property's definition allows.
+    /// The maximum size that the property's definition allows.
     pub max_size: u64,
 }
 
-/// Why settings cannot be used.
+/// The reasons why settings cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -100,7 +100,7 @@ pub enum SettingsError {
     /// The timeout is zero.
     #[error("a timeout of zero gives a renderer no time to answer: 30 seconds are usual")]
     Timeout,
-    /// There are no certificates by which those of a renderer can be checked.
+    /// There are no authorities by which the certificate of a renderer can be checked.
     #[error(
         "no certificate authorities found: {0}. Name a file of certificates (PEM), or install the system's \
          (Debian: apt install ca-certificates)"

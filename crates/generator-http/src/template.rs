@@ -1,18 +1,17 @@
-//! The URL of a property, with placeholders for what differs between revisions.
+//! The URL of a property, with placeholders for the parts that differ between revisions.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::{Page, Revision, excerpt};
 use url::Url;
 
 /// The characters that are percent-encoded: all but the unreserved characters of RFC 3986. So a value stays
-/// whole in a segment of a path and in a query alike.
+/// one segment of a path, or one value of a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The placeholders, for messages.
 const PLACEHOLDERS: &str = "{domain}, {title} and {rev}";
 
-/// A URL with placeholders. The scheme, the host and the shape of the path are as written, whatever a title
-/// is.
+/// A URL with placeholders. A title cannot change its scheme, its host or the structure of its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
@@ -51,7 +50,7 @@ impl Template {
         template.example().map(|_| template)
     }
 
-    /// The URL for an example revision.
+    /// Returns the URL for an example revision.
     pub(crate) fn example(&self) -> Result<Url, String> {
         let url = self.filled("domain.example", "Title", "1");
         Url::parse(&url)
@@ -65,12 +64,12 @@ impl Template {
         host("a.example") == host("b.example")
     }
 
-    /// Whether its requests need certificates.
+    /// Whether requests to this URL need certificates.
     pub(crate) fn is_https(&self) -> bool {
         self.example().is_ok_and(|url| url.scheme() == "https")
     }
 
-    /// The URL for a revision. The error says why there is none.
+    /// Returns the URL for a revision. The error says why there is none.
     pub(crate) fn url(&self, page: &Page, rev: Revision) -> Result<Url, String> {
         let url = self.filled(page.domain.as_str(), page.title.as_str(), &rev.to_string());
         Url::parse(&url).map_err(|error| error.to_string())
@@ -81,7 +80,7 @@ impl Template {
         for piece in &self.0 {
             match piece {
                 Piece::Literal(text) => url.push_str(text),
-                // Nothing in a domain needs to be encoded.
+                // A domain has no characters that need to be encoded.
                 Piece::Domain => url.push_str(domain),
                 Piece::Title => url.extend(utf8_percent_encode(title, ENCODED)),
                 Piece::Rev => url.push_str(rev),

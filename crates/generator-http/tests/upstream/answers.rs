@@ -12,7 +12,7 @@ use crate::{
     settings, source, upstream,
 };
 
-/// The result if a server replies like this.
+/// The result of a request to a server that replies like this.
 async fn made_of(reply: Reply) -> Result<rashomon_buckets::Generated, GenerateError> {
     let server = Server::new(move |_| reply.clone()).await;
     let timeout = LONG;
@@ -125,10 +125,10 @@ async fn answers_are_bounded_by_the_size_of_the_property() {
     assert_eq!(bytes_of(made_of(html(&"x".repeat(max))).await).len(), max);
     let words = "more than 1000 bytes";
     assert_failed(made_of(html(&"x".repeat(max + 1))).await, words);
-    // The answer announces its size, and none of the body is waited for.
+    // The answer announces its size, so the body is not awaited.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 10000000000000\r\n\r\n";
     assert_failed(made_of(Reply::Drips(head.to_owned(), LONG)).await, words);
-    // The answer announces nothing, and never ends.
+    // The answer announces no size, and never ends.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n";
     let flood = Reply::Floods(format!("{head}\r\n"), "x".repeat(100));
     assert_failed(made_of(flood).await, words);
@@ -190,7 +190,7 @@ async fn missing_renderer_is_a_failure() {
     let server = Server::new(|_| html("<p>")).await;
     let (generator, address) = (html_from(&server.url("/"), &[server.host()], LONG), server.address);
     drop(server);
-    // The task that listens ends a moment later.
+    // The listening task ends a moment later.
     let refused = async {
         while TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;

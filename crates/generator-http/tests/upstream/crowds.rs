@@ -25,7 +25,8 @@ async fn concurrent_requests_are_bounded() {
         waiting.spawn(async move { generator.generate(&page("A"), rev(number)).await });
     }
     server.await_requests(2).await;
-    // By the time of these answers to another generator, further requests would have arrived too.
+    // If the limit did not hold, the other requests would have arrived before these answers to another
+    // generator.
     let page = page("B");
     let its = upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG);
     let other = HttpGenerator::new(settings(its)).unwrap();
@@ -34,7 +35,7 @@ async fn concurrent_requests_are_bounded() {
     }
     assert_eq!(server.asked(), 2 + 20);
     waiting.abort_all();
-    // One after another, all requests are answered.
+    // All requests are answered, two at a time.
     let made = join_all((1..=6).map(|number| generator.generate(&page, rev(number)))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");
 }
@@ -45,7 +46,8 @@ async fn request_without_a_place_in_time_is_busy() {
     let its = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT);
     let generator = HttpGenerator::new(at_most(1, settings(its))).unwrap();
     let page = page("A");
-    // When the first request is given up, every request that waits behind the second is given up too.
+    // All three requests give up at about the same time. At most one of the waiting requests still gets the
+    // place of the first.
     let made = join_all((1..=3).map(|number| generator.generate(&page, rev(number)))).await;
     let is_busy = |made: &Result<_, GenerateError>| matches!(made, Err(GenerateError::Busy(why)) if why.contains("500ms"));
     assert!(made.iter().any(is_busy), "{made:?}");
@@ -59,7 +61,8 @@ async fn hanging_renderer_does_not_block_another() {
     let from = |server: &Server, timeout| {
         upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], timeout)
     };
-    // Shorter than the other renderer hangs, and longer than a busy machine takes for six answers.
+    // This timeout is shorter than that of the hanging renderer, and longer than six answers take on a busy
+    // machine.
     let both = with_bucket(Some(from(&server, LONG / 3)), "wiki.example", "slow", from(&hanging, LONG));
     let generator = Arc::new(HttpGenerator::new(at_most(2, both)).unwrap());
     let slow = Page { bucket: BucketName::new("slow").unwrap(), ..page("A") };

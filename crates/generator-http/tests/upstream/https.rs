@@ -25,7 +25,7 @@ const LOCALHOST: (&str, &str) =
 const ELSEWHERE: (&str, &str) =
     (include_str!("certificates/elsewhere.pem"), include_str!("certificates/elsewhere.key"));
 
-/// A server that shows this certificate.
+/// A server that presents this certificate.
 async fn server(
     (certificate, key): (&str, &str),
     reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
@@ -42,7 +42,7 @@ async fn server(
     Server::over(reply, move |stream| acceptor.accept(stream)).await
 }
 
-/// A generator that asks the server by a name, and trusts these certificates.
+/// A generator that reaches the server by a name, and trusts these certificates.
 fn asking(server: &Server, authorities: &Path) -> HttpGenerator {
     let port = server.address.port();
     let url = format!("https://localhost:{port}/");

@@ -1,5 +1,5 @@
-//! The generator against servers that do what servers do: they answer, fail, take their time, lie and
-//! redirect. It also runs against a real MediaWiki.
+//! The generator against test servers that answer, fail, are slow, send wrong answers, or redirect. It also
+//! runs against a real MediaWiki.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Also in functions that tests call.
 
 mod answers;
@@ -19,13 +19,13 @@ use rashomon_buckets::{
 };
 use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
 
-/// So long that only a server that never answers is given up, also on a busy machine.
+/// A timeout that only servers reach that never answer, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// The timeout for servers that do not answer.
 pub(crate) const SHORT: Duration = Duration::from_millis(500);
 
-/// The greatest size of a body in most tests.
+/// The maximum size of a body in most tests.
 pub(crate) const MAX_SIZE: u64 = 1000;
 
 pub(crate) fn name(text: &str) -> PropertyName {
@@ -67,7 +67,7 @@ pub(crate) fn html_from(url: &str, hosts: &[String], timeout: Duration) -> HttpG
     HttpGenerator::new(settings(upstream(&[("html", source(url))], hosts, timeout))).unwrap()
 }
 
-/// The only property that the generator makes of revision 1 of a page.
+/// Generates revision 1 of a page, and returns the only property.
 pub(crate) async fn make(generator: &HttpGenerator) -> Result<Generated, GenerateError> {
     let mut made = generator.generate(&page("Main_Page"), rev(1)).await?;
     assert_eq!(made.len(), 1);
@@ -78,7 +78,7 @@ pub(crate) fn bytes_of(made: Result<Generated, GenerateError>) -> String {
     String::from_utf8(made.unwrap().body.to_vec()).unwrap()
 }
 
-/// Panics unless it failed, for a reason that contains these words.
+/// Asserts that generating failed, for a reason that contains these words.
 #[track_caller]
 pub(crate) fn assert_failed(made: Result<Generated, GenerateError>, words: &str) {
     match made {
@@ -87,7 +87,7 @@ pub(crate) fn assert_failed(made: Result<Generated, GenerateError>, words: &str)
     }
 }
 
-/// Settings with one renderer for all, and one for a bucket.
+/// Settings with one renderer for all buckets, and another one for a single bucket.
 pub(crate) fn with_bucket(all: Option<Upstream>, domain: &str, bucket: &str, its: Upstream) -> Settings {
     let key = (DomainName::new(domain).unwrap(), BucketName::new(bucket).unwrap());
     Settings { upstream: all, buckets: BTreeMap::from([(key, its)]), ..Settings::default() }

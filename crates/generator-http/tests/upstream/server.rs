@@ -49,7 +49,7 @@ pub(crate) fn says(status: &str, headers: &str, body: &str) -> Reply {
     Reply::Says(format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}"))
 }
 
-/// A server that ends with the test.
+/// A server that is stopped at the end of the test.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -59,12 +59,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Replies to each request by its target.
+    /// Starts a server that replies to each request by its target.
     pub(crate) async fn new(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::over(reply, |stream| async { Ok(stream) }).await
     }
 
-    /// The same, over connections that `accept` prepares first.
+    /// Starts such a server over connections that `accept` prepares first.
     pub(crate) async fn over<S, F>(
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
         accept: impl Fn(tokio::net::TcpStream) -> F + Send + Sync + 'static,
@@ -112,7 +112,7 @@ impl Server {
         self.requests.lock().unwrap().len()
     }
 
-    /// Waits until there were so many requests.
+    /// Waits until there were this many requests.
     pub(crate) async fn await_requests(&self, count: usize) {
         let asked = async {
             while self.asked() < count {

@@ -1,4 +1,4 @@
-//! Which settings are accepted, and for which buckets they hold.
+//! Which settings are accepted, and to which buckets they apply.
 
 use std::time::Duration;
 

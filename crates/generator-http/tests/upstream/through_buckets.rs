@@ -1,4 +1,4 @@
-//! What readers get, whatever the renderer does.
+//! The answers that readers get, depending on the behaviour of the renderer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ async fn old_revision_is_rendered_once_per_ttl() {
     wiki.put(&page, 2, &[("html", "second")]).await;
     assert_eq!(wiki.read(&page, 1, "html").await.unwrap().0, first, "stored properties are not rendered");
     assert_eq!(server.asked(), 0);
-    // A read keeps the render for two days. After that, no read keeps it.
+    // The read above keeps the render for two days. After that, the render is gone.
     wiki.cull().await;
     wiki.clock.advance(2 * DAY);
     let (made, property) = wiki.read(&page, 1, "html").await.unwrap();
@@ -58,7 +58,7 @@ async fn a_hundred_readers_make_one_request_a_property() {
     let readers =
         (0..100).map(|reader| wiki.read(&page, 1, if reader % 2 == 0 { "html" } else { "data-parsoid" }));
     let answers = async {
-        // By then all readers have begun to read.
+        // The join polls the readers first, so all of them have begun to read by then.
         server.await_requests(2).await;
         allowed.add_permits(100);
     };
@@ -119,7 +119,7 @@ fn kind(error: &GenerateError) -> &'static str {
     }
 }
 
-/// A render of the latest revision is made, and stays.
+/// A generated render of the latest revision is stored permanently.
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_render_of_the_latest_revision_is_stored() {
     let server = Server::new(html).await;

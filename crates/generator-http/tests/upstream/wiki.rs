@@ -54,7 +54,7 @@ impl Wiki {
         while self.buckets.maintenance().sweep(limit).await.unwrap().entries > 0 {}
     }
 
-    /// What a reader of a property of a revision gets: the render that it comes from, and the property.
+    /// Reads a property of a revision, and returns the render that it comes from with the property.
     pub(crate) async fn read(&self, page: &Page, number: i64, property: &str) -> Result<(Tid, Property)> {
         let tid = self.buckets.newest_with(page, rev(number), &name(property)).await?;
         let property = self.buckets.property(page, tid, &name(property)).await?;

@@ -1,5 +1,5 @@
-//! A MediaWiki of a test's own. Its files are Debian's, its database is SQLite in a directory that is deleted
-//! with the test, and its web server is PHP's.
+//! A MediaWiki installation for one test. It uses the files of Debian's package, a SQLite database in a
+//! directory that is deleted with the test, and the web server of PHP.
 
 use std::{
     fs::{self, File},
@@ -13,17 +13,17 @@ use std::{
 
 use tempfile::TempDir;
 
-/// The folder of MediaWiki's files. Without it, they are where Debian's package puts them.
+/// The variable that names the folder of MediaWiki's files. The default is the folder of Debian's package.
 const FILES: &str = "RASHOMON_TEST_MEDIAWIKI";
 
 const DEBIAN: &str = "/usr/share/mediawiki";
 
-/// How often a connection is tried, every [`BEAT`].
+/// The maximum number of attempts to connect, one every [`BEAT`].
 const BEATS: usize = 1000;
 
 const BEAT: Duration = Duration::from_millis(50);
 
-/// A wiki that ends with the test.
+/// A wiki that is stopped and deleted at the end of the test.
 #[derive(Debug)]
 pub(crate) struct MediaWiki {
     files: PathBuf,
@@ -81,7 +81,7 @@ impl MediaWiki {
             .args(["Wiki", "Admin"])
             .env_remove("MW_CONFIG_FILE");
         finish(command, "");
-        // So that MediaWiki does only what is requested.
+        // Background jobs are turned off, so that MediaWiki makes only requested changes.
         let mut settings = File::options().append(true).open(self.settings()).unwrap();
         writeln!(settings, "\n$wgJobRunRate = 0;").unwrap();
     }
@@ -113,7 +113,7 @@ impl MediaWiki {
         let mut command = self.php("edit.php");
         command.args(["--user", "Admin", title]);
         finish(command, wikitext);
-        // MediaWiki's own scripts give the number, so that the server gets no request yet.
+        // MediaWiki's own script returns the number, so that the server gets no request for it.
         let command = self.php("eval.php");
         let title = title.replace('\'', "\\'");
         let output = finish(
