@@ -1,5 +1,5 @@
-/* Shows one process another time than it is: preloaded, it adds the seconds that a file holds to the time of day. The
-   file may change at any moment. How much time passes stays true. */
+/* A preloaded library that shows one process a wrong time: it adds the seconds in a file to the time of day. The file
+   may change at any moment. Clocks for elapsed time stay correct. */
 #include "time_of_day.h"
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -1,6 +1,6 @@
-/* Preloaded, it shows a process the time of day that a file holds, in microseconds since 1970,
-   and random bytes that only depend on FROZEN_SEED. The file may change at any moment. Clocks
-   that measure how much time passes are ahead by as much as the time of day was moved since the process began. */
+/* A preloaded library that shows a process the time of day in a file, in microseconds since 1970,
+   and random bytes that only depend on FROZEN_SEED. The file may change at any moment. Clocks for
+   elapsed time are ahead by as much as the time of day was moved since the process began. */
 #include "time_of_day.h"
 #include <sys/types.h>
 

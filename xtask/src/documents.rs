@@ -12,7 +12,7 @@ pub struct DocumentedCommand {
     pub document: PathBuf,
     /// The words after `cargo xtask`, without a comment.
     pub words: Vec<String>,
-    /// Whether it is a line to paste into a shell. Otherwise it is named in a text, and may lack arguments.
+    /// Whether the line can be pasted into a shell. If not, a text names it, and arguments may be missing.
     pub is_whole: bool,
 }
 

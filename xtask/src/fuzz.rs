@@ -18,23 +18,23 @@ use crate::{
 /// The version of cargo-fuzz that is built if none is installed.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// The memory limit of a target in MiB, including what the sanitizer adds.
+/// The memory limit of a target in MiB, including the memory of the sanitizer.
 const MAX_MEMORY_MIB: u32 = 1024;
 /// The limit of a single allocation of a target in MiB. The targets' own limits are 16 MiB.
 const MAX_ALLOCATION_MIB: u32 = 64;
-/// An input that takes longer is a failure, in seconds.
+/// The time limit of an input in seconds. A slower input is a failure.
 const MAX_SECONDS_OF_AN_INPUT: u32 = 20;
 /// The largest input, in bytes.
 const MAX_INPUT_BYTES: u32 = 1 << 16;
 
-/// What to fuzz, and for how long.
+/// The targets to fuzz, and the time limit.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Seconds for each target
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u32,
 
-    /// Fuzz this target alone; may be given several times
+    /// Fuzz only this target; may be given several times
     #[arg(long = "target", value_name = "NAME")]
     targets: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// Finds cargo-fuzz: in the path, else below `target`, where it is built if it is missing.
+/// Finds cargo-fuzz: in the path, or else below `target`, where it is built if it is missing.
 fn cargo_fuzz() -> Result<PathBuf> {
     if !["c++", "g++", "clang++"].iter().any(|name| find_program(name).is_some()) {
         bail!("a C++ compiler is missing, which the fuzzer is built with: install g++ or clang");

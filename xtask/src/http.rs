@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that load generators need: answers with a known length, and requests made beforehand.
+//! The part of HTTP/1.1 that load generators need: answers with a known length, and prepared requests.
 
 use std::{
     io::{Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long to wait for an answer by default.
+/// The default time limit of an answer.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 const MAX_HEADERS: usize = 64;
 
@@ -25,7 +25,7 @@ pub struct Head {
 
 impl Head {
     /// Parses the head at the beginning of `bytes`, once it is complete. An answer without a content length,
-    /// or in chunks, is an error: no request of these programs is answered so.
+    /// or in chunks, is an error: no request of these programs gets such an answer.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);

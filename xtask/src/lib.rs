@@ -1,4 +1,4 @@
-//! The parts of the project's own commands.
+//! The library of the project's own commands.
 //!
 //! Nothing here is part of the service, and these commands run without the service's crates. The only
 //! exception is the program of the benchmarks: see `bench` in the manifest.
@@ -26,8 +26,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
-/// The real data for tests and measurements: `RASHOMON_TEST_DATA`, or else `../shared/data` beside the
-/// workspace.
+/// The folder of the real data for tests and measurements: `RASHOMON_TEST_DATA`, or else `../shared/data`
+/// beside the workspace.
 #[must_use]
 pub fn test_data() -> std::path::PathBuf {
     std::env::var_os("RASHOMON_TEST_DATA").map_or_else(|| root().join("../shared/data"), Into::into)

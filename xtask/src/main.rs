@@ -15,42 +15,43 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs everything that must hold before a change goes in; what fails soonest comes first.
+    /// Run all checks that a change must pass, the cheapest first.
     Test(xtask::test::Options),
-    /// Checks what no compiler checks: arrows between crates, sizes, words, links, decisions.
+    /// Check what no compiler checks: dependencies between crates, sizes, words, links, decisions.
     Tidy(xtask::tidy::Options),
-    /// Real nodes of Cassandra on this machine: up, down, status.
+    /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
-    /// Fuzz all targets, or those that are named, each from its seeds and what was found before.
+    /// Fuzz all targets, or the named ones, from their seeds and earlier findings.
     Fuzz(xtask::fuzz::Options),
-    /// Compares two versions of the program: the same requests and commands, the same answers and rows.
+    /// Compare two versions of the program: the same requests and commands give the same answers and rows.
     Same(xtask::same::Options),
-    /// Print how many of our functions a request calls. Needs valgrind.
+    /// Print the number of functions of this project that a request calls. Needs valgrind.
     #[command(disable_help_flag = true)]
     Calls {
-        /// Passed on; `--help` lists them.
+        /// Arguments of the program; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Bench {
-        /// Passed on; `--help` lists them.
+        /// Arguments of the program; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Holds retention against a model through random histories. Builds with the release profile.
+    /// Compare retention with a model in random histories. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Simulate {
-        /// Passed on; `--help` lists them.
+        /// Arguments of the program; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Damages copies of stores, and compares every answer with the whole store's. Builds with the release profile.
+    /// Damage copies of stores, and check every answer against the intact store. Builds with the release
+    /// profile.
     #[command(disable_help_flag = true)]
     Damage {
-        /// Passed on; `--help` lists them.
+        /// Arguments of the program; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -1,4 +1,4 @@
-//! Small libraries for a process to preload. Each reads one number from a file.
+//! Small libraries that a process preloads. Each reads one number from a file.
 
 use std::{
     fs::{File, OpenOptions},

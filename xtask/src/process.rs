@@ -1,4 +1,4 @@
-//! Runs other programs. All of their output goes to a file, some of it to the screen, and none runs without a
+//! Runs other programs. All of their output goes to a file, and some of it to the screen. Every program has a
 //! time limit.
 
 use std::{
@@ -14,9 +14,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// How many lines of a program are shown while it runs. The file has all of them.
+/// The maximum number of lines of a program that are shown while it runs. The file has all of them.
 const MAX_SHOWN: usize = 1_000;
-/// How many of the last lines of a failed program are shown.
+/// The number of the last lines of a failed program that are shown.
 const TAIL: usize = 60;
 /// Longer lines are cut on the screen.
 const MAX_LINE: usize = 400;
@@ -63,13 +63,13 @@ pub struct Finished {
     pub status: ExitStatus,
     /// The file with all of its output.
     pub log: PathBuf,
-    /// The lines that were worth showing, up to a limit.
+    /// The lines that were shown, up to a limit.
     pub shown: Vec<String>,
 }
 
-/// Runs a command to its end. Its output goes to `log`, and the lines that `worth_showing` picks to the
-/// screen. If it takes longer than `limit`, the command and everything it started is killed, and an error is
-/// returned.
+/// Runs a command to its end. Its output goes to `log`, and the lines that `worth_showing` selects go to the
+/// screen. If the command takes longer than `limit`, it is killed with everything that it started, and an
+/// error is returned.
 pub fn run_logged(
     mut command: Command,
     log: &Path,
@@ -108,10 +108,10 @@ pub fn run_logged(
     Ok(Finished { status, log: log.to_owned(), shown: screen.shown })
 }
 
-/// Kills a program that was started as the head of its own process group, with everything in the group.
+/// Kills a program that leads its own process group, with everything in the group.
 pub fn kill_group(child: &mut Child) {
     let group = rustix::process::Pid::from_child(child);
-    // The program may have ended just now; then there is nothing to kill.
+    // If the program has just ended by itself, there is nothing to kill.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let _ = child.wait();
 }
@@ -147,7 +147,7 @@ struct Screen {
     shown: Vec<String>,
     hidden: usize,
     lines: usize,
-    /// The last lines, shown or not.
+    /// The last lines, whether they were shown or not.
     tail: std::collections::VecDeque<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Starts and stops servers, in particular the real binary.
+//! Starts and stops servers, in particular the service itself.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,12 +16,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::{Stopwatch, kill_group};
 
-/// How long the service may take to accept connections, also after a crash.
+/// The time limit until the service accepts connections, also after a crash.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long the service may take to finish accepted requests and to end.
+/// The time limit until the service has finished accepted requests and has ended.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that accepts connections. It is killed when this is dropped.
+/// A process that accepts connections. Dropping the value kills the process.
 #[derive(Debug)]
 pub struct Service {
     child: Child,
@@ -31,8 +31,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `binary` with `arguments` and `--listen` on a free port of the loopback, with its output in
-    /// `log`. Waits until it accepts connections.
+    /// Starts `binary` with `arguments` and `--listen` on a free port of the loopback. Its output goes to
+    /// `log`. Waits until the process accepts connections.
     pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S], log: &Path) -> Result<Self> {
         let address = free_address()?;
         let listen = ["--listen".into(), address.to_string().into()];
@@ -75,7 +75,7 @@ impl Service {
         Ok(service)
     }
 
-    /// The address on which it listens.
+    /// The address on which the process listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -87,13 +87,13 @@ impl Service {
         self.child.id()
     }
 
-    /// How long it took until it accepted connections.
+    /// The time until the process accepted connections.
     #[must_use]
     pub const fn started_in(&self) -> Duration {
         self.started_in
     }
 
-    /// The end of its output.
+    /// The last part of the output.
     #[must_use]
     pub fn output(&self) -> String {
         const MAX: usize = 8_000;
@@ -109,7 +109,7 @@ impl Service {
         Ok(())
     }
 
-    /// Stops the process with SIGSTOP until [`Self::resume`]. It does not even answer meanwhile.
+    /// Stops the process with SIGSTOP until [`Self::resume`]. A stopped process does not answer.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
@@ -145,8 +145,8 @@ impl Drop for Service {
     }
 }
 
-/// Returns a free address on the loopback. Another process may take it before it is used; then its user
-/// fails.
+/// Returns a free address on the loopback. Another process may take it first; then the caller's process fails
+/// to start.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::process::{cargo, find_program, log_file, run_logged};
 
-/// The version of cargo-deny. It is fixed, so that a new version changes nothing by itself.
+/// The version of cargo-deny. It is fixed, so that a new version does not change the result.
 const CARGO_DENY: &str = "0.20.2";
 /// The version of schemathesis, fixed for the same reason.
 const SCHEMATHESIS: &str = "4.32.5";
@@ -107,7 +107,7 @@ impl Toolbox {
         }
     }
 
-    /// Java 17, the only version on which Cassandra 5.0 runs here.
+    /// Java 17, the only Java version on which Cassandra 5.0 is run here.
     fn java(&mut self) -> Result<PathBuf> {
         let java = self.debian("java", "openjdk-17-jre-headless")?;
         let version = Command::new(&java).arg("-version").output()?.stderr;
@@ -134,7 +134,7 @@ impl Toolbox {
             .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
     }
 
-    /// schemathesis of exactly the fixed version, in a virtual environment of Python below `target`.
+    /// schemathesis of exactly this version, in a virtual environment of Python below `target`.
     fn schemathesis(&mut self) -> Result<PathBuf> {
         let own = crate::target().join("tools").join(format!("schemathesis-{SCHEMATHESIS}"));
         let program = own.join("bin/schemathesis");
@@ -157,8 +157,8 @@ impl Toolbox {
         Ok(program)
     }
 
-    /// MediaWiki's files: where Debian's packages put them, or else unpacked below `target`. The packages are
-    /// not installed, since they would start a web server. Unpacking also needs no root.
+    /// The folder of MediaWiki's files: where Debian's packages put them, or else unpacked below `target`.
+    /// The packages are not installed, since they would start a web server. Unpacking also needs no root.
     fn mediawiki(&mut self) -> Result<PathBuf> {
         let folder = crate::target().join("tools/mediawiki");
         let unpacked = folder.join(MEDIAWIKI.files.trim_start_matches('/'));
@@ -244,7 +244,7 @@ fn has_extensions(php: &Path) -> bool {
         .all(|wanted| modules.lines().any(|module| module == *wanted))
 }
 
-/// cargo-deny of exactly the fixed version: the one in the path, or else one below `target`.
+/// cargo-deny of exactly this version: in the path, or else below `target`.
 fn cargo_deny() -> Result<PathBuf> {
     let own = crate::target().join("tools").join(format!("cargo-deny-{CARGO_DENY}"));
     let own_program = own.join("bin/cargo-deny");

@@ -1,16 +1,17 @@
-//! Bodies to write and to read. They are made from a seed, and compress as well as real ones.
+//! Bodies to write and to read. They are generated from a seed, and compress as well as real ones.
 
 use fastrand::Rng;
 
-/// The number of different bodies. More would only measure the cache of the load generator.
+/// The number of different bodies. With more bodies, the load generator's own cache misses would affect the
+/// result.
 const BODIES: usize = 64;
-/// The size of an html.
+/// The size of an html body.
 pub(crate) const HTML_SIZE: usize = 20 << 10;
-/// The size of a data-parsoid.
+/// The size of a data-parsoid body.
 pub(crate) const DATA_PARSOID_SIZE: usize = 5 << 10;
 /// The number of different words that a text draws from.
 const WORDS: usize = 3_000;
-/// How much the first words are preferred. With this value html compresses to a quarter, as real html does.
+/// The preference for the first words. With this value html compresses to a quarter, as real html does.
 const SKEW: i32 = 8;
 /// A placeholder that each body contains once. A stamp replaces it, which makes the bodies of each write
 /// unique.
@@ -103,12 +104,13 @@ fn html(rng: &mut Rng, words: &[String]) -> Vec<u8> {
         }
         text.push_str("</p>\n");
     }
-    // The words are ASCII, so the text can be cut anywhere.
+    // All words are ASCII, so the text may be cut anywhere.
     text.truncate(HTML_SIZE);
     text.into_bytes()
 }
 
-/// Makes what Parsoid keeps of each element: offsets in the wikitext, and how the element was written.
+/// Generates the data that Parsoid stores about each element: offsets in the wikitext, and how the element
+/// was written.
 fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
     let stamp = std::str::from_utf8(STAMP).expect("it is ASCII");
     let mut text = format!("{{\"stamp\":\"{stamp}\",\"ids\":{{");

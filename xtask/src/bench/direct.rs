@@ -1,9 +1,9 @@
-//! The same writes directly through the table layer, without HTTP and buckets.
+//! Sends the same writes directly to the table layer, without HTTP and buckets.
 //!
 //! The batches that the buckets make of the writes are recorded once, over a store in memory. They are then
 //! written to the store on disk by as many tasks as there were connections, in two ways. Ready batches show
-//! the most that the store can do. Batches whose bodies are received first, as the service does it (SHA-1 and
-//! compression), show the most that the table layer can do for a caller with plain bodies.
+//! the maximum of the store. The second way first hashes and compresses plain bodies, as the service does. It
+//! shows the maximum of the table layer for a caller with plain bodies.
 
 use std::{
     path::Path,
@@ -28,8 +28,8 @@ use super::{
     service::DOMAIN,
 };
 
-/// The number of writes that are recorded, and written in each run. It is a count and not a time, since all
-/// batches are made beforehand. They take about four seconds.
+/// The number of writes that are recorded, and written in each run. It is a number and not a time, because
+/// all batches are made beforehand. They take about four seconds.
 pub(crate) const WRITES: usize = 12_000;
 
 /// Recorded writes.
@@ -65,8 +65,8 @@ pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result
     Ok(Recorded { calls, contents, pages, buckets })
 }
 
-/// Writes everything to a new store, and returns the writes per second. `receive_bodies`: each body is
-/// received first, as in the service.
+/// Writes everything to a new store, and returns the writes per second. With `receive_bodies`, each body is
+/// first received as in the service.
 pub(crate) async fn write(
     recorded: &Arc<Recorded>,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! `generator`: measures the load generator itself and wrk, on nginx with one file. The load generator must
-//! not be the bottleneck of other benchmarks.
+//! `generator`: measures the load generator and wrk, both on nginx with one file. The load generator must not
+//! be the bottleneck of other benchmarks.
 
 use std::{process::Command, time::Duration};
 

@@ -12,17 +12,17 @@ use wait4::Wait4;
 
 use super::{memory, report::Report, service};
 
-/// The oVirt wiki, and the number of its revisions: see the README beside it.
+/// The oVirt wiki, and the number of its revisions. The README beside the file describes it.
 pub(crate) const FILE: &str = "ovirt-wiki.xml.zst";
 pub(crate) const REVISIONS: u64 = 16_251;
 
-/// What is imported.
+/// The options of the import.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Another dump than the oVirt wiki. Needs `--revisions`.
+    /// Import this dump instead of the oVirt wiki. Needs `--revisions`.
     #[arg(long, requires = "revisions")]
     file: Option<PathBuf>,
-    /// How many revisions that dump has.
+    /// Number of revisions in the dump of `--file`.
     #[arg(long, requires = "file")]
     revisions: Option<u64>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// The number of revisions that `stats` prints. `store`: the flags that name the store.
+/// The number of revisions that `stats` prints. `store` has the flags that name the store.
 pub(crate) fn stored_revisions(binary: &Path, store: &[&OsStr]) -> Result<u64> {
     let stats = Command::new(binary).args(["stats", "--json"]).args(store).output()?;
     let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;

@@ -1,8 +1,8 @@
 //! `kill`: kills the service with SIGKILL during a load of writes, many times. Acknowledged writes must be
 //! stored completely. Other writes must be stored completely or not at all.
 //!
-//! This finds losses when a process dies. It cannot find losses when a machine loses power: written data that
-//! was not flushed stays in the memory of the kernel.
+//! This benchmark finds losses when a process dies. It cannot find losses when a machine loses power: written
+//! data that was not flushed stays in the memory of the kernel.
 
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
@@ -21,18 +21,18 @@ use super::{
 };
 
 const CONNECTIONS: usize = 16;
-/// Only a few, so that several writes of a page are under way at a time.
+/// The number of pages. It is small, so that several writes of a page are under way at a time.
 const PAGES: usize = 20;
 /// The range of the duration of a round's load, in milliseconds.
 const LOAD: std::ops::Range<u64> = 20..1_500;
 
-/// How often, and with which chance.
+/// The options of the benchmark.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often it is killed.
+    /// Number of times that the service is killed.
     #[arg(long, default_value_t = 50)]
     rounds: u32,
-    /// Draws the moments.
+    /// Seed from which the times of the kills are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -89,7 +89,7 @@ fn load_and_kill(
         connections: CONNECTIONS,
         pace: Pace::Closed,
         warm_up: Duration::ZERO,
-        // The load ends when the service dies.
+        // A limit that is never reached: the load ends when the service dies.
         measure: Duration::from_secs(60),
     };
     let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();

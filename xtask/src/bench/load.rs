@@ -1,14 +1,14 @@
-//! The load generator: many connections, one thread, as little work as possible.
+//! The load generator: many connections on one thread, with as little work as possible.
 //!
-//! The load generator shares two cores with the program under test, so it must cost little. Requests are made
-//! beforehand or by copying, one epoll serves all connections, and most answers take one read.
-//! `docs/benchmarks.md` compares it with wrk.
+//! The load generator shares two cores with the program under test, so it must use little processor time.
+//! Requests are made beforehand or by copying, one epoll instance serves all connections, and most answers
+//! take one read. `docs/benchmarks.md` compares it with wrk.
 //!
-//! There are two modes. In the closed mode each connection sends its next request when it has the answer:
-//! this measures the most that a server can do. In the open mode requests are due at fixed times, whatever
-//! the server does, and the latency counts from the time at which a request was due. A server that stalls is
-//! then charged for all requests that had to wait. A closed loop would never have sent those requests
-//! ("coordinated omission").
+//! There are two modes. In the closed mode, each connection sends its next request when it has the answer:
+//! this measures the maximum rate of a server. In the open mode, requests are scheduled at fixed times,
+//! whatever the server does, and the latency counts from the scheduled time. A stalled server is then charged
+//! for all requests that had to wait. A closed loop would never have sent those requests ("coordinated
+//! omission").
 
 use std::{
     collections::VecDeque,
@@ -27,9 +27,9 @@ use rustix::time::{
 };
 use xtask::http::Head;
 
-/// If nothing happens for so long, the server hangs.
+/// If nothing happens for this long, the server hangs.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// Latencies above this are recorded as this.
+/// The maximum latency in the histogram. Higher latencies are recorded as this value.
 const MAX_LATENCY: Duration = Duration::from_secs(60);
 const INPUT_SIZE: usize = 64 << 10;
 
@@ -42,12 +42,12 @@ pub(crate) trait Traffic {
     fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()>;
 }
 
-/// When requests are sent.
+/// The pace at which requests are sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pace {
     /// The next request is sent when the previous one is answered.
     Closed,
-    /// So many requests are sent per second, at fixed times.
+    /// This many requests are sent per second, at fixed times.
     Open(f64),
 }
 
@@ -63,12 +63,12 @@ pub(crate) struct Plan {
     pub(crate) measure: Duration,
 }
 
-/// What a run measured.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// Answers within the measured time.
     pub(crate) answers: u64,
-    /// The time from when a request was due until its answer was complete, in nanoseconds.
+    /// The time from the scheduled time of a request until its answer was complete, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     seconds: f64,
 }
@@ -195,13 +195,13 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// When requests are due.
+/// The schedule of requests.
 struct Schedule {
-    /// The time between two requests. `None`: a request is always due.
+    /// The time between two requests. `None`: a request may be sent at any time.
     interval: Option<Duration>,
     next: Duration,
-    /// A timer for the next due request. It is finer than the millisecond of epoll, and needs no spinning,
-    /// which would take a core from the server.
+    /// A timer for the next scheduled request. It is more precise than the milliseconds of epoll. It needs no
+    /// busy waiting, which would take a core from the server.
     timer: OwnedFd,
 }
 
@@ -220,7 +220,7 @@ impl Schedule {
         Ok(Self { interval, next: start, timer })
     }
 
-    /// If a request may be sent now, returns the time at which it was due.
+    /// If a request may be sent now, returns its scheduled time.
     fn take(&mut self, now: Duration) -> Option<Duration> {
         let Some(interval) = self.interval else { return Some(now) };
         let due = self.next;
@@ -246,7 +246,7 @@ impl Schedule {
 
     fn rang(&self) -> Result<()> {
         match rustix::io::read(&self.timer, &mut [0; 8]) {
-            // The timer was set again after it rang.
+            // The read fails if the timer was set again after it had expired.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -26,17 +26,17 @@ use clap::{Parser, Subcommand};
 use rashomon_clock::SystemClock;
 use report::Machine;
 
-/// Measures Rashomon. Each figure is the minimum, the median and the maximum of several runs.
+/// Measure Rashomon. Each figure is the minimum, the median and the maximum of several runs.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Arguments {
-    /// How often each measurement is made.
+    /// Number of runs of each measurement.
     #[arg(long, global = true, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Also writes the figures to this file.
+    /// Also write the figures to this file.
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measures this binary, instead of building one with the release profile.
+    /// Measure this binary, instead of building one with the release profile.
     #[arg(long, global = true, value_name = "FILE")]
     binary: Option<PathBuf>,
     #[command(subcommand)]
@@ -45,25 +45,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// A whole wiki into a new store.
+    /// Import a complete wiki into a new store.
     Import(import::Options),
-    /// New revisions over HTTP, and the same ones straight into the table layer.
+    /// Write new revisions over HTTP, and directly to the table layer.
     Write(write::Options),
-    /// The newest html over HTTP, beside nginx and a bare server that serve the same bytes.
+    /// Read the newest html over HTTP. Compare with nginx and a bare server that serve the same bytes.
     Read(read::Options),
-    /// The service on one real node of Cassandra, and the same statements through the driver alone.
+    /// Measure the service on one real node of Cassandra. Compare with the same statements through the driver
+    /// alone.
     Cassandra(cassandra::Options),
-    /// What retention costs: reads of current, recent and historical values, writes, readers beside a sweep.
+    /// Measure the cost of retention: reads of current, recent and historical values, writes, readers during
+    /// a sweep.
     Retention(retention::Options),
-    /// Whole histories in the archive: how small, how fast they go in, and how fast they are read.
+    /// Measure complete histories in the archive: size, speed of the import, speed of reads.
     Archive(archive::Options),
-    /// Real histories in compression blocks: how small, and how fast.
+    /// Measure real histories in compression blocks: size and speed.
     Blocks(blocks::Options),
-    /// kill -9 under a load of writes: nothing acknowledged is lost, nothing is there by half.
+    /// Kill the service with SIGKILL during writes, and check that no acknowledged write is lost or
+    /// incomplete.
     Kill(kill::Options),
-    /// The load generator itself, beside wrk.
+    /// Measure the load generator itself. Compare with wrk.
     Generator,
-    /// Serves one body from memory: what `read` compares with.
+    /// Serve one body from memory, for the comparison of `read`.
     #[command(hide = true)]
     Bare(read::bare::Options),
 }

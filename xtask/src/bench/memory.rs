@@ -1,7 +1,7 @@
-//! Measures how much memory a process takes.
+//! Measures the memory of a process.
 //!
-//! The kernel's own peak value of a child process includes what its parent had when the child was made. That
-//! is hundreds of megabytes after the parent has read a set of histories.
+//! The kernel's own peak value of a child process includes the memory of its parent at the start of the
+//! child. That is hundreds of megabytes after the parent has read a set of histories.
 
 use std::{thread, time::Duration};
 
@@ -13,8 +13,8 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub(crate) fn watch(process: u32) -> thread::JoinHandle<u64> {
     thread::spawn(move || {
         let mut peak = 0;
-        // The line is missing once the process has ended, and the file is gone once the process has been
-        // waited for.
+        // The line is missing once the process has ended. The file is missing once its parent has waited for
+        // it.
         while let Some(now) = own_memory(process) {
             peak = now.max(peak);
             thread::sleep(LOOK_EVERY);

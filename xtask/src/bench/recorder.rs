@@ -29,7 +29,7 @@ impl Recorder {
         Self { memory: Memory::new(clock), asked: Mutex::default() }
     }
 
-    /// Returns the calls since the last time, and forgets them.
+    /// Returns the calls since the last time, and removes them.
     pub(crate) fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked())
     }

@@ -28,7 +28,7 @@ pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// Makes a new folder for data in the target directory. Other temporary folders may be in memory, where
-/// nothing is durable and everything is quick.
+/// nothing is durable and all writes are fast.
 pub(crate) fn data_folder() -> Result<TempDir> {
     let parent = xtask::target().join("bench");
     fs::create_dir_all(&parent)?;

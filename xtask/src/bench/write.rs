@@ -15,19 +15,19 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How many pages are written to in turn.
+/// The number of pages that are written in turn.
 const PAGES: usize = 1_000;
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each run takes, after a second to warm up.
+    /// Seconds of each run, after one second of warm-up.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// How many connections write at a time.
+    /// Number of connections that write concurrently.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// All write to one page.
+    /// Write all revisions to one page.
     #[arg(long)]
     hot: bool,
 }

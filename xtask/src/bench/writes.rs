@@ -6,7 +6,7 @@ use super::{content::Contents, load::Traffic, service::DOMAIN};
 
 const BOUNDARY: &str = "rashomon-bench-boundary";
 
-/// One write. Its number is the number of its revision, so no two writes are of one revision.
+/// One write. Its number is also the number of its revision, so each write has a revision of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) page: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Writes<'a> {
     body: Vec<u8>,
     /// The write that each connection has sent but has no answer to.
     pub(crate) in_flight: Vec<Option<Write>>,
-    /// All acknowledged writes, if there is a journal.
+    /// All acknowledged writes. `None` if no journal is kept.
     pub(crate) journal: Option<Vec<Acknowledged>>,
     /// An answer that refused a write, if there was one.
     pub(crate) refused: Option<String>,
@@ -123,7 +123,7 @@ pub(crate) fn page_path(title: &str) -> String {
     format!("/v1/{DOMAIN}/page/{title}")
 }
 
-/// Makes so many titles.
+/// Makes `count` titles.
 pub(crate) fn titles(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("Page_{number:04}")).collect()
 }

@@ -69,7 +69,7 @@ impl Names {
     }
 }
 
-/// Where a function is: its object file, source file and symbol.
+/// The position of a function: its object file, source file and symbol.
 type Place = (Rc<str>, Rc<str>, Rc<str>);
 
 #[derive(Debug)]
@@ -83,7 +83,8 @@ struct Parser {
 
     object: Rc<str>,
     file: Rc<str>,
-    /// The file of the following lines: another one than the function's where a function is inlined.
+    /// The file of the following lines. It differs from the function's file where another function is
+    /// inlined.
     line_file: Rc<str>,
     function: Option<usize>,
     line: usize,
@@ -91,7 +92,7 @@ struct Parser {
     callee_object: Option<Rc<str>>,
     callee_file: Option<Rc<str>>,
     callee: Option<usize>,
-    /// The next line is where the call is.
+    /// Whether the next line is the position of a call.
     is_call: bool,
 }
 
@@ -156,7 +157,7 @@ impl Parser {
                 self.is_call = true;
             }
             _ if self.has_events => bail!("unknown key `{key}`"),
-            // A line of the head, such as the command.
+            // A line of the file's head, such as the command.
             _ => {}
         }
         Ok(())

@@ -12,56 +12,58 @@ use super::{
     symbol::{crate_of, is_closure, last, simplify, type_and_trait},
 };
 
-/// The beginning of the names of our crates.
+/// The beginning of the names of this project's crates.
 const OURS: &str = "rashomon";
 
-/// What identifies a function: its place in the sources, or else its name.
+/// The identity of a function: its position in the sources, or else its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Source { file: String, line: usize },
     Symbol(String),
 }
 
-/// What a function is.
+/// The class of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// A function that counts.
+    /// A function that is counted.
     Function,
-    /// A function that takes `self`, has one expression as its body, and calls no functions of ours except getters.
+    /// A function that takes `self`, has one expression as its body, and calls no functions of this project
+    /// except getters.
     Getter,
-    /// Code of a derive or of another macro, which the sources do not show as a function.
+    /// Code of a derive or another macro, which is not visible in the sources as a function.
     Generated,
 }
 
-/// A function of ours that ran.
+/// A function of this project that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Called {
     pub(super) name: String,
     /// The folder of its crate in `crates`.
     pub(super) krate: String,
     pub(super) class: Class,
-    /// Calls of the function itself. Runs of its closures, and of its body if it is `async`, are not calls.
+    /// The number of calls of the function itself. Runs of its closures, and of its body if it is `async`,
+    /// are not calls.
     pub(super) calls: u64,
 }
 
-/// The functions of ours that ran while something was recorded.
+/// The functions of this project that ran during a recording.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) functions: BTreeMap<Key, Called>,
-    /// The names of callers, and the functions of ours that they called.
+    /// The names of callers, and the functions of this project that they called.
     edges: BTreeSet<(String, Key)>,
-    /// Calls of the functions of `TableStore`, by the type of the store and the name of the function. One function is
-    /// that of all decorators, and a call may pass several of them.
+    /// Calls of the functions of `TableStore`, by the type of the store and the name of the function. All
+    /// decorators share one function, and a call may pass several of them.
     pub(super) store_calls: BTreeMap<(String, String), u64>,
 }
 
 /// The functions in the source files, which are read on demand.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// The folder of the sources. `None`: the files are where the program was built.
+    /// The folder of the sources. `None`: the files are in the folder where the program was built.
     root: Option<PathBuf>,
     files: HashMap<String, Option<Vec<SourceFunction>>>,
-    /// Functions that were found, by name. A recording may have too few lines of a function to find it.
+    /// Functions that were found, by name. A recording may contain too few lines of a function to find it.
     found: HashMap<String, Ours>,
 }
 
@@ -70,7 +72,8 @@ impl Sources {
         Self { root: root.map(Path::to_owned), ..Self::default() }
     }
 
-    /// The functions of a file, whose path is that in the program, and from the root. `None`: there is no such file.
+    /// The functions of a file. `file` is its path in the program, and `from_root` its path from the root.
+    /// `None`: there is no such file.
     fn functions(&mut self, file: &str, from_root: &str) -> Option<&[SourceFunction]> {
         if !self.files.contains_key(file) {
             let path = self.root.as_ref().map_or_else(|| file.into(), |root| root.join(from_root));
@@ -80,7 +83,7 @@ impl Sources {
         self.files[file].as_deref()
     }
 
-    /// The function of the same name in another recording, if the place of this one is not known.
+    /// The function of the same name in another recording, if the position of this one is unknown.
     fn known<'f>(&'f self, function: &'f Ours) -> &'f Ours {
         match &function.key {
             Key::Source { .. } => function,
@@ -94,9 +97,9 @@ impl Sources {
     }
 }
 
-/// The path from the root of the sources, if this is a file of ours.
+/// The path from the root of the sources, if the file belongs to this project.
 fn from_root(file: &str) -> Option<&str> {
-    // The standard library has a folder of that name too.
+    // The standard library also has a folder of this name.
     if file.starts_with("/rustc/") || file.contains("/lib/rustlib/") {
         return None;
     }
@@ -105,7 +108,7 @@ fn from_root(file: &str) -> Option<&str> {
     (path.split('/').nth(2) == Some("src")).then_some(path)
 }
 
-/// A function of ours in a profile.
+/// A function of this project in a profile.
 #[derive(Debug, Clone)]
 struct Ours {
     key: Key,
@@ -114,7 +117,7 @@ struct Ours {
     class: Class,
 }
 
-/// Finds the functions of ours in a profile.
+/// Finds the functions of this project in a profile.
 pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
     let ours: Vec<Option<Ours>> =
         profile.functions.iter().map(|function| identify(function, sources)).collect();
@@ -126,7 +129,7 @@ pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
         let Ours { name, krate, class, .. } = found;
         let called = Called { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
         let known = counted.functions.entry(found.key.clone()).or_insert_with(|| called.clone());
-        // A function of a trait runs for several types: the first name in order is as good as any.
+        // A function of a trait runs for several types. Any name would do; the first name in order is taken.
         if called.name < known.name {
             known.name = called.name;
         }
@@ -157,7 +160,8 @@ pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
 fn identify(function: &Function, sources: &mut Sources) -> Option<Ours> {
     let name = simplify(&function.symbol);
     let own_file = from_root(&function.file);
-    // The first instruction may be inlined code of another crate. A function of a foreign trait may be foreign.
+    // The first instruction may be inlined code of another crate. A function of a foreign trait may belong to
+    // another crate.
     let by_name = crate_of(&name).filter(|krate| krate.starts_with(OURS) && !name.starts_with('<'));
     let krate = match (own_file, by_name) {
         (Some(path), _) => folder_of(path).to_owned(),
@@ -200,7 +204,7 @@ fn folder_named(krate: &str) -> String {
     }
 }
 
-/// Leaves [`Class::Getter`] to functions that call no functions of ours but getters.
+/// Keeps the class [`Class::Getter`] only for functions that call no functions of this project but getters.
 fn keep_getters(functions: &mut BTreeMap<Key, Called>, callees: &BTreeMap<&Key, BTreeSet<&Key>>) {
     loop {
         let counts = |key: &&Key| functions.get(*key).is_some_and(|called| called.class == Class::Function);
@@ -230,14 +234,14 @@ fn store_of(name: &str) -> Option<(String, String)> {
 }
 
 impl Counted {
-    /// Leaves out functions that ran in `idle` too and had no other callers.
+    /// Removes functions that ran in `idle` too and had no other callers.
     pub(super) fn without(mut self, idle: &Self) -> Self {
         let new: BTreeSet<&Key> = self.edges.difference(&idle.edges).map(|(_, callee)| callee).collect();
         self.functions.retain(|key, _| !idle.functions.contains_key(key) || new.contains(key));
         self
     }
 
-    /// How many functions there are of a class.
+    /// The number of functions of a class.
     pub(super) fn number(&self, class: Class) -> usize {
         self.functions.values().filter(|called| called.class == class).count()
     }

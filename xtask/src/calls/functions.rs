@@ -14,7 +14,7 @@ pub(super) struct SourceFunction {
     pub(super) is_short: bool,
 }
 
-/// All functions with a body, in the order of their first lines. Functions may lie within others.
+/// All functions with a body, in the order of their first lines. Functions may contain other functions.
 pub(super) fn functions(source: &str) -> Vec<SourceFunction> {
     let code = code(source);
     let tokens = tokens(&code);
@@ -38,8 +38,8 @@ pub(super) fn functions(source: &str) -> Vec<SourceFunction> {
     functions
 }
 
-/// The function with this name that is the innermost one around one of the lines. Other lines of its code may be
-/// those of a macro.
+/// Finds the innermost function around one of the lines that has this name. Other lines of its code may
+/// belong to a macro.
 pub(super) fn find<'f>(
     functions: &'f [SourceFunction],
     lines: impl Iterator<Item = usize>,
@@ -49,7 +49,7 @@ pub(super) fn find<'f>(
     lines.filter_map(innermost).find(|function| function.name == name)
 }
 
-/// The indices of the braces of a function's body, searched from an index behind its name.
+/// The indices of the braces of a function's body, searched from an index after its name.
 fn body(tokens: &[Token], from: usize) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     let mut open = None;
@@ -61,7 +61,7 @@ fn body(tokens: &[Token], from: usize) -> Option<(usize, usize)> {
             }
             "(" | "[" | "{" => depth += 1,
             ")" | "]" | "}" => {
-                // The end of something around a declaration in a macro.
+                // The end of a pair of brackets around a declaration in a macro.
                 depth = depth.checked_sub(1)?;
                 if let Some(open) = open
                     && depth == 0
@@ -69,7 +69,7 @@ fn body(tokens: &[Token], from: usize) -> Option<(usize, usize)> {
                     return Some((open, index));
                 }
             }
-            // A declaration, such as in a trait.
+            // A declaration without a body, such as in a trait.
             ";" if depth == 0 => return None,
             _ => {}
         }
@@ -81,7 +81,7 @@ fn takes_self(signature: &[Token]) -> bool {
     signature.iter().any(|token| token.text == "self")
 }
 
-/// What a body with more than one expression has, or one with branches.
+/// Tokens of a body that has more than one expression, or branches.
 const LONGER: &[&str] =
     &[";", "{", "?", "if", "match", "for", "while", "loop", "async", "await", "move", "return"];
 

@@ -1,8 +1,8 @@
-//! `cargo xtask calls`: the functions of our crates that one request calls, by callgrind.
+//! `cargo xtask calls`: the functions of this project that one request calls, by callgrind.
 //!
-//! Each kind of request is recorded several times, after others that warm up the server. Callgrind records nothing
-//! in between. Background work does not count: functions that also run without a request are left out, unless other
-//! functions call them during the request.
+//! Each kind of request is recorded several times, after other requests that warm up the server. Callgrind
+//! records nothing in between. Background work does not count: functions that also run without a request are
+//! removed, unless other functions call them during the request.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 mod callgrind;
@@ -31,19 +31,21 @@ use self::{
     server::{Server, check_valgrind},
 };
 
-/// Print how many functions of our crates one request calls, by callgrind.
+/// Print the number of functions of this project that one request calls, by callgrind.
 ///
-/// Closures count with their function. Two kinds of functions are counted separately: getters, and code that macros
-/// generate. A getter takes `self`, has one expression as its body, and calls no functions of ours except getters. A
-/// function that also runs without a request counts only if another function calls it during the request.
+/// Closures count with their function. Two kinds of functions are counted separately: getters, and code that
+/// macros generate. A getter takes `self`, has one expression as its body, and calls no functions of this
+/// project except getters. A function that also runs without a request counts only if another function calls
+/// it during the request.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask calls", bin_name = "cargo xtask calls")]
 struct Options {
-    /// Measure this program instead of building one. Optimization removes functions, so it should have none
+    /// Measure this program instead of building one. Build it without optimization, which removes functions
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// The sources to build, or those of `--program`. The default is this checkout, or where the program was built
+    /// The sources to build, or the sources of `--program`. The default is this checkout, or the folder where
+    /// the program was built
     #[arg(long, value_name = "DIR")]
     checkout: Option<PathBuf>,
 
@@ -60,18 +62,18 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// Requests before each recording, so that nothing is done in it for the first time, or for the first time since the
-/// server rested.
+/// The number of requests before each recording. After them, no request does work that only the first request
+/// does, or the first one after an idle time.
 const WARM_UP: usize = 2;
 
 /// Recordings of each kind of request.
 const RECORDINGS: usize = 3;
 
-/// How long a recording goes on after the answer, so that work behind the answer is in it.
+/// The time for which a recording continues after the answer, so that it contains work after the answer.
 const AFTER_ANSWER: Duration = Duration::from_millis(500);
 
-/// How long the server is recorded without a request. Each background loop has to run in this time that may also run
-/// in another recording: the SQLite store looks for work each second.
+/// The duration of a recording without a request. It must contain one run of each background loop that may
+/// also run in another recording: the SQLite store looks for work each second.
 const IDLE: Duration = Duration::from_millis(2_500);
 
 fn main() -> ExitCode {
@@ -155,8 +157,8 @@ fn record(
     Ok(count(&profile, sources))
 }
 
-/// Builds the program. The manifest optimizes some of our crates in debug builds too, and optimization removes
-/// functions, so that is turned off.
+/// Builds the program. The manifest optimizes some crates in debug builds too. Optimization removes
+/// functions, so it is turned off.
 fn build(checkout: &Path) -> Result<PathBuf> {
     eprintln!("building the program");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
@@ -172,7 +174,7 @@ fn build(checkout: &Path) -> Result<PathBuf> {
     Ok(target.join("debug/rashomon"))
 }
 
-/// Our crates with settings of their own for debug builds.
+/// The crates of this project with settings of their own for debug builds.
 fn optimized_packages(manifest: &toml::Table) -> Vec<&str> {
     let packages = ["profile", "dev", "package"]
         .iter()

@@ -1,4 +1,4 @@
-//! What is printed of a kind of request, and its JSON.
+//! The printed report of a kind of request, and its JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +14,8 @@ use super::{
     symbol::last,
 };
 
-/// Functions whose calls are always printed, by their own names: those that read and write the values of rows and of
-/// entries in blocks.
+/// Functions whose calls are always printed, by their own names: those that read and write the values of rows
+/// and of entries in blocks.
 const CODERS: &[&str] =
     &["from_row", "into_row", "from_values", "rev_of_tid", "read_unit", "to_values", "to_archived_values"];
 
@@ -23,15 +23,15 @@ const CODERS: &[&str] =
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) kind: Kind,
-    /// What runs without a request.
+    /// The functions that run without a request.
     pub(super) idle: Counted,
     /// The first request after the start of the server, if its store calls are printed.
     pub(super) first: Option<Counted>,
-    /// Requests after others like them.
+    /// Recordings of requests after warm-up requests of the same kind.
     pub(super) recordings: Vec<Counted>,
 }
 
-/// A function, with its calls in each recording. `None`: it did not run.
+/// A function, with its calls in each recording. `None` if it did not run in the recording.
 struct Entry<'a> {
     key: &'a Key,
     called: &'a Called,
@@ -49,7 +49,7 @@ impl Class {
 }
 
 impl Report {
-    /// Each function of any recording, in the order of crates and names.
+    /// The functions of all recordings, in the order of crates and names.
     fn entries(&self) -> Vec<Entry<'_>> {
         let keys: BTreeSet<&Key> =
             self.recordings.iter().flat_map(|counted| counted.functions.keys()).collect();
@@ -74,12 +74,12 @@ impl Report {
         entries
     }
 
-    /// How many functions of a class each recording has.
+    /// The number of functions of a class in each recording.
     fn numbers(&self, class: Class) -> Vec<usize> {
         self.recordings.iter().map(|counted| counted.number(class)).collect()
     }
 
-    /// How many functions each crate has in any recording, without getters and generated functions.
+    /// The number of functions of each crate in all recordings, without getters and generated functions.
     fn crates(&self) -> BTreeMap<String, usize> {
         let mut crates = BTreeMap::new();
         for entry in self.entries().iter().filter(|entry| entry.called.class == Class::Function) {

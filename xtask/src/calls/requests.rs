@@ -25,7 +25,7 @@ const PAGE: &str = "/v1/enwiki/page/Main_Page";
 /// The number of revisions in the archive. The latest one is not archived.
 const ARCHIVED: usize = 16;
 
-/// The time between archived revisions, in steps of 100 ns.
+/// The time between two archived revisions, in steps of 100 ns.
 const STEP: u32 = 10_000_000;
 
 impl Kind {
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// The settings of its server. Only what would do work beside a request is set.
+    /// The settings of the server. They turn off work that would run beside a request.
     pub(super) const fn settings(self) -> &'static str {
         match self {
             Self::Post | Self::Latest => "collect_every = \"0s\"\n",
@@ -60,13 +60,14 @@ impl Kind {
         Ok(())
     }
 
-    /// The request with this number, and the status of its answer. The server has got those with lower numbers.
+    /// The request with this number, and the status of its answer. The server has received the requests with
+    /// lower numbers.
     pub(super) fn request(self, number: usize) -> (Vec<u8>, u16) {
         match self {
             Self::Post => (post(number + 1), 201),
             Self::Latest if number == 0 => (post(1), 201),
             Self::Latest => (http::get(&format!("{PAGE}?rev/latest/html")), 200),
-            // Another render each time, so that no earlier read has left its values in memory.
+            // Each request is for another render, so that no earlier read has left its values in memory.
             Self::Archived => {
                 let tid = tid(number % ARCHIVED + 1);
                 (http::get(&format!("{PAGE}?rev/{tid}/html")), 200)

@@ -17,11 +17,11 @@ use xtask::{
 
 use super::callgrind::Profile;
 
-/// How often to look whether the server rests, and how often at most.
+/// The interval between two checks whether the server is idle, and the maximum number of checks.
 const REST_CHECK: Duration = Duration::from_millis(500);
 const REST_CHECKS: usize = 120;
 
-/// The processor time that a server at rest may take in [`REST_CHECK`], in ticks of 10 ms.
+/// The processor time that an idle server may take in [`REST_CHECK`], in ticks of 10 ms.
 const REST_TICKS: u64 = 2;
 
 /// The time that a command to the server may take, in seconds.
@@ -66,7 +66,7 @@ impl Server {
         Ok(Self { service, client, folder: folder.to_owned(), dumps: 0 })
     }
 
-    /// Waits until the server does nothing, such as the work of its start.
+    /// Waits until the server is idle, for example until the work of its start is done.
     pub(super) fn wait_for_rest(&self) -> Result<()> {
         let mut before = self.processor_ticks()?;
         for _ in 0..REST_CHECKS {
@@ -80,10 +80,11 @@ impl Server {
         bail!("the server does not rest")
     }
 
-    /// The processor time that the server has taken.
+    /// The processor time that the server has used.
     fn processor_ticks(&self) -> Result<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.service.id()))?;
-        // The name of the program, in brackets, may contain blanks. User and system time are the fields 14 and 15.
+        // The name of the program, in brackets, may contain spaces. User and system time are the fields 14
+        // and 15.
         let (_, fields) = stat.rsplit_once(") ").context("a process has a name")?;
         let times = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
         Ok(times.sum::<Result<u64, _>>()?)
@@ -96,7 +97,7 @@ impl Server {
         Ok(())
     }
 
-    /// Records what the server does during the action and for some time after it.
+    /// Records the server during the action and for some time after it.
     pub(super) fn record(
         &mut self,
         action: impl FnOnce(&mut Self) -> Result<()>,
@@ -137,7 +138,7 @@ fn profile(folder: &Path) -> PathBuf {
     folder.join("callgrind")
 }
 
-/// The argument with which valgrind and vgdb find each other.
+/// The argument by which valgrind and vgdb find each other.
 fn control(folder: &Path) -> String {
     format!("--vgdb-prefix={}", folder.join("vgdb").display())
 }

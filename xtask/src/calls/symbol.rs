@@ -1,6 +1,7 @@
 //! Names of functions as callgrind prints them, and as people write them.
 
-/// Removes from a symbol what the source does not have: generic arguments, hashes, and the closure of its function.
+/// Removes the parts of a symbol that the source does not have: generic arguments, hashes, and the suffix of
+/// a closure.
 pub(super) fn simplify(symbol: &str) -> String {
     let symbol = without_hash(without_recursion(symbol));
     let mut name = String::with_capacity(symbol.len());
@@ -12,9 +13,9 @@ pub(super) fn simplify(symbol: &str) -> String {
                 name.truncate(kept);
                 closed_length(rest)
             }
-            // A crate of the newer names: `name[0123456789abcdef]`.
+            // A crate in the new name format: `name[0123456789abcdef]`.
             '[' => hash_length(rest),
-            // `{closure#0}`, or `{{closure}}` in the older names.
+            // `{closure#0}`, or `{{closure}}` in the old name format.
             '{' if name.ends_with("::") => {
                 name.truncate(name.len() - 2);
                 closed_length(rest)
@@ -36,7 +37,7 @@ pub(super) fn is_closure(symbol: &str) -> bool {
     symbol.contains("{closure") || symbol.contains("{async")
 }
 
-/// The crate in a simplified name: that of the type, where the function is one of a type.
+/// The crate in a simplified name. For a function of a type, it is the crate of the type.
 pub(super) fn crate_of(name: &str) -> Option<&str> {
     let mut name = name;
     loop {
@@ -87,7 +88,7 @@ fn without_hash(symbol: &str) -> &str {
 
 /// Whether the bracket at the beginning of `rest` begins generic arguments. Otherwise it begins a path with a type.
 fn begins_arguments(before: &str, rest: &str) -> bool {
-    // `module::<impl Trait for Type>::function` in the older names.
+    // `module::<impl Trait for Type>::function` in the old name format.
     if rest.starts_with("<impl ") {
         return false;
     }
@@ -115,7 +116,7 @@ fn closed_length(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a hash in square brackets. Zero: it is a slice or an array.
+/// The length of a hash in square brackets. Zero if the brackets are those of a slice or an array.
 fn hash_length(text: &str) -> usize {
     let hash = text.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or("", |(hash, _)| hash);
     let is_hash = !hash.is_empty() && hash.len() <= 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -1,8 +1,8 @@
-//! `cargo xtask cassandra`: real Cassandra nodes on this machine, for tests and for people.
+//! `cargo xtask cassandra`: real Cassandra nodes on this machine, for tests and for developers.
 //!
-//! A node is the original server program, from the jars that its makers publish on Maven Central, with the
-//! settings in `xtask/cassandra`. Nodes listen on 127.0.0.1, 127.0.0.2 and so on, at Cassandra's own ports.
-//! All their files are below `target/xtask/cassandra`.
+//! A node is the original server program, from the jars that the Cassandra project publishes on Maven
+//! Central, with the settings in `xtask/cassandra`. Nodes listen on 127.0.0.1, 127.0.0.2 and so on, at
+//! Cassandra's own ports. All their files are below `target/xtask/cassandra`.
 
 mod faults;
 mod node;
@@ -19,25 +19,25 @@ pub use node::Node;
 pub(crate) use server::Server;
 use server::{Purpose, Surroundings};
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Starts a ring of nodes, and waits until they take CQL. They go on when this ends.
+    /// Start a ring of nodes, and wait until they accept CQL connections. The nodes keep running.
     Up {
-        /// How many nodes; each takes about 1 GB of memory.
+        /// Number of nodes. Each takes about 1 GB of memory.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
         nodes: u8,
-        /// One node as `cargo xtask test` starts it: it asks for a password, takes encrypted connections too,
-        /// and makes tables quickly.
+        /// Start one node as `cargo xtask test` does: it requires a password, accepts encrypted connections
+        /// too, and makes tables quickly.
         #[arg(long, conflicts_with = "nodes")]
         for_tests: bool,
     },
-    /// Stops the nodes, and deletes what was in them.
+    /// Stop the nodes, and delete their data.
     Down,
-    /// Says which nodes run.
+    /// Print which nodes run.
     Status,
-    /// Three nodes of its own, under load: a node is killed, hangs, is cut off, is restarted, has a wrong
-    /// clock; nothing that was acknowledged is lost, and nearly everything succeeds.
+    /// Start three nodes under load, and cause faults: a node is killed, hangs, is cut off, is restarted, or
+    /// has a wrong clock. Check that no acknowledged write is lost, and that nearly all requests succeed.
     Faults(faults::Options),
 }
 
@@ -51,12 +51,12 @@ pub fn run(command: &Command) -> Result<bool> {
     }
 }
 
-/// The folder for everything of Cassandra.
+/// The folder of all files of Cassandra.
 fn folder() -> PathBuf {
     crate::target().join("xtask/cassandra")
 }
 
-/// The folder of the nodes that people start.
+/// The folder of the nodes that `up` starts.
 fn ring() -> PathBuf {
     folder().join("ring")
 }

@@ -22,16 +22,16 @@ use crate::process::{Stopwatch, cut};
 /// The variable with the address of the node that tests use.
 pub(crate) const FOR_TESTS: &str = "RASHOMON_TEST_CASSANDRA";
 
-/// How long a node may take until it accepts CQL connections, on a machine that does other things too.
+/// The time limit until a node accepts CQL connections, on a machine that does other work too.
 const START_LIMIT: Duration = Duration::from_secs(180);
-/// How long a node may take to end when it is asked to.
+/// The time limit until a node has ended after it was asked to.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two checks of a node that starts or ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How many lines of a node's log are shown when it failed.
+/// The number of lines of a node's log that are shown after a failure.
 const LOG_LINES: usize = 40;
 
-/// A node that this process started. It is killed when this is dropped.
+/// A node that this process started. Dropping the value kills the node.
 #[derive(Debug)]
 pub struct Node {
     child: Option<Child>,
@@ -82,8 +82,8 @@ impl Node {
         Ok(self)
     }
 
-    /// Whether clients can log in, if a password is required: a new node accepts connections a moment
-    /// earlier.
+    /// Whether clients can log in, if a password is required. A new node accepts connections a moment before
+    /// that.
     fn knows_its_user(&self) -> bool {
         let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
         !read("cassandra.yaml").contains("PasswordAuthenticator")
@@ -113,7 +113,7 @@ impl Node {
         ]
     }
 
-    /// Why the node has ended; `None` while it runs.
+    /// The reason why the node has ended. `None` while it runs.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
         Some(format!("node {} ended, {status}:\n{}", self.number, self.log()))
@@ -136,12 +136,12 @@ impl Node {
         Ok(())
     }
 
-    /// Lets the node run on when this is dropped.
+    /// Keeps the node running when the value is dropped.
     pub(super) fn leave(mut self) {
         self.child = None;
     }
 
-    /// The last lines of its logs.
+    /// The last lines of the node's logs.
     fn log(&self) -> String {
         let files = ["logs/output", "logs/system.log"].map(|file| self.folder.join(file));
         let texts = files.iter().map(|file| {
@@ -188,7 +188,7 @@ pub(super) fn takes_cql(number: u8) -> bool {
     TcpStream::connect_timeout(&Node::address(number), LOOK_INTERVAL).is_ok()
 }
 
-/// Asks a node to end, and waits for its end. Kills a node that hangs.
+/// Asks a node to end, and waits for that. Kills a node that hangs.
 pub(super) fn stop(process: Pid) -> Result<()> {
     for signal in [Signal::TERM, Signal::KILL] {
         match kill_process(process, signal) {

@@ -29,16 +29,16 @@ pub(super) const CERTIFICATE: &str = "certificate.pem";
 /// The name of the script that runs nodetool on a node.
 const NODETOOL: &str = "nodetool";
 
-/// What a node is for.
+/// The purpose of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// For people, and for tests that break nodes.
+    /// For developers, and for tests that cause faults.
     Cluster,
     /// For tests of a store, which make hundreds of tables, log in, and may encrypt.
     Tests,
 }
 
-/// The arguments and the environment of a node's process.
+/// The additional arguments and the environment of a node's process.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     /// Further arguments of Java.
@@ -67,7 +67,7 @@ impl Server {
         Ok(Self { java, jars })
     }
 
-    /// Starts node `number` of so many, empty.
+    /// Starts node `number` of `nodes`, without data.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
         self.make(ring, number, nodes, Purpose::Cluster)?;
         self.run(ring, number, &Surroundings::default())
@@ -77,20 +77,20 @@ impl Server {
     pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
         self.make(ring, 1, 1, Purpose::Tests)?;
         let settings_of_java = &[
-            // The last value counts. The tests make hundreds of tables, and write bodies of 64 MiB
-            // concurrently.
+            // Java uses the last value of an option. The tests make hundreds of tables, and write bodies of
+            // 64 MiB concurrently.
             "-Xmx2g",
             "-XX:MaxDirectMemorySize=1g",
-            // Tables are only in the commit log until it is full, so that they are made in half the time.
+            // Table definitions are only in the commit log until it is full. This halves the time.
             "-Dcassandra.unsafesystem=true",
-            // The user is made at once. In a ring, a node would try that without a pause until it sees
+            // The user is made at once. In a ring, a node would try that without a pause until it sees the
             // others.
             "-Dcassandra.superuser_setup_delay_ms=0",
         ];
         self.run(ring, 1, &Surroundings { settings_of_java, ..Surroundings::default() })
     }
 
-    /// Makes the folder of node `number` of so many, empty.
+    /// Makes an empty folder for node `number` of `nodes`.
     pub(super) fn make(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<()> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
@@ -111,7 +111,7 @@ impl Server {
         self.write_tool(&folder, "sstabledump", "org.apache.cassandra.tools.SSTableExport")
     }
 
-    /// Starts a node that was made, with its data.
+    /// Starts a node whose folder exists, with its data.
     pub(super) fn run(&self, ring: &Path, number: u8, surroundings: &Surroundings) -> Result<Node> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
@@ -224,8 +224,8 @@ fn settings(folder: &Path, number: u8, nodes: u8) -> String {
         .replace("{folder}", &folder.display().to_string())
 }
 
-/// Further settings of a node for tests. It requires a password (`cassandra`, of the user `cassandra`), and
-/// accepts encrypted connections beside others.
+/// Further settings of a node for tests. The node requires a password (`cassandra`, of the user `cassandra`),
+/// and accepts encrypted and unencrypted connections.
 fn for_tests(folder: &Path) -> String {
     format!(
         "
@@ -249,7 +249,7 @@ client_encryption_options:
 /// The token at which the node's part of the ring begins. All parts have one size.
 fn token(number: u8, nodes: u8) -> i64 {
     let part = (1_i128 << 64) / i128::from(nodes);
-    // The first token is the least number of 64 bits, and the parts together fill those exactly.
+    // The first token is the smallest number of 64 bits, and the parts together cover all numbers exactly.
     i64::try_from(i128::from(i64::MIN) + part * i128::from(number - 1)).unwrap_or(i64::MAX)
 }
 

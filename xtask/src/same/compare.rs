@@ -7,8 +7,8 @@ pub(super) struct Answer {
     pub(super) given: Vec<u8>,
 }
 
-/// Describes the first answer in which two runs differ. `None`: they differ in nothing but the values of tids
-/// and measured times.
+/// Describes the first answer in which two runs differ. `None`: only the values of tids and measured times
+/// differ.
 pub(super) fn difference(old: &[Answer], new: &[Answer]) -> Option<String> {
     let mut names = (Names::default(), Names::default());
     for (number, (old, new)) in old.iter().zip(new).enumerate() {

@@ -1,4 +1,4 @@
-//! A clock that only moves on command, and random bytes that depend on a seed alone, for any program.
+//! For any program, a clock that moves only on command, and random bytes that depend only on a seed.
 
 use std::path::Path;
 

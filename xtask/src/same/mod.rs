@@ -1,8 +1,8 @@
-//! `cargo xtask same OLD NEW`: checks that two versions of the program do the same.
+//! `cargo xtask same OLD NEW`: checks that two versions of the program behave in the same way.
 //!
-//! Both get the same seeded requests and commands, under the same clock and with the same random bytes. Their
-//! answers are compared byte for byte, except tids and measured times. At the end the digests of all tables
-//! are compared as well.
+//! Both versions get the same requests and commands from a seed, with the same clock and the same random
+//! bytes. Their answers are compared byte for byte, except tids and measured times. At the end the digests of
+//! all tables are compared as well.
 
 mod compare;
 mod frozen;
@@ -20,13 +20,13 @@ use self::{
 };
 use crate::cassandra;
 
-/// Which programs, and how much of them.
+/// The programs to compare, and the extent of the comparison.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The program `rashomon` before a change
+    /// The program `rashomon` before the change
     old: PathBuf,
 
-    /// The program after it
+    /// The program `rashomon` after the change
     new: PathBuf,
 
     /// Seed of the first script; others follow
@@ -41,11 +41,11 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 800)]
     steps: usize,
 
-    /// Only this configuration; may be given several times
+    /// Run only this configuration; may be given several times
     #[arg(long = "only", value_name = "NAME", value_parser = names())]
     names: Vec<String>,
 
-    /// Also run two processes on a node of Cassandra, which is started
+    /// Also run two processes on a node of Cassandra, which this command starts
     #[arg(long)]
     cassandra: bool,
 }
@@ -61,11 +61,11 @@ struct Configuration {
     is_cluster: bool,
 }
 
-/// No background loop of a server collects garbage.
+/// The settings of every server. No background loop collects garbage.
 const COMMON: &str = "collect_every = \"0s\"\naccess_log = \"off\"\nlog_level = \"error\"\n";
 
-/// `skew` is longer than a run takes. The time of day does not advance by itself here, which must not be
-/// taken for a clock jump.
+/// `skew` is longer than a run takes. In a run the time of day does not advance by itself, and the server
+/// must not take that for a clock jump.
 const RETENTION: &str = "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n";
 
 const CONFIGURATIONS: &[Configuration] = &[
@@ -116,7 +116,7 @@ impl Configuration {
         }
     }
 
-    /// The text of its settings file.
+    /// The text of the settings file.
     fn settings(&self) -> String {
         let retention = self.retention.map(|keys| format!("{RETENTION}{keys}\n"));
         let archive = self.archive.map(|keys| format!("[archive]\n{keys}\n"));
@@ -188,7 +188,7 @@ fn compare(options: &Options, configuration: &Configuration, seed: u64) -> Resul
 }
 
 /// The time of day, in microseconds since 1970.
-#[allow(clippy::disallowed_methods)] // The clock of a cluster is this one.
+#[allow(clippy::disallowed_methods)] // The cluster uses this clock.
 fn now_micros() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

@@ -7,7 +7,7 @@ use fastrand::Rng;
 pub(super) enum Step {
     /// A request to one of the servers. `{tid:N}` in its path is replaced by the tid of an earlier answer.
     Request { server: usize, method: &'static str, path: String, kind: &'static str, body: Vec<u8> },
-    /// Moves the clock ahead by so many microseconds.
+    /// Moves the clock ahead by this many microseconds.
     Advance(i64),
     /// A command on the store. If the store is a file, no server has it open meanwhile.
     Command(Vec<String>),
@@ -23,14 +23,14 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 
-/// What the script may contain under a configuration.
+/// The kinds of steps that a script may have under a configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traits {
     /// The number of servers on the store.
     pub(super) servers: usize,
     /// Whether revisions are sealed, compacted and erased.
     pub(super) archive: bool,
-    /// Whether there is a policy of retention.
+    /// Whether a policy of retention is configured.
     pub(super) retention: bool,
 }
 
@@ -117,7 +117,7 @@ impl Script {
             form.push_str(&format!("&data-parsoid=%7B%22a%22:{}%7D", self.rng.u32(..)));
         }
         if self.rng.u32(..60) == 0 {
-            // A body of more than one chunk.
+            // This body has more than one chunk.
             form.push_str("&meta=");
             form.extend((0..1_200_000).map(|_| self.rng.alphanumeric()));
         }
@@ -128,7 +128,7 @@ impl Script {
         let title = self.title();
         let highest = self.highest[title];
         let rev = match self.rng.u32(..10) {
-            // An old revision number, perhaps used already, or a number above a gap.
+            // The number of an older revision, which may exist already, or a number above a gap.
             0 => self.rng.u64(1..=highest.max(1)),
             1 => highest + self.rng.u64(2..5),
             _ => highest + 1,
@@ -152,7 +152,7 @@ impl Script {
         self.write("POST", format!("{}?rev/", Self::page(title)), form);
         self.highest[title] = highest.max(rev);
         if self.rng.u32(..12) == 0 {
-            // A client that did not get the answer repeats its request.
+            // A client that received no answer repeats its request.
             let again = self.steps.last().cloned();
             self.steps.extend(again);
         }

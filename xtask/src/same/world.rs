@@ -1,4 +1,4 @@
-//! One program at work on a store of its own, and its answers.
+//! One program that runs on a store of its own, and its answers.
 
 use std::{
     fs::{self, File},
@@ -22,15 +22,15 @@ use crate::{
     service::{Service, free_address},
 };
 
-/// The tid in a request that needs one before any write was answered with one.
+/// The tid in a request that needs one while no answer has had a tid yet.
 const NO_TID: &str = "00000000-0000-1000-8000-000000000000";
 /// The time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// The time limit for a server to become ready, or to become idle.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A server is idle if none of its threads was woken during so many checks. A server that waits for an answer
-/// of a Cassandra node sleeps, so a cluster needs more checks.
+/// The number of checks without a wake-up of any thread after which a server is idle. A server that waits for
+/// an answer of a Cassandra node sleeps, so a cluster needs more checks.
 const QUIET_LOOKS: u32 = 5;
 const QUIET_LOOKS_ON_CLUSTER: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -68,7 +68,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Makes a new world. Deletes what an earlier one left in its folder.
+    /// Makes a new world. Deletes the folder of an earlier one.
     pub(super) fn new(place: Place, servers: usize) -> Result<Self> {
         if place.folder.exists() {
             fs::remove_dir_all(&place.folder)?;
@@ -80,7 +80,7 @@ impl World {
         Ok(Self { place, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
     }
 
-    /// Carries out all steps. Then compares the store with a copy of it, which prints the digests of all
+    /// Carries out all steps. Then compares the store with a copy of itself, which prints the digests of all
     /// tables.
     pub(super) fn run(mut self, script: &[Step]) -> Result<Vec<Answer>> {
         for step in script {
@@ -159,8 +159,8 @@ impl World {
         Ok(address)
     }
 
-    /// Waits until a server's background work is done. Otherwise it would draw random bytes and read the
-    /// clock at another moment in each run.
+    /// Waits until a server's background work is done. Without the wait, this work would draw random bytes
+    /// and read the clock at another time in each run.
     fn wait_until_quiet(&self, number: usize) -> Result<()> {
         let Some(server) = &self.servers[number] else { return Ok(()) };
         let enough = if self.place.keyspace().is_some() { QUIET_LOOKS_ON_CLUSTER } else { QUIET_LOOKS };
@@ -246,7 +246,7 @@ impl World {
     }
 }
 
-/// How many times the threads of a process have been put to sleep.
+/// The number of times that the threads of a process have been put to sleep.
 fn wakes(process: u32) -> Result<u64> {
     let mut wakes = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {

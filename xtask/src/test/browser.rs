@@ -1,4 +1,4 @@
-//! The HTML pages in a browser: they render, their links lead somewhere, and the console stays silent.
+//! The HTML pages in a browser: pages render, links have targets, and the console stays empty.
 
 use std::{fs, net::SocketAddr, path::Path, process::Command, time::Duration};
 
@@ -10,9 +10,9 @@ use crate::{
     tools::Tool,
 };
 
-/// How long a page may take, the start of the browser included.
+/// The time limit of a page, including the start of the browser.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
-/// How many links of one page are followed: enough for a page of the demo.
+/// The maximum number of links of one page that are followed. A page of the demo has fewer.
 const MAX_LINKS: usize = 200;
 
 /// A page to visit.
@@ -100,12 +100,12 @@ fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<St
     Ok(document)
 }
 
-/// Loads a page. Returns the console's lines and the document from the browser. `name` is that of the log.
+/// Loads a page. Returns the console's lines and the browser's document. `name` is the name of the log.
 pub(super) fn dump(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
     browse(chromium, url, name, &[&["--dump-dom"], flags].concat())
 }
 
-/// Runs the browser on a page, and returns its output: the console's lines, and the document if asked.
+/// Runs the browser on a page, and returns its output: the console's lines, and the document on request.
 fn browse(chromium: &Path, url: &str, name: &str, flags: &[&str]) -> Result<String> {
     let profile = tempfile::tempdir()?;
     let mut command = Command::new(chromium);
@@ -158,7 +158,7 @@ fn addresses(document: &str) -> Vec<String> {
     found
 }
 
-/// The full address of a link on a page of the server. `None` if it leads elsewhere, or to the same page.
+/// The full address of a link on a page of the server. `None` if it leads elsewhere or to the page itself.
 fn resolve(server: SocketAddr, page: &str, link: &str) -> Option<String> {
     let origin = format!("http://{server}");
     let path = page.strip_prefix(&origin)?.split(['?', '#']).next()?;

@@ -1,4 +1,4 @@
-//! The steps that need a Cassandra node. It is started in the background while other steps compile.
+//! The steps that need a Cassandra node. The node is started in the background while other steps compile.
 
 use std::thread::{self, JoinHandle};
 
@@ -11,14 +11,14 @@ use crate::{
     tools::Toolbox,
 };
 
-/// An environment variable for the other steps: it makes them skip the tests that need a node.
+/// An environment variable for the other steps, with which they skip the tests that need a node.
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
 /// The test programs that run on the store that the environment names.
 const ON_ANY_STORE: &[&str] = &["buckets", "http", "dumps"];
 
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
-/// stores at once, files alone, details of the store in memory, or a store that they name.
+/// stores at once, files alone, details of the store in memory, or a store that the test itself names.
 const NOT_ON_A_NODE: &[&str] = &[
     "archive::erasing::erase_succeeds_beside_",
     "archive::erasing::interrupted_erase_",
@@ -36,11 +36,11 @@ const NOT_ON_A_NODE: &[&str] = &[
     "in_sqlite::",
 ];
 
-/// A node for the steps that need one: starting, ready, or failed.
+/// A node for the steps that need one. It is starting, ready, or failed.
 #[derive(Debug)]
 pub(super) struct TestNode {
     starting: Option<JoinHandle<Result<Node>>>,
-    /// `None`: the environment names a node.
+    /// The node. `None` if the environment names a node.
     node: Result<Option<Node>, String>,
 }
 
@@ -70,17 +70,17 @@ impl TestNode {
 
 /// Runs the tests of the Cassandra store.
 pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
-    // Each test makes tables of its own, and the node makes one table after another.
+    // Each test makes tables of its own, and the node makes only one table at a time.
     run_tests(resources, "cassandra", 4, &["cassandra"], &[])
 }
 
-/// Runs the tests that work on any store, on this one.
+/// Runs the tests for any store on a Cassandra node.
 pub(super) fn run_on_any_store(resources: &mut StepResources) -> Result<Outcome> {
-    // These tests wait for the node most of the time.
+    // These tests spend most of their time waiting for the node, so more of them run at once.
     run_tests(resources, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
 }
 
-/// Runs test targets on the node, with so many tests at once.
+/// Runs test targets on the node, with this many tests at once.
 fn run_tests(
     resources: &mut StepResources,
     name: &str,

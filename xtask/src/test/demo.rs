@@ -1,4 +1,4 @@
-//! The demo as a new user sees it: it starts, prints lines, and the lines work when they are pasted.
+//! The demo as a new user sees it: it starts, and prints command lines that work when they are pasted.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     service::Service,
 };
 
-/// How many lines the demo promises.
+/// The number of command lines that the demo promises.
 const CURL_LINES: usize = 5;
-/// How long the demo may take until all is printed and served. The promise is a second for the program that
-/// users get. The tests run an unoptimised one, on a busy machine.
+/// The time limit until everything is printed and served. The promise is one second for the released program.
+/// The tests run an unoptimised program, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts the demo, and returns it with its output.
@@ -34,8 +34,8 @@ pub(super) fn start() -> Result<(Service, String)> {
 
 pub(super) fn run(_: &mut StepResources) -> Result<Outcome> {
     let (service, printed) = start()?;
-    // curl reads this file. With it an answer of 4xx or 5xx is an error, although the line does not ask for
-    // that.
+    // curl reads these settings. They make an answer of 4xx or 5xx an error, although the line itself does
+    // not say so.
     let settings = tempfile::tempdir()?;
     fs::write(settings.path().join(".curlrc"), "fail-with-body\nsilent\nshow-error\nmax-time=10\n")?;
     let lines = curl_lines(&printed);
@@ -50,7 +50,7 @@ pub(super) fn run(_: &mut StepResources) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} lines", lines.len())))
 }
 
-/// The lines to paste in the demo's output.
+/// The command lines in the demo's output.
 fn curl_lines(printed: &str) -> Vec<String> {
     printed.lines().map(str::trim).filter(|line| line.starts_with("curl ")).map(str::to_owned).collect()
 }

@@ -1,9 +1,8 @@
-//! `cargo xtask test`: everything that must hold before a change goes in.
+//! `cargo xtask test`: all checks that a change must pass.
 //!
 //! The steps are in the order of their cost. A failed step does not stop the following ones, so that one run
-//! reports everything that is wrong (`--fail-fast` stops). Missing tools are downloaded if possible;
-//! otherwise the step reports what it lacks, and is skipped. On the build server (`CI=true`) a missing tool
-//! is a failure.
+//! reports all problems (`--fail-fast` stops). Missing tools are downloaded if possible; otherwise the step
+//! reports the missing tools, and is skipped. On the build server (`CI=true`) a missing tool is a failure.
 
 mod browser;
 mod cassandra;
@@ -21,28 +20,28 @@ use crate::process::Stopwatch;
 use resources::StepResources;
 use steps::{Need, STEPS, Step};
 
-/// What to run.
+/// The steps to run.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only this step; may be given several times.
+    /// Run only this step; may be given several times.
     #[arg(long, value_name = "STEP")]
     only: Vec<String>,
-    /// Says which steps there are, and runs none.
+    /// List the steps, and run none.
     #[arg(long)]
     list: bool,
-    /// Stops after the first step that fails.
+    /// Stop after the first step that fails.
     #[arg(long)]
     fail_fast: bool,
 }
 
-/// How a step ended, with a remark for the table.
+/// The outcome of a step, with a remark for the table.
 enum Outcome {
     Passed(String),
     Skipped(String),
     Failed(String),
 }
 
-/// Runs the steps, and prints a table of them. Returns whether none failed.
+/// Runs the steps, and prints a table of them. Returns whether no step failed.
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for step in STEPS {

@@ -1,4 +1,4 @@
-//! Pages of other origins in a browser: they change nothing on a server, unless their origin is configured.
+//! Pages of other origins in a browser: they cannot change a server, unless their origin is configured.
 
 use std::{
     fs,
@@ -18,17 +18,17 @@ use anyhow::{Context, Result, ensure};
 use super::{browser, steps};
 use crate::{http::Client, process::log_file, service::Service};
 
-/// How long the page may wait for the browser to send its request.
+/// The time limit of the browser's request to the server of the page.
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often the server of the page checks whether it is still needed.
+/// The interval between two checks whether the server of the page is still needed.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A name that resolves to the loopback, as an attacker's name does after DNS rebinding.
 const REBOUND: &str = "rebound.example";
 
-/// A page that tries to write in all ways that pages have: a form, and `fetch` with and without CORS. Its
-/// document shows the results. `SERVER` is the server, and `PAGE` is the beginning of the titles.
+/// A page that tries to write in all ways that pages have: with a form, and with `fetch` with and without
+/// CORS. Its document shows the results. `SERVER` is the server, and `PAGE` is the beginning of the titles.
 const ATTACK: &str = r#"<!DOCTYPE html><title>another origin</title><pre id="said"></pre>
 <iframe name="sink"></iframe>
 <form id="form" method="post" target="sink" action="http://SERVER/v1/attacked/page/PAGE-form?rev/">
@@ -48,7 +48,7 @@ fetch(url("PAGE-opaque"), { method: "POST", body: body(), mode: "no-cors" })
 /// The ends of the titles that the page tries to write.
 const WAYS: [&str; 3] = ["form", "fetch", "opaque"];
 
-/// Opens the page in the browser from several origins, and checks what was written.
+/// Opens the page in the browser from several origins, and checks which writes arrived.
 pub(super) fn check(chromium: &Path) -> Result<usize> {
     let page = PageServer::start()?;
     let port = page.address.port();
@@ -60,7 +60,7 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     let service = Service::start(&steps::binary(), &arguments, &log)?;
     let server = service.address();
 
-    // The page can write if its origin is configured. So failures elsewhere are not faults of the page.
+    // The page can write if its origin is configured. So failures elsewhere are not bugs of the page.
     let trusted = open(chromium, "trusted", &format!("http://localhost:{port}"), server)?;
     ensure!(trusted.contains("fetch:201"), "a page of a configured origin cannot write:\n{trusted}");
     // Another port is the same site, but another origin. Another name is another site.
@@ -79,7 +79,7 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
             ensure!(status == expected, "{page}-{way} is answered with {status}, not {expected}");
         }
     }
-    // The server's own pages still work under its own names, but not under another name.
+    // The server's own pages work under its own names, but not under another name.
     for (host, expected) in [("localhost", "<title>"), (REBOUND, "urn:rashomon:problem:misdirected")] {
         let url = format!("http://{host}:{}/", server.port());
         let document = browser::dump(chromium, &url, &format!("host-{host}"), &[&rules])?;
@@ -99,7 +99,7 @@ fn open_with(chromium: &Path, name: &str, origin: &str, server: SocketAddr, flag
     browser::dump(chromium, &format!("{origin}/{server}/{name}"), &format!("origin-{name}"), &[flag])
 }
 
-/// Serves the attacking page on a port of its own: `/SERVER/PAGE` is the page that attacks that server.
+/// Serves the attacking page on its own port. The path `/SERVER/PAGE` names the attacked server.
 struct PageServer {
     address: SocketAddr,
     ended: Arc<AtomicBool>,

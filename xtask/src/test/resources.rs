@@ -18,7 +18,7 @@ impl StepResources {
         Self { toolbox: Toolbox::new(must_have_all), node: None }
     }
 
-    /// Starts a Cassandra node in the background, unless that was done before.
+    /// Starts a Cassandra node in the background, unless it was started before.
     pub(super) fn begin_node(&mut self) -> &mut TestNode {
         self.node.get_or_insert_with(|| TestNode::begin(self.toolbox.must_have_all()))
     }
@@ -29,8 +29,8 @@ impl StepResources {
         self.begin_node().wait()
     }
 
-    /// Ends the Cassandra node. If the node is still starting, waits for that first, so that no process is
-    /// left behind.
+    /// Ends the Cassandra node. If the node is still starting, waits for that first, so that its process is
+    /// not left behind.
     pub(super) fn end_node(&mut self) {
         if let Some(mut node) = self.node.take() {
             // If the start failed, there is nothing to end.

@@ -1,5 +1,5 @@
-//! Tests the API with schemathesis: generates requests from `/openapi.json`, and checks each answer against
-//! the document.
+//! Tests the API with schemathesis, which generates requests from `/openapi.json`, and checks each answer
+//! against the document.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -13,17 +13,17 @@ use crate::{
     tools::Tool,
 };
 
-/// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
+/// The seed is fixed, so that a change is not stopped by an unrelated failure.
 const SEED: &str = "1";
 
 /// The number of requests generated for each operation, in addition to those of the phases `examples` and
 /// `coverage`.
 const EXAMPLES: &str = "100";
 
-/// How long one of the two runs may take.
+/// The time limit of each of the two runs.
 const RUN_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// The settings, which say what is accepted besides success, and why.
+/// The settings, which list the accepted statuses besides success, with the reasons.
 const SETTINGS: &str = "xtask/schemathesis.toml";
 
 /// Types of bodies that schemathesis cannot generate.
@@ -50,7 +50,7 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     Ok(Outcome::Passed("no finding, for paths and for queries".to_owned()))
 }
 
-/// Has schemathesis test everything that a document describes. Returns a description of the failures.
+/// Runs schemathesis on a document. Returns a description of the failures.
 fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<String>> {
     let mut command = Command::new(program);
     command

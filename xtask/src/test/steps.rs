@@ -1,4 +1,4 @@
-//! The steps, cheapest first.
+//! The steps, the cheapest first.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -18,11 +18,11 @@ const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
 
 pub(super) enum Need {
-    /// The step cannot run without the tool.
+    /// The tool without which the step cannot run.
     Everything(Tool),
-    /// Only this part of the step cannot run without the tool.
+    /// The tool without which only this part of the step cannot run.
     Part(Tool, &'static str),
-    /// A Cassandra node, without which the step cannot run.
+    /// The step needs a Cassandra node.
     Node,
 }
 
@@ -141,8 +141,7 @@ fn tidy(_: &mut StepResources) -> Result<Outcome> {
 fn doc(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(cargo());
     command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
-    // These pages are for people who work on the code. So private items are documented, and links to them are
-    // welcome.
+    // These pages are for developers. So private items are documented, and links to them are allowed.
     command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
     finish("doc", command, is_no_progress, |_| String::new())
 }
@@ -157,8 +156,8 @@ fn build(_: &mut StepResources) -> Result<Outcome> {
     let mut command = cargo_with_clippy("build")?;
     command.arg("--all-targets");
     let warnings = |lines: &[String]| lines.iter().filter(|line| is_warning(line)).count().to_string();
-    // Warnings are no errors of the compiler, so that the tests still run. Cargo repeats the warnings of
-    // crates that it does not compile again.
+    // Warnings are not compile errors, so that the tests still run. Cargo repeats the warnings of crates that
+    // it does not compile again.
     Ok(match finish("build", command, is_no_progress, warnings)? {
         Outcome::Passed(warnings) if warnings == "0" => Outcome::Passed(String::new()),
         Outcome::Passed(warnings) => Outcome::Failed(format!("{warnings} lines of warnings, see above")),
@@ -193,7 +192,7 @@ pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
     )
 }
 
-/// The seed is fixed, so that a change is not stopped by a failure that has nothing to do with it.
+/// Runs random histories. The seed is fixed, so that a change is not stopped by an unrelated failure.
 fn retention(_: &mut StepResources) -> Result<Outcome> {
     let mut remarks = Vec::new();
     for (store, histories) in [("memory", "1000"), ("sqlite", "60")] {
@@ -207,7 +206,7 @@ fn retention(_: &mut StepResources) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{}; `cargo xtask simulate` does more", remarks.join(", "))))
 }
 
-/// Damages as many stores as three minutes allow, the same ones in the same order each time.
+/// Damages as many stores as three minutes allow, in the same order each time.
 fn damage(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
     command.args(["--seed", "1", "--stores", "1500", "--seconds", "170", "--program"]).arg(binary());
@@ -244,7 +243,7 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
     finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
 }
 
-/// Whether a line says more than that something is in progress.
+/// Whether a line says more than that a task is in progress.
 fn is_no_progress(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     let progress = [

@@ -1,12 +1,12 @@
-//! Which crate may use which. The map in `ARCHITECTURE.md` is made from this table.
+//! The allowed dependencies between crates. The map in `ARCHITECTURE.md` is made from this table.
 
 use toml::{Table, Value};
 
 use super::{Problem, Tree};
 
-/// Every crate of ours, and the crates of ours that it may depend on.
+/// Every crate of this project, and the crates that it may depend on.
 ///
-/// The tests of a crate may use every crate that can be reached from it along these arrows. The tests of the
+/// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
 /// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`], because their promises have to
 /// hold on a store that keeps its data.
 pub(super) const ARROWS: &[(&str, &[&str])] = &[
@@ -89,8 +89,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
-    // The benchmarks measure the table layer beside the service. Everything else that they measure they
-    // drive as a user would: through the binary and over HTTP.
+    // The benchmarks measure the table layer beside the service. They use everything else as a user would:
+    // through the binary and over HTTP.
     (
         "xtask",
         &[
@@ -104,10 +104,10 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The stores that others than the binary may name, in tests.
+/// The stores that crates other than the binary may name, in tests.
 const STORES_FOR_TESTS: [&str; 2] = ["rashomon-tables-sqlite", "rashomon-test-stores"];
 
-/// No arrow but those of the table.
+/// Checks that crates depend on one another only as the table allows.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, manifest) in packages(tree) {
@@ -141,7 +141,7 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Every crate takes the lints of the workspace.
+/// Checks that every crate uses the lints of the workspace.
 pub(super) fn workspace_lints(tree: &Tree) -> Vec<Problem> {
     packages(tree)
         .filter(|(_, manifest)| {
@@ -152,7 +152,7 @@ pub(super) fn workspace_lints(tree: &Tree) -> Vec<Problem> {
         .collect()
 }
 
-/// The manifests of packages; the workspace's own is none.
+/// The manifests of packages. The workspace's own manifest is not included.
 fn packages(tree: &Tree) -> impl Iterator<Item = (&str, Result<Table, toml::de::Error>)> {
     tree.texts()
         .filter(|(path, _)| path.ends_with("/Cargo.toml"))
@@ -164,7 +164,7 @@ fn package_name(manifest: &Table) -> String {
     name.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// What a manifest uses of ours, wherever it says so, and whether for its tests alone.
+/// The crates of this project that a manifest uses in any section, and whether only its tests use them.
 fn our_dependencies(manifest: &Table) -> Vec<(String, bool)> {
     let mut found = section_dependencies(manifest);
     let targets = manifest.get("target").and_then(Value::as_table);
@@ -190,7 +190,7 @@ fn section_dependencies(section: &Table) -> Vec<(String, bool)> {
     found
 }
 
-/// Whether arrows lead from one crate to the other. A crate reaches itself.
+/// Whether one crate depends on the other, directly or indirectly. A crate reaches itself.
 pub(super) fn reachable(from: &str, to: &str) -> bool {
     let next = ARROWS.iter().find(|(name, _)| *name == from).map_or(&[][..], |(_, next)| next);
     from == to || next.iter().any(|next| reachable(next, to))

@@ -1,9 +1,9 @@
 //! Import circles between the folders of a crate.
 //!
 //! A folder is a top-level module of several files. A circle is refused if a folder is part of it. Files
-//! within one folder may import one another. So may the top-level modules of one file each: their folder is
-//! `src`. A call of a method is no import, because a method needs no `use`. [`super::methods`] bounds their
-//! number.
+//! within one folder may import one another. So may top-level modules of one file each, since their folder is
+//! `src`. A call of a method is not an import, because a method needs no `use`. [`super::methods`] bounds the
+//! number of methods.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,13 +14,13 @@ use super::{
     source::{code, line_at, without_tests},
 };
 
-/// The imports that are in circles today: crate, importing module, imported module. The list may only shrink.
+/// Imports that are in circles at present: crate, importing module, imported module. It may only shrink.
 const CIRCLES: &[(&str, &str, &str)] = &[];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/circles.rs";
 
-/// No folder is part of a circle, but with the imports of the list; and the list has no others.
+/// Checks that folders are in circles only by the listed imports, and that the list has no others.
 pub(super) fn between_folders(tree: &Tree) -> Vec<Problem> {
     except(tree, CIRCLES)
 }
@@ -57,7 +57,7 @@ fn except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
     problems
 }
 
-/// Which top-level modules of a crate import which.
+/// The imports between the top-level modules of a crate.
 struct Arrows<'a> {
     /// The modules of several files.
     folders: BTreeSet<&'a str>,
@@ -78,7 +78,7 @@ impl<'a> Arrows<'a> {
             .map(|(index, file)| (index, imports(&without_tests(&code(file.text)), &file.names)))
             .collect();
 
-        // Names at the root of the crate lead on to the modules that they are from.
+        // An import of a name at the root of the crate is followed to the module that defines the name.
         let mut at_root: BTreeMap<&str, &'a str> = BTreeMap::new();
         for import in files.iter().flat_map(|(_, imports)| imports).filter(|import| import.module.is_empty())
         {
@@ -105,14 +105,14 @@ impl<'a> Arrows<'a> {
         Self { folders, places }
     }
 
-    /// The arrows that begin or end at a folder and are in a circle, with the shortest way back.
+    /// The imports that begin or end at a folder and are in a circle, with the shortest way back.
     fn circles(&self) -> impl Iterator<Item = (&'a str, &'a str, Vec<&'a str>)> {
         let at_folder =
             self.places.keys().filter(|(from, to)| self.folders.contains(from) || self.folders.contains(to));
         at_folder.filter_map(|(from, to)| Some((*from, *to, self.way(to, from)?)))
     }
 
-    /// The shortest way along arrows, with both ends.
+    /// The shortest way along imports, with both ends.
     fn way(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a str>> {
         let mut seen = BTreeSet::from([from]);
         let mut ways = VecDeque::from([vec![from]]);
@@ -131,7 +131,7 @@ impl<'a> Arrows<'a> {
     }
 }
 
-/// The top-level modules that an import leads to: one at most, but for `*` at the root of the crate.
+/// The top-level modules that an import leads to: at most one, except for `*` at the root of the crate.
 fn targets<'a>(
     import: &Import,
     modules: &BTreeSet<&'a str>,

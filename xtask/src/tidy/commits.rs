@@ -6,27 +6,27 @@ use anyhow::{Context, Result};
 
 use super::Problem;
 
-/// The last commit before this check. Earlier subjects have other forms.
+/// The last commit before this check was added. Earlier subjects have other forms.
 const LAST_BEFORE: &str = "c7b0d235936088855bc4f7d7851c02148fb7156f";
 
-/// A subject is cut off on many screens after so many characters.
+/// The maximum number of characters of a subject. Many programs cut off longer ones.
 const MAX_CHARACTERS: usize = 72;
 
-/// What git says about the commits.
+/// The log of git.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Log {
     /// A line for each commit: its abbreviated hash, a tab, its subject.
     Read(String),
-    /// There is none, and why.
+    /// There is no log, for this reason.
     Missing(String),
 }
 
-/// Reads the commits that this check is for.
+/// Reads the log of the commits that this check is for.
 pub(super) fn log(root: &Path) -> Result<Log> {
     log_since(root, LAST_BEFORE)
 }
 
-/// The commits after `base`. Merges are left out: git writes their subjects.
+/// The log of the commits after `base`. Merges are omitted: git writes their subjects.
 fn log_since(root: &Path, base: &str) -> Result<Log> {
     let known = git(root, &["cat-file", "-e", &format!("{base}^{{commit}}")])?;
     if !known.status.success() {
@@ -43,7 +43,7 @@ fn git(root: &Path, arguments: &[&str]) -> Result<std::process::Output> {
     Command::new("git").args(arguments).current_dir(root).output().context("cannot start git")
 }
 
-/// Each subject is `component: what changed`, and short.
+/// Checks that each subject is `component: what changed`, and is short.
 pub(super) fn subjects(log: &str) -> Vec<Problem> {
     let commits = log.lines().filter_map(|line| line.split_once('\t'));
     commits

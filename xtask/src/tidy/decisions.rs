@@ -6,7 +6,7 @@ const FOLDER: &str = "docs/decisions/";
 const STATUS: &[&str] = &["accepted", "proposed", "superseded by "];
 const SECTIONS: &[&str] = &["## Context", "## Decision", "## Consequences"];
 
-/// Every decision has a number of its own, a title, a status, a date and its three sections.
+/// Checks that every decision has a unique number, a title, a status, a date and its three sections.
 pub(super) fn pages(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut before: Option<&str> = None;
@@ -62,7 +62,7 @@ fn is_date(text: &str) -> bool {
     shape == "0000-00-00"
 }
 
-/// The change log says what is in no release yet.
+/// Checks that the change log has a section for unreleased changes.
 pub(super) fn change_log(tree: &Tree) -> Vec<Problem> {
     const PATH: &str = "CHANGELOG.md";
     let fine = tree.text(PATH).is_some_and(|text| text.lines().any(|line| line == "## Unreleased"));

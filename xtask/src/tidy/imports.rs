@@ -1,24 +1,24 @@
-//! What a Rust file names of its own crate, in `use` and in paths within the code.
+//! The names of its own crate that a Rust file uses, in `use` and in paths within the code.
 
 use super::source::{Token, tokens};
 
 /// A path below the root of the crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Import {
-    /// Where the path is in the code.
+    /// The offset of the path in the code.
     pub(super) offset: usize,
-    /// The module that has it.
+    /// The module that contains the path.
     pub(super) module: Vec<String>,
     /// The names from the root of the crate. The last one may be `*`.
     ///
-    /// A path that begins with neither `crate`, `self` nor `super` is taken for one of the module itself. In
-    /// truth it may be one of another crate; then its first name is no module of this crate.
+    /// A path that begins with neither `crate`, `self` nor `super` is taken for a path of the module itself.
+    /// It may be a path of another crate; then its first name is not a module of this crate.
     pub(super) path: Vec<String>,
-    /// The name that the path has in the module. Only `use` gives one.
+    /// The name that the path gets in the module. Only `use` gives one.
     pub(super) name: Option<String>,
 }
 
-/// Everything that the code of a module names of its crate. The code is without comments and literals.
+/// All paths of its own crate that the code of a module uses. `code` has no comments and literals.
 pub(super) fn imports(code: &str, module: &[&str]) -> Vec<Import> {
     let tokens = tokens(code);
     let module = module.iter().map(|name| (*name).to_owned()).collect();
@@ -46,7 +46,7 @@ impl<'a> Scan<'a> {
 
     fn all(&mut self) {
         let (mut index, mut depth) = (0, 0_usize);
-        // The depths of the modules within the file.
+        // The depths of the braces of the modules within the file.
         let mut inline = Vec::new();
         while index < self.tokens.len() {
             match self.text(index) {
@@ -77,7 +77,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether a path of the code begins here. The path in `pub(in crate::a)` is none: it imports nothing.
+    /// Whether a path of the code begins here. The path in `pub(in crate::a)` imports nothing.
     fn is_path(&self, index: usize) -> bool {
         let before = self.before(index);
         let is_visibility = before == "in" && self.before(index.saturating_sub(1)) == "(";
@@ -96,7 +96,7 @@ impl<'a> Scan<'a> {
         index
     }
 
-    /// Reads what follows `use`, or a part of it in braces. Returns the index of the token after it.
+    /// Reads a tree after `use`, or a part of it in braces. Returns the index of the token after it.
     fn tree(&mut self, begin: usize, prefix: &[&'a str]) -> usize {
         let mut path = prefix.to_vec();
         let mut index = begin;
@@ -118,7 +118,7 @@ impl<'a> Scan<'a> {
                     self.add(begin, &path, Some(self.text(index + 1)));
                     return index + 2;
                 }
-                // Between names, and before the `crate` of a macro.
+                // These tokens are between names, or before the `crate` of a macro.
                 "::" | "$" => index += 1,
                 name => {
                     path.push(name);

@@ -19,7 +19,7 @@ const END: &str = "<!-- The end of the map. -->";
 /// The binary. The crates that it does not use are tests and tools.
 const BINARY: &str = "rashomon";
 
-/// The map in the page is that of the table.
+/// Checks that the map in the page matches the table.
 pub(super) fn is_current(tree: &Tree) -> Vec<Problem> {
     let text = tree.text(PAGE).unwrap_or_default();
     match with_map(text) {
@@ -42,15 +42,15 @@ pub(super) fn write(root: &Path) -> Result<()> {
     fs::write(&path, current).with_context(|| format!("cannot write {PAGE}"))
 }
 
-/// The page with the map of the table; `None` if the page has no place for it.
+/// The page with the map of the table. `None` if the page has no lines for the map.
 fn with_map(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
     Some(format!("{before}{BEGIN}\n\n```text\n{}```\n\n{END}{after}", map()))
 }
 
-/// A line for each crate: its layer, its name, and the crates that it may use. A crate that another one of
-/// them leads to is left out. The crates of the service come first, the highest layer at the top.
+/// A line for each crate: its layer, its name, and the crates that it may use. A crate is omitted if another
+/// one of them depends on it. The crates of the service come first, with the highest layer at the top.
 fn map() -> String {
     let mut crates: Vec<_> = ARROWS.iter().map(|(name, uses)| (layer(name), *name, direct(uses))).collect();
     crates.sort_by_key(|(layer, name, _)| (Reverse(*layer), short(name)));
@@ -69,7 +69,7 @@ fn map() -> String {
     map
 }
 
-/// The crates that no other one of these leads to.
+/// The crates that no other crate of the list depends on.
 fn direct(uses: &[&'static str]) -> Vec<&'static str> {
     let is_implied = |used: &str| uses.iter().any(|other| *other != used && reachable(other, used));
     let mut direct: Vec<_> = uses.iter().filter(|used| !is_implied(used)).map(|used| short(used)).collect();
@@ -77,7 +77,7 @@ fn direct(uses: &[&'static str]) -> Vec<&'static str> {
     direct
 }
 
-/// One above the highest crate that it uses.
+/// The layer of a crate: one above the highest layer of the crates that it uses.
 fn layer(name: &str) -> usize {
     let (_, uses) = ARROWS.iter().find(|(other, _)| *other == name).expect("the table has all crates");
     uses.iter().map(|used| layer(used) + 1).max().unwrap_or(0)

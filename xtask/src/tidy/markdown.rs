@@ -6,7 +6,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::{Problem, Tree, source::line_at, text::is_test_data};
 
-/// Links to files lead to files, links to headings to headings. Other addresses are not looked at.
+/// Checks that links to files and headings have targets. Other addresses are not checked.
 pub(super) fn links(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.ending(".md") {
@@ -23,7 +23,7 @@ pub(super) fn links(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Where links and images lead, with their offsets in the text.
+/// The targets of links and images, with their offsets in the text.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let events = Parser::new_ext(text, options()).into_offset_iter();
     events
@@ -40,7 +40,7 @@ pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES
 }
 
-/// What is wrong with a link from a page, if anything is.
+/// The fault of a link on a page, if it has one.
 fn wrong(tree: &Tree, page: &str, target: &str) -> Option<&'static str> {
     let has_scheme = target.split_once(':').is_some_and(|(scheme, _)| !scheme.contains(['/', '#', '.']));
     if has_scheme || target.starts_with("//") {
@@ -62,7 +62,7 @@ fn wrong(tree: &Tree, page: &str, target: &str) -> Option<&'static str> {
     }
 }
 
-/// The path from the root of the project; `None` where it leads out of it.
+/// The path from the root of the project. `None` if it leads out of the project.
 fn resolve(page: &str, link: &str) -> Option<String> {
     if link.is_empty() {
         return Some(page.to_owned());
@@ -81,8 +81,8 @@ fn resolve(page: &str, link: &str) -> Option<String> {
     Some(segments.join("/"))
 }
 
-/// The names of a page's headings, as code hosts make them: lower case, blanks as dashes, without
-/// punctuation, and a number after the second of one name.
+/// The anchors of a page's headings, as code hosts make them: lower case, blanks as dashes, without
+/// punctuation, and with a number from the second heading of one name on.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors = Vec::new();
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -113,10 +113,10 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// The characters of a line. Tables, code and lines that cannot be broken may be longer.
+/// The maximum number of characters of a line. Tables, code and lines that cannot be broken may be longer.
 const MAX_CHARACTERS: usize = 120;
 
-/// No line of a page is long.
+/// Checks that no line of a page is too long.
 pub(super) fn line_lengths(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.ending(".md").filter(|(path, _)| !is_test_data(path)) {
@@ -140,7 +140,7 @@ pub(super) fn line_lengths(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Where the tables and the blocks of code are. Each range begins with a line.
+/// The ranges of the tables and the blocks of code. Each range begins at the beginning of a line.
 fn tables_and_code(text: &str) -> Vec<Range<usize>> {
     Parser::new_ext(text, options())
         .into_offset_iter()

@@ -1,6 +1,6 @@
-//! How many functions a type has in its inherent `impl` blocks.
+//! The number of functions that a type has in its inherent `impl` blocks.
 //!
-//! A method needs no `use`, so a type with methods in many files hides which of them depend on which.
+//! A method needs no `use`. So a type with methods in many files hides the dependencies between these files.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::{
     source::{Token, code, line_at, tokens, without_tests},
 };
 
-/// Private functions count too; those of traits do not.
+/// The maximum number of functions of a type. Private functions count too, but functions of traits do not.
 const MAX_FUNCTIONS: usize = 40;
 
-/// Types with more functions today: crate, type, number. A number may only fall, and falls with its type.
+/// Types with more functions at present: crate, type, number. A number must be lowered when its type shrinks.
 const MORE: &[(&str, &str, usize)] = &[];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/methods.rs";
 
-/// No type has more functions than [`MAX_FUNCTIONS`], but those of the list, which has today's numbers.
+/// Checks that only listed types have more functions than [`MAX_FUNCTIONS`], and exactly the listed numbers.
 pub(super) fn per_type(tree: &Tree) -> Vec<Problem> {
     except(tree, MORE)
 }
@@ -66,7 +66,7 @@ fn except(tree: &Tree, listed: &[(&str, &str, usize)]) -> Vec<Problem> {
 /// A type with inherent functions.
 struct Type<'a> {
     name: &'a str,
-    /// Its first `impl` block.
+    /// The file of its first `impl` block.
     path: &'a str,
     line: usize,
     count: usize,
@@ -77,7 +77,7 @@ fn functions<'a>(krate: &Crate<'a>) -> Vec<Type<'a>> {
     let codes: Vec<String> = krate.files.iter().map(|file| without_tests(&code(file.text))).collect();
     let files: Vec<Vec<Token>> = codes.iter().map(|code| tokens(code)).collect();
 
-    // Types of one name in several modules are told apart by the module that defines them.
+    // Types with the same name in several modules are distinguished by the module that defines them.
     let mut definitions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, tokens) in files.iter().enumerate() {
         for pair in tokens.windows(2) {
@@ -105,7 +105,7 @@ fn functions<'a>(krate: &Crate<'a>) -> Vec<Type<'a>> {
     types.into_values().collect()
 }
 
-/// How many names from the root two modules share.
+/// The number of names, from the root, that two modules share.
 fn shared_names(one: &[&str], other: &[&str]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -113,7 +113,7 @@ fn shared_names(one: &[&str], other: &[&str]) -> usize {
 /// An inherent `impl` block.
 struct Block<'a> {
     name: &'a str,
-    /// Where the name is in the code.
+    /// The offset of the name in the code.
     offset: usize,
     functions: usize,
 }
@@ -122,7 +122,7 @@ fn blocks<'a>(tokens: &[Token<'a>]) -> Vec<Block<'a>> {
     let mut blocks = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
         let before = index.checked_sub(1).map_or("", |before| tokens[before].text);
-        // In a type, `impl` comes after other signs.
+        // Where `impl` begins a type, other tokens precede it.
         let is_item = matches!(before, "" | "{" | "}" | ";" | "]" | "unsafe");
         if token.text == "impl"
             && is_item
@@ -156,7 +156,7 @@ fn head<'a, 't>(tokens: &'t [Token<'a>]) -> Option<(Token<'a>, &'t [Token<'a>])>
     None
 }
 
-/// How many functions are directly in a block, whose first token is its brace.
+/// The number of functions that are directly in a block. The first token is the block's brace.
 fn in_body(tokens: &[Token]) -> usize {
     let (mut depth, mut count) = (0, 0);
     for (index, token) in tokens.iter().enumerate() {

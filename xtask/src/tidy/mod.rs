@@ -1,7 +1,7 @@
-//! What no compiler checks: the map of the code stays true, files stay small, words stay plain, links work.
+//! Checks for rules that no compiler knows: dependencies between crates, sizes, words, links, decisions.
 //!
-//! Each check is a function from the project's files to the problems in them, without any input of its own,
-//! so that its tests can hand it files that break the rule. The check of [`commits`] reads the log of git.
+//! Each check is a function from the project's files to the problems in them. It reads nothing else, so its
+//! tests can pass files that break the rule. The check of [`commits`] reads the log of git.
 
 mod arrows;
 mod circles;
@@ -24,14 +24,14 @@ use anyhow::Result;
 
 pub use tree::Tree;
 
-/// Something that has to be changed.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The file, from the root of the project; or a commit.
+    /// The file, from the root of the project, or a commit.
     pub path: String,
-    /// The line, from 1, where it is a line's problem.
+    /// The line, counted from 1. `None` if the whole file is concerned.
     pub line: Option<usize>,
-    /// What is wrong, and the cure.
+    /// What is wrong, and how to correct it.
     pub message: String,
 }
 
@@ -40,7 +40,7 @@ impl Problem {
         Self { path: path.to_owned(), line: None, message: message.into() }
     }
 
-    /// `index` counts from 0, as iterators do.
+    /// Makes a problem of a line. `index` counts from 0, as iterators do.
     fn line(path: &str, index: usize, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line: Some(index + 1), message: message.into() }
     }
@@ -93,7 +93,8 @@ pub struct Options {
     write: bool,
 }
 
-/// Checks the project that this program was built from, prints what is wrong, and says whether nothing is.
+/// Checks the project that this program was built from, and prints problems. Returns `true` if there are
+/// none.
 pub fn run(options: &Options) -> Result<bool> {
     if options.write {
         map::write(crate::root())?;

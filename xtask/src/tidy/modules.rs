@@ -1,4 +1,4 @@
-//! The crates of the project, and the modules that their files are.
+//! The crates of the project, and the modules of their files.
 
 use super::{Tree, rust::is_test};
 
@@ -30,7 +30,7 @@ pub(super) fn crates(tree: &Tree) -> Vec<Crate<'_>> {
         .map(|root| Crate { name: root.strip_suffix("/src").unwrap_or(root), files: Vec::new() })
         .collect();
     for (path, text) in tree.ending(".rs").filter(|(path, _)| !is_test(path)) {
-        // A root may lie within another one's folder.
+        // A root may lie within the folder of another root.
         let within = roots.iter().enumerate().filter_map(|(index, root)| {
             let rest = path.strip_prefix(root)?.strip_prefix('/')?;
             Some((root.len(), index, rest))
@@ -42,14 +42,14 @@ pub(super) fn crates(tree: &Tree) -> Vec<Crate<'_>> {
     crates
 }
 
-/// The folder that this file is the root of, if it is the root of a library or a program.
+/// The folder of a file that is the root of a library or a program. `None` for any other file.
 fn root_folder(path: &str) -> Option<&str> {
     let (folder, file) = path.rsplit_once('/')?;
     let is_root = matches!(file, "lib.rs" | "main.rs");
     (is_root && !is_test(path) && folder.split('/').any(|name| name == "src")).then_some(folder)
 }
 
-/// The names of the module in a file, whose path is from the root folder.
+/// The names of the module in a file. The path of the file is relative to the root folder.
 fn names(path: &str) -> Vec<&str> {
     let mut names: Vec<&str> = path.strip_suffix(".rs").unwrap_or(path).split('/').collect();
     if names.last() == Some(&"mod") || matches!(names[..], ["lib" | "main"]) {

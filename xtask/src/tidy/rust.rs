@@ -1,26 +1,26 @@
-//! Rust sources: their size, words that mean unfinished work, names that mean nothing.
+//! Checks of Rust sources: sizes, words that mean unfinished work, names that mean nothing.
 
 use super::{Problem, Tree, modules::crates};
 
-/// A file is one idea. Tests may be longer: they are read one at a time.
+/// The maximum lines of a file: a file is one idea. Tests are read one at a time, so they may be longer.
 const MAX_LINES: usize = 600;
 
 /// Files that may be longer, each with its reason.
 const LONGER: &[(&str, &str)] = &[];
 
-/// The lines of a crate, without the files of its tests.
+/// The maximum number of lines of a crate, without the files of its tests.
 const MAX_CRATE_LINES: usize = 7_000;
 
-/// Crates with another bound.
+/// Crates with another limit.
 const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli", 10_000)];
 
-/// Crates above their bounds today, with a number that they do not exceed. A number may only fall.
+/// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
 const LARGER_TODAY: &[(&str, usize)] = &[("xtask", 8_800)];
 
 /// The file with the list.
 const HERE: &str = "xtask/src/tidy/rust.rs";
 
-/// Words of work that was left. Split, so that this file does not hold them.
+/// Words that mark unfinished work. They are split, so that this file does not contain them.
 const UNFINISHED: &[&str] = &[
     concat!("to", "do!"),
     concat!("unimplem", "ented!"),
@@ -29,10 +29,10 @@ const UNFINISHED: &[&str] = &[
     concat!("XX", "X"),
 ];
 
-/// The same, but in comments alone: a message may say it of something that passes.
+/// Words that are refused in comments only: a message may use them for a temporary state.
 const UNFINISHED_IN_COMMENTS: &[&str] = &[concat!("for", " now")];
 
-/// Names under which everything gathers.
+/// Names that attract unrelated code.
 const NAMELESS: &[&str] = &["util", "utils", "common", "helpers", "misc"];
 
 /// Whether a file holds tests alone.
@@ -43,7 +43,7 @@ pub(super) fn is_test(path: &str) -> bool {
         || path.contains("/benches/")
 }
 
-/// No file is long, but for tests.
+/// Checks that no file is too long, except tests.
 pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
     tree.ending(".rs")
         .filter(|(path, _)| !is_test(path) && !LONGER.iter().any(|(longer, _)| longer == path))
@@ -55,7 +55,7 @@ pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
         .collect()
 }
 
-/// No crate is large, but those of the list; and the list has no others.
+/// Checks that only listed crates are too large, and that every listed crate is.
 pub(super) fn crate_sizes(tree: &Tree) -> Vec<Problem> {
     crate_sizes_except(tree, LARGER_TODAY)
 }
@@ -85,7 +85,7 @@ fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
     problems
 }
 
-/// No work was left to be done.
+/// Checks that no work is marked as unfinished.
 pub(super) fn unfinished(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.ending(".rs") {
@@ -110,7 +110,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Files, folders, modules and crates have names that say something.
+/// Checks that files, folders, modules and crates have meaningful names.
 pub(super) fn names(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for path in tree.paths() {
@@ -122,7 +122,7 @@ pub(super) fn names(tree: &Tree) -> Vec<Problem> {
     }
     for (path, text) in tree.ending(".rs") {
         for (index, line) in text.lines().enumerate() {
-            // A module in a file of its own is found by its path.
+            // Modules in files of their own are checked by their paths.
             if let Some(name) = inline_module(line)
                 && NAMELESS.contains(&name)
             {

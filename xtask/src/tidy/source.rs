@@ -1,11 +1,11 @@
-//! A scan of Rust sources: which parts are code, comments and literals, and which items are tests.
+//! A scan of Rust sources: finds code, comments and literals, and the items of tests.
 //!
-//! The scan knows the lexical rules of Rust and no grammar. All texts that it returns are as long as the
-//! source, so that an offset into them is an offset into the source.
+//! The scan knows the lexical rules of Rust, but not its grammar. All texts that it returns are as long as
+//! the source, so that offsets in them are offsets in the source.
 
 use std::ops::Range;
 
-/// What a part of a source is.
+/// The kind of a part of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Code,
@@ -46,7 +46,7 @@ pub(super) fn pieces(source: &str) -> Vec<Piece> {
 
 /// The kind and the length of the comment or literal that begins here, if one does.
 fn other_than_code(source: &str, at: usize) -> Option<(Kind, usize)> {
-    // Within a letter of several bytes nothing begins.
+    // No piece begins within a letter of several bytes.
     let rest = source.get(at..)?;
     match rest.as_bytes()[0] {
         b'/' if rest.starts_with("//") => Some((Kind::Comment, rest.find('\n').unwrap_or(rest.len()))),
@@ -141,10 +141,10 @@ fn push_blank(code: &mut String, text: &str) {
     code.extend(text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
 }
 
-/// Attributes of items that only tests have.
+/// Attributes of items that exist only in tests.
 const FOR_TESTS: &[&str] = &["#[cfg(test)]", "#[cfg(all(test,"];
 
-/// The code with blanks in place of the items that only tests have.
+/// The code with blanks in place of items that exist only in tests.
 pub(super) fn without_tests(code: &str) -> String {
     let mut kept = String::with_capacity(code.len());
     let mut rest = code;
@@ -165,7 +165,7 @@ fn item_length(code: &str) -> usize {
     for (at, letter) in code.char_indices() {
         match letter {
             '(' | '[' | '{' => depth += 1,
-            // The end of the block that the item is in.
+            // The end of the block that contains the item.
             ')' | ']' | '}' if depth == 0 => return at,
             ')' | ']' | '}' => {
                 depth -= 1;

@@ -1,13 +1,13 @@
-//! Text of any kind: white space, and traces of one machine.
+//! Checks of text of any kind: white space, and traces of one machine.
 
 use super::{Problem, Tree};
 
-/// Folders whose files are data for tests: they may hold whatever a test needs.
+/// Whether a file is data for tests. Such files may have any content.
 pub(super) fn is_test_data(path: &str) -> bool {
     path.contains("/tests/data/") || path.contains("/snapshots/") || path.starts_with("fuzz/seeds/")
 }
 
-/// No white space at the end of a line, and a line's end at the end of the file.
+/// Checks that no line ends in white space, and that a file ends with one line break.
 pub(super) fn white_space(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts().filter(|(path, text)| !is_test_data(path) && !text.is_empty()) {
@@ -25,17 +25,17 @@ pub(super) fn white_space(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Where people's and machines' own folders lie. Split, so that this file does not hold them.
+/// The beginnings of folders of people and machines. They are split, so that this file does not contain them.
 const MACHINE: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
-/// No path that exists on one machine alone.
+/// Checks that no path is used that exists on one machine only.
 pub(super) fn machine(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts() {
         for (index, line) in text.lines().enumerate() {
             for folder in MACHINE {
-                // After a letter it is the middle of a path or of an address.
+                // After a letter, the match is in the middle of a path or of an address.
                 let absolute = line.match_indices(folder).any(|(at, _)| {
                     !line[..at].ends_with(|letter: char| letter.is_alphanumeric() || ".}-_".contains(letter))
                 });
@@ -52,10 +52,10 @@ pub(super) fn machine(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// Where packages come from is the machine's business; the lock file names the public registry alone.
+/// The only registry that the lock file may name. Mirrors belong in a machine's own configuration.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Hosts that packages are fetched from, and words of mirrors. Split, so that this file does not hold them.
+/// Hosts of packages, and words of mirrors. They are split, so that this file does not contain them.
 const HOSTS: &[&str] = &[
     concat!("index.", "crates.io"),
     concat!("static.", "crates.io"),
@@ -69,7 +69,7 @@ const HOSTS: &[&str] = &[
     concat!("replace", "-with"),
 ];
 
-/// No registry but the public one in the lock file, and none named anywhere else.
+/// Checks that the lock file names only the public registry, and that no other file names one.
 pub(super) fn registries(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts() {

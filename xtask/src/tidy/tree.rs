@@ -1,4 +1,4 @@
-//! The project's files: those that git knows, and new ones that it does not ignore.
+//! The project's files: the files that git knows, and new ones that it does not ignore.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// Larger files are no text that somebody writes by hand.
+/// The maximum size of a text file. Larger files are not written by hand.
 const MAX_TEXT: u64 = 4 << 20;
 
 /// The files of a project. Paths are relative to its root, with `/`.
 #[derive(Debug, Default)]
 pub struct Tree {
     texts: BTreeMap<String, String>,
-    /// All files, those that are no text too, and the folders that they lie in.
+    /// All files, including those that are not text, and their folders.
     paths: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ impl Tree {
         let mut tree = Self::default();
         for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {
             let file = root.join(path);
-            // What git knows may have been deleted, or be a folder of its own (a submodule).
+            // A file that git knows may have been deleted, or be a folder of its own (a submodule).
             let Ok(about) = fs::symlink_metadata(&file) else { continue };
             if !about.is_file() {
                 continue;
@@ -72,7 +72,7 @@ impl Tree {
         self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// The text files whose path ends so.
+    /// The text files whose path ends with `ending`.
     pub fn ending(&self, ending: &str) -> impl Iterator<Item = (&str, &str)> {
         self.texts().filter(move |(path, _)| path.ends_with(ending))
     }
@@ -94,7 +94,7 @@ impl Tree {
         self.paths.iter().map(String::as_str)
     }
 
-    /// How many files are text.
+    /// The number of text files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.texts.len()

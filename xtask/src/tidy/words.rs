@@ -1,5 +1,5 @@
-//! Words that a plain sentence does without. Some name a process like a person, others say "is stored" in
-//! another way.
+//! The check of words that plain English does not need. Some of them name a process like a person, others are
+//! unusual words for "is stored".
 //!
 //! The check reads the comments and strings of Rust sources, and the prose of Markdown. Code within comments
 //! and within Markdown is not read. `GLOSSARY.md` has the words to use instead.
@@ -15,7 +15,7 @@ use super::{
     text::is_test_data,
 };
 
-/// The refused words. Split, so that this file does not hold them.
+/// The refused words. They are split, so that this file does not contain them.
 const REFUSED: &[&str] = &[
     concat!("who", "ever"),
     concat!("an", "ew"),
@@ -30,7 +30,7 @@ const REFUSED: &[&str] = &[
     concat!("seen ", "to"),
 ];
 
-/// Everyday uses of these words.
+/// Everyday uses of these words, which are allowed.
 const ALLOWED: &[&str] = &[
     concat!("sta", "nd for"),
     concat!("sta", "nds for"),
@@ -43,13 +43,13 @@ const ALLOWED: &[&str] = &[
     concat!("seen ", "to be"),
 ];
 
-/// Sample texts with such a word: file, word. Files of data for tests are not read at all.
+/// Files with such a word in a sample text: file, word. Files of data for tests are not read at all.
 const SAMPLES: &[(&str, &str)] = &[
     // The first half of a greeting.
     ("xtask/src/bench/load/tests.rs", concat!("h", "e")),
 ];
 
-/// No refused word, but in sample texts.
+/// Checks that no file contains a refused word, except in sample texts.
 pub(super) fn refused(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| !is_test_data(path)) {
@@ -86,8 +86,8 @@ fn in_prose(prose: &str) -> Vec<(usize, &'static str)> {
     found
 }
 
-/// Where the text has all words of the phrase in succession, each as a whole word. Lines may break between
-/// them.
+/// Finds the places where the text has all words of the phrase in succession, each as a whole word. Lines may
+/// break between them.
 fn occurrences(text: &str, phrase: &str) -> Vec<Range<usize>> {
     let mut words = phrase.split(' ');
     let first = words.next().unwrap_or_default();
@@ -110,11 +110,11 @@ fn occurrences(text: &str, phrase: &str) -> Vec<Range<usize>> {
 /// A text in which only prose is left. Offsets are those of the source.
 struct Prose(Vec<u8>);
 
-/// Replaces text that is not prose, so that the words on its sides are not in succession.
+/// The byte that replaces text that is not prose, so that the words on its sides are not in succession.
 const NO_PROSE: u8 = 0;
 
 impl Prose {
-    /// White space stays, so that words are in succession over the ends of lines.
+    /// A text without prose. White space is kept, so that words are in succession over the ends of lines.
     fn nothing_of(source: &str) -> Self {
         Self(source.bytes().map(|byte| if byte.is_ascii_whitespace() { byte } else { NO_PROSE }).collect())
     }
@@ -135,7 +135,7 @@ impl Prose {
 /// The comments and strings of a source, without the code in comments.
 fn prose_of_rust(source: &str) -> String {
     let mut prose = Prose::nothing_of(source);
-    // Comments with only white space between them are one text.
+    // Comments with only white space between them are treated as one text.
     let mut block: Option<Range<usize>> = None;
     let mut blocks = Vec::new();
     for piece in pieces(source) {
@@ -183,13 +183,13 @@ fn escapes(text: &str) -> Vec<(usize, usize)> {
     escapes
 }
 
-/// What is between backticks, a block of code included.
+/// The ranges between backticks, blocks of code included.
 fn code_spans(comment: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     let mut at = 0;
     while let Some((begin, after)) = next_ticks(comment, at) {
         at = after;
-        // As in Markdown, as many backticks end it.
+        // As in Markdown, the same number of backticks ends the code.
         let mut from = after;
         while let Some((end, after_end)) = next_ticks(comment, from) {
             from = after_end;
@@ -203,7 +203,7 @@ fn code_spans(comment: &str) -> Vec<Range<usize>> {
     spans
 }
 
-/// Where the next backticks begin and end.
+/// The range of the next backticks.
 fn next_ticks(text: &str, from: usize) -> Option<(usize, usize)> {
     let begin = from + text[from..].find('`')?;
     let length = text[begin..].find(|letter| letter != '`').unwrap_or(text.len() - begin);
@@ -212,7 +212,7 @@ fn next_ticks(text: &str, from: usize) -> Option<(usize, usize)> {
 
 fn prose_of_markdown(source: &str) -> String {
     let mut prose = Prose::nothing_of(source);
-    // The text of some links is their address.
+    // The text of some links is the address itself.
     let (mut in_code, mut in_address) = (false, false);
     for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
         match event {

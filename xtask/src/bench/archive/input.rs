@@ -25,7 +25,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Returns the set's own file. If it is no export, writes one into the folder.
+    /// Returns the set's own file. If that is not an export, writes an export into the folder.
     pub(super) fn of(set: &Set, folder: &Path) -> Result<Self> {
         let revisions = set.pages.iter().map(|page| page.versions.len()).sum();
         let file = match set.name {
@@ -36,7 +36,7 @@ impl Input {
     }
 }
 
-/// Writes the renders as JSON lines, without any metadata but revision and time.
+/// Writes the renders as JSON lines, with revision and time as the only metadata.
 fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
     let path = folder.join("renders.jsonl");
     let mut file = BufWriter::new(File::create(&path)?);

@@ -1,5 +1,5 @@
-//! `archive`: imports whole histories directly into an archive, and reads them back. It uses the commands and
-//! the server that users run.
+//! `archive`: imports complete histories directly into an archive, and reads them back. It uses the commands
+//! and the server that users run.
 
 mod input;
 mod reads;
@@ -21,16 +21,16 @@ use super::{
 };
 use input::Input;
 
-/// Which histories, and how they are read.
+/// The histories to measure, and how to read them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// `ovirt-wiki`, `documents`, `renders`; all of them unless some are named.
+    /// Measure these sets: `ovirt-wiki`, `documents`, `renders` [default: all].
     #[arg(value_parser = ["ovirt-wiki", "documents", "renders"])]
     sets: Vec<String>,
-    /// How many renders are read at random, each time.
+    /// Number of random reads of renders in each measurement.
     #[arg(long, default_value_t = 1000)]
     reads: usize,
-    /// Measures the archive alone, and not what its texts take packed in other ways.
+    /// Measure only the archive, and do not pack its texts in other formats.
     #[arg(long)]
     alone: bool,
 }
@@ -126,7 +126,7 @@ fn measure(
     Ok(())
 }
 
-/// What a command took: time and memory.
+/// The time and the memory that a command used.
 struct Took {
     seconds: f64,
     processor: f64,

@@ -17,12 +17,12 @@ use crate::{
     writes::page_path,
 };
 
-/// The number of reads right after a start, when no cache has anything.
+/// The number of reads directly after a start, when all caches are empty.
 pub(super) const AFTER_START: usize = 50;
 
-/// No answers are cached, but unpacked blocks are.
+/// The server caches no answers, but it caches unpacked blocks.
 const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\n";
-/// Nothing is cached, not even unpacked blocks.
+/// The server caches nothing, not even unpacked blocks.
 const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_size = 0\n";
 
 /// Adds a figure: its name, its unit and its value.
@@ -117,7 +117,7 @@ fn serve(binary: &Path, store: &Path, settings: &str) -> Result<Service> {
     Service::start(binary, &arguments, &log)
 }
 
-/// Sends the reads one after the other. Returns the milliseconds that each took, in ascending order.
+/// Sends the reads one after the other. Returns the duration of each in milliseconds, in ascending order.
 fn read(service: &Service, reads: &[Read<'_>], clock: &dyn Clock) -> Result<Vec<f64>> {
     let mut client = Client::connect(service.address())?;
     let mut took = Vec::with_capacity(reads.len());

@@ -1,4 +1,4 @@
-//! `blocks`: packs real histories in compression blocks, and in other ways for comparison.
+//! `blocks`: packs real histories in compression blocks, and in other formats for comparison.
 
 mod git;
 mod others;
@@ -15,23 +15,23 @@ use rashomon_clock::Clock;
 use super::report::Report;
 use sets::{Set, Version, columns};
 
-/// Texts of this size and more are measured separately, since they are read at other speeds.
+/// Texts of at least this size are measured separately, since their reads have another speed.
 const LARGE: usize = 50 << 10;
 /// The number of random reads in each run.
 const READS: usize = 3_000;
-/// The number of entries that are appended to a page at a time, to measure what appending costs.
+/// The number of entries that are appended to a page in one step, to measure the cost of appending.
 const APPENDED: usize = 32;
 
-/// Which histories, and beside what.
+/// The histories to measure, and what to compare them with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// `ovirt-wiki`, `documents`, `renders`; all of them unless some are named.
+    /// Measure these sets: `ovirt-wiki`, `documents`, `renders` [default: all].
     #[arg(value_parser = ["ovirt-wiki", "documents", "renders"])]
     sets: Vec<String>,
-    /// Measures blocks alone, and nothing beside them.
+    /// Measure only blocks, without other formats.
     #[arg(long)]
     alone: bool,
-    /// Measures only the sizes of the parts of the blocks that the SQLite store in this folder has.
+    /// Measure only the sizes of the parts of the blocks in the SQLite store in this folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["sets", "alone"])]
     store: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
     Ok(report)
 }
 
-/// Packs the same texts in other ways.
+/// Packs the same texts in the other formats.
 pub(crate) fn beside(set: &Set, report: &mut Report) -> Result<()> {
     for (other, pack) in others::PACKERS {
         eprintln!("{}: {other}", set.name);
@@ -185,7 +185,7 @@ fn last_ordinal(block: &[u8]) -> Result<u64> {
     Ok(Block::open(block, Limits::default())?.ordinals().map_or(0, |(_, last)| last))
 }
 
-/// Packs a set into blocks. The ordinals are the positions of the texts.
+/// Packs a set into blocks. The ordinals of the contents are the positions of the texts.
 fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> Result<Vec<Vec<u8>>> {
     let mut builder = BlockBuilder::new(settings, columns.to_vec(), 0)?;
     let mut blocks = Vec::new();
@@ -239,7 +239,7 @@ fn push(builder: &mut BlockBuilder, title: &str, version: &Version) -> Result<()
     Ok(())
 }
 
-/// Unpacks the files that a set comes in. Returns their bytes and the seconds that it took.
+/// Unpacks the files of a set. Returns the number of bytes and the duration in seconds.
 pub(crate) fn unpack_files(name: &str, clock: &dyn Clock) -> Result<(u64, f64)> {
     let data = xtask::test_data();
     let files = match name {
@@ -270,7 +270,7 @@ mod memory {
 
     use anyhow::{Context, Result};
 
-    /// Resets the peak, and returns the present size.
+    /// Resets the peak, and returns the current size.
     pub(super) fn reset() -> Result<u64> {
         fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
         field("VmRSS:")

@@ -11,7 +11,7 @@ const LEVEL: i32 = 19;
 /// The number of texts in a frame, and the number of texts that follow a key frame.
 const FRAME: usize = 64;
 const CHAIN: usize = 256;
-/// The sizes of runs in the tables of the notes.
+/// The sizes of runs in the tables that the notes describe.
 const DEFLATE_RUN: usize = 256 << 10;
 const LZ4_RUN: usize = 64 << 10;
 

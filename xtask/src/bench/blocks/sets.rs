@@ -68,7 +68,7 @@ impl Set {
         let mut pages = pages.with_context(|| {
             format!("cannot read {name} in {}: RASHOMON_TEST_DATA says where the data is", data.display())
         })?;
-        // A seal packs small pages in this order.
+        // A seal packs small pages in the order of their titles.
         pages.sort_by(|a, b| a.title.cmp(&b.title));
         Ok(Self { name, pages })
     }

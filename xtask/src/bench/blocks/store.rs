@@ -1,4 +1,4 @@
-//! Where the bytes of an archive go: measures the blocks of an existing store, part by part.
+//! Measures the blocks of an existing store, part by part, to show which parts take most space.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use super::super::report::Report;
 
-/// The number of rows or partitions that are read together.
+/// The number of rows or partitions that are read in one call.
 const ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 /// The index column with the size of a page's bodies.
 const RAW_BYTES: usize = 8;
@@ -77,7 +77,7 @@ async fn rows(store: &SqliteStore, table: &'static Schema) -> Result<Vec<Row>> {
     }
 }
 
-/// Joins the parts of blocks to whole blocks.
+/// Joins the pieces of blocks to whole blocks.
 fn whole(pieces: Vec<Row>) -> Result<Vec<Vec<u8>>> {
     let mut blocks: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for piece in pieces {

@@ -1,5 +1,5 @@
-//! The calls that the service makes to its tables for a write and for a read, recorded over a store in
-//! memory.
+//! The calls that the service makes to its tables for a write and for a read. They are recorded over a store
+//! in memory.
 
 use std::sync::Arc;
 

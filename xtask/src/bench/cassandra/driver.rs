@@ -1,5 +1,5 @@
-//! The driver alone: sends recorded statements, prepared beforehand, from as many tasks as the service has
-//! connections.
+//! The driver alone: sends recorded statements, which are prepared beforehand, from as many tasks as the
+//! service has connections.
 
 use std::{
     collections::HashMap,
@@ -27,8 +27,8 @@ use super::{
     statements::{self, Raw, Statement},
 };
 
-/// A node that stalls answers with an error after two seconds. The service then tries again, and so does the
-/// benchmark.
+/// The maximum number of attempts. A node that stalls answers with an error after two seconds. The benchmark
+/// then tries again, as the service does.
 const TRIES: usize = 3;
 
 /// A session of the driver.
@@ -62,7 +62,7 @@ impl Driver {
         Ok(Self { session: Arc::new(session), prepared: HashMap::new() })
     }
 
-    /// Deletes a keyspace, so that the next measurement has the whole disk.
+    /// Deletes a keyspace, so that the next measurement has all of the disk space.
     pub(super) async fn drop_keyspace(&self, keyspace: &str) -> Result<()> {
         self.session.query_unpaged(format!("DROP KEYSPACE IF EXISTS {keyspace}"), ()).await?;
         Ok(())
@@ -148,7 +148,7 @@ impl Driver {
 }
 
 impl Ready {
-    /// Repeating a statement does no harm.
+    /// Sends the statements up to [`TRIES`] times. Repeating them is harmless.
     async fn send_again_and_again(&self, session: &Session) -> Result<()> {
         for _ in 1..TRIES {
             if self.send(session).await.is_ok() {

@@ -1,11 +1,11 @@
-//! Metrics of Cassandra itself.
+//! The metrics of Cassandra.
 
 use std::{ops::Sub, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use xtask::cassandra::Node;
 
-/// How many times to check whether compactions have ended, a second or more apart.
+/// The maximum number of checks whether compactions have ended, a second or more apart.
 const SETTLE_LOOKS: usize = 60;
 
 /// Requests of clients since the node started.
@@ -31,7 +31,7 @@ pub(super) fn requests(node: &Node) -> Result<Requests> {
     parse_requests(&nodetool(node, &["sjk", "mx", "-all", "-b", beans, "-f", "Count", "-mg"])?)
 }
 
-/// The number of SSTables that a read of a table touched lately.
+/// The number of SSTables that recent reads of a table touched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SsTables {
     pub(super) median: f64,
@@ -44,7 +44,7 @@ pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Resul
     parse_sstables(&nodetool(node, &["tablehistograms", keyspace, table])?)
 }
 
-/// Flushes all data in memory to the disk, and waits for the compactions that follow.
+/// Flushes all data in memory to the disk, and waits until the resulting compactions have ended.
 pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
     flush(node, keyspace)?;
     for _ in 0..SETTLE_LOOKS {

@@ -28,28 +28,30 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The server compiles hot code while it runs, and is several times as fast afterwards.
+/// The number of warm-up rounds. Cassandra compiles hot code at run time, and is several times as fast
+/// afterwards.
 const ROUNDS_TO_WARM_UP: usize = 6;
-/// How many pages the service writes and reads in turn. The driver has as many pages of its own.
+/// The number of pages that the service writes and reads in turn. The driver has as many pages of its own.
 const PAGES: usize = 200;
 /// The keyspace for writes and reads.
 const KEYSPACE: &str = "bench";
 /// The table whose reads are measured: the bodies are most of the stored data.
 const BODIES: &str = "render_content";
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each measurement over HTTP takes, after a second to warm up.
+    /// Seconds of each measurement over HTTP, after one second of warm-up.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How many connections write or read at a time.
+    /// Number of connections that write or read concurrently.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// How many writes the driver makes in a measurement: made ready beforehand, hence no time.
+    /// Number of writes of the driver in a measurement. They are prepared beforehand, so the measurement has
+    /// no fixed time.
     #[arg(long, default_value_t = 3_000)]
     writes: usize,
-    /// How many reads of the newest it makes in a measurement.
+    /// Number of reads of the newest html by the driver in a measurement.
     #[arg(long, default_value_t = 10_000)]
     reads: usize,
 }
@@ -104,7 +106,7 @@ struct Bench<'a> {
     titles: Vec<String>,
     /// The number of the service's next write.
     next: u64,
-    /// Whether the driver is measured before the service, in this round.
+    /// Whether this round measures the driver before the service.
     driver_first: bool,
     recording: Recording,
     node: Node,
@@ -140,7 +142,7 @@ impl<'a> Bench<'a> {
         let mut driver = runtime.block_on(Driver::connect(Node::address(1), KEYSPACE))?;
         let calls = runtime.block_on(recording.writes(PAGES))?;
         runtime.block_on(driver.send(&calls, calls.len(), options.connections, clock))?;
-        // If the service can read what the driver wrote, the driver wrote what the store would have written.
+        // If the service can read a page of the driver, the driver writes the same rows as the store.
         let (status, html) = client.get(&latest_html(&others[1]))?;
         ensure!(
             status == 200 && html == contents.html(1),

@@ -1,7 +1,8 @@
-//! The statements that the Cassandra store makes of recorded calls.
+//! The statements that the Cassandra store sends for recorded calls.
 //!
-//! The statements are written here a second time, so that they are sent without any of the store's code. If
-//! they differed from the store's, the service could not read what they wrote: the benchmark checks that.
+//! The statements are written here a second time, so that the driver sends them without code of the store. If
+//! they differed from the statements of the store, the service could not read the written rows. The benchmark
+//! checks that it can.
 
 use std::ops::Bound;
 
@@ -66,7 +67,7 @@ fn put(
     values: &[Option<Value>],
     written_at: Timestamp,
 ) -> Statement {
-    // A row's cell has the time at which the row expires, here never, and the value columns.
+    // The cell of a row has the time at which the row expires (here never), and the value columns.
     let mut cell = (-1_i32).to_be_bytes().to_vec();
     for value in values {
         let bytes = value.as_ref().map(bytes_of);
@@ -111,7 +112,7 @@ fn of_scan(table: &Schema, scan: &Scan) -> Result<Statement> {
     })
 }
 
-/// Conditions on the partition columns and on so many of the clustering columns.
+/// Conditions on the partition columns and on the first `clustering` clustering columns.
 fn equal(table: &Schema, clustering: usize) -> String {
     let clustering = table.clustering().iter().take(clustering).map(|(column, _)| column);
     let relations =

@@ -8,7 +8,7 @@ use rashomon_clock::SystemClock;
 
 use super::*;
 
-/// Much longer than a busy machine delays an answer.
+/// A stall that is much longer than a busy machine delays an answer.
 const STALL: Duration = Duration::from_secs(2);
 
 const STALL_MS: f64 = 2_000.0;
@@ -74,7 +74,7 @@ fn closed_loop_meets_a_stall_once() {
 #[test]
 fn open_loop_charges_a_stall_to_all_waiting_requests() {
     let measured = measured(Pace::Open(50.0));
-    // Two hundred requests are due in the time, and half of them during the stall.
+    // Two hundred requests are scheduled in this time, and half of them during the stall.
     assert!((100..=201).contains(&measured.answers), "{}", measured.answers);
     assert!(measured.latency_ms(0.7) > STALL_MS / 4.0, "{}", measured.latency_ms(0.7));
     assert!(measured.latency_ms(0.05) < STALL_MS / 4.0, "{}", measured.latency_ms(0.05));

@@ -1,4 +1,4 @@
-//! The smallest possible server with the same libraries: one answer, with its bytes in memory.
+//! The smallest possible server with the same libraries: it serves one answer from memory.
 
 use std::{fs, net::SocketAddr, path::Path, path::PathBuf};
 
@@ -12,7 +12,7 @@ use axum::{
 };
 use xtask::service::Service;
 
-/// What it serves.
+/// What the server serves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[arg(long)]
@@ -39,7 +39,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     let app = Router::new().route("/", get(move || std::future::ready((headers, body.clone()))));
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = tokio::net::TcpListener::bind(options.listen).await?;
-        // A socket on which this fails is only slower.
+        // If this fails, the connection is only slower.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         Ok(axum::serve(listener, app).await?)
     })

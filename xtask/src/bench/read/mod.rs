@@ -22,7 +22,8 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// One in so many answers is compared byte for byte. Comparing all of them would slow the load generator.
+/// One of this many answers is compared byte for byte. Comparing all of them would slow the load generator
+/// down.
 const COMPARE_EVERY: u64 = 64;
 /// A page that is read but not written.
 const QUIET: &str = "Quiet";
@@ -31,13 +32,13 @@ const BUSY: &str = "Busy";
 /// A page that is written but not read.
 const OTHER: &str = "Other";
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long each measurement of a run takes, after a second to warm up.
+    /// Seconds of each measurement of a run, after one second of warm-up.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How many connections read at a time.
+    /// Number of connections that read concurrently.
     #[arg(long, default_value_t = 16)]
     connections: usize,
 }
@@ -117,7 +118,7 @@ impl<'a> Bench<'a> {
             for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
                 report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
             }
-            // If a server cannot keep up, its latency shows little but how long it was measured.
+            // If a server cannot keep up, its latency mainly shows the duration of the measurement.
             report.add(&format!("kept up, {name}"), "% of the rate", measured.per_second() / rate * 100.0);
         };
         let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
@@ -160,7 +161,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns the answers per second when each connection requests the path again at once. Checks the bytes of
+/// Measures the answers per second when each connection requests the path again at once. Checks the bytes of
 /// the answers.
 pub(crate) fn closed(
     address: SocketAddr,
@@ -186,7 +187,7 @@ fn latest_revision(client: &mut Client, title: &str) -> Result<u64> {
     render["rev"].as_u64().context("a render has a revision")
 }
 
-/// Traffic that reads one URL again and again.
+/// Traffic that repeatedly reads one URL.
 struct Reads {
     request: Vec<u8>,
     /// The expected body, if no other request changes it.

@@ -14,8 +14,8 @@ pub(crate) fn start(folder: &Path, file: &Path) -> Result<Service> {
     let root = file.parent().context("a file lies in a folder")?;
     let address = free_address()?;
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
-    // nginx keeps the file open, as the service keeps the body in memory. Connections are never closed after
-    // a number of requests.
+    // nginx keeps the file open, as the service keeps the body in memory. Connections are not closed after a
+    // number of requests.
     let settings = format!(
         "daemon off;
         {user}

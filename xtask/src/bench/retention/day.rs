@@ -1,7 +1,7 @@
-//! What a day of culls on hot pages costs readers, by Cassandra's own metrics.
+//! Measures what a day of culls on hot pages costs readers, by the metrics of Cassandra.
 //!
-//! A day is a fixed number of edits of each page. After each edit the superseded values are culled. With a
-//! grace of a second the edits need not be a minute apart.
+//! A day is a fixed number of edits of each page. After each edit the superseded values are culled. The grace
+//! is a second, so the edits need not be a minute apart.
 
 use std::time::Duration;
 
@@ -24,23 +24,23 @@ use crate::{
 
 /// The number of hot pages.
 const PAGES: usize = 10;
-/// How often the memory of the node is flushed to the disk within the day, as it would be in production.
+/// The number of flushes of the node's memory within the day, as in production.
 const FLUSHES: u32 = 8;
-/// On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in the
-/// first line says.
+/// The settings of retention. On a cluster, a row may have been written earlier than it counts as stored, by
+/// at most the first `skew`.
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
 /// All superseded values must be culled within this time after the last write.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);
-/// The tables that a read of the latest asks, and those that it would ask if it found nothing there.
+/// The tables that a read of the latest reads, and those that it would read if it found nothing there.
 const TABLES: [&str; 4] = ["renders", "revisions", "render_content", "historical"];
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Day {
-    /// Edits of each hot page in a day: one a minute.
+    /// Number of edits of each hot page in a day. The default is one per minute.
     #[arg(long, default_value_t = 1_440)]
     edits: u32,
-    /// Edits a second, of all pages together.
+    /// Number of edits per second, of all pages together.
     #[arg(long, default_value_t = 150.0)]
     edit_rate: f64,
 }

@@ -1,4 +1,4 @@
-//! What SELECTs met, by Cassandra's histograms since they were last read.
+//! The tombstones and SSTables of SELECTs, from Cassandra's histograms since they were last read.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use xtask::cassandra::Node;
 
 use crate::cassandra::metrics;
 
-/// What the SELECTs of one table met.
+/// The tombstones and SSTables of the SELECTs of one table.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OfReads {
     /// The tombstones that each SELECT scanned. The histogram counts none as one.
@@ -16,7 +16,7 @@ pub(super) struct OfReads {
     pub(super) sstables: Counted,
 }
 
-/// For each limit, the number of SELECTs that met at most that many.
+/// For each limit, the number of SELECTs that had at most that many.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counted(Vec<(u64, u64)>);
 
@@ -35,7 +35,7 @@ impl Counted {
         sum / all as f64
     }
 
-    /// The most that a single SELECT met.
+    /// The maximum of a single SELECT.
     pub(super) fn most(&self) -> f64 {
         self.0.last().map_or(f64::NAN, |(end, _)| *end as f64)
     }
@@ -45,7 +45,7 @@ impl Counted {
     }
 }
 
-/// What the SELECTs of a keyspace met since the last call, by table. Tables without SELECTs are left out.
+/// The counts of the SELECTs of a keyspace since the last call, by table. Tables without SELECTs are omitted.
 pub(super) fn of_reads(node: &Node, keyspace: &str) -> Result<BTreeMap<String, OfReads>> {
     let mut tables: BTreeMap<String, OfReads> = BTreeMap::new();
     for (table, counts) in recent(node, keyspace, "TombstoneScannedHistogram")? {

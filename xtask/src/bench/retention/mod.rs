@@ -29,19 +29,19 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Settings of a server without caches, so that every read goes to the store.
 const UNCACHED: &str = "cache_size = 0\nprepared_answers = 0\n";
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where the revisions are kept. For `cassandra` a node is started, with nothing in it.
+    /// Kind of store. For `cassandra`, an empty node is started.
     #[arg(long, value_enum, default_value_t = Kind::Sqlite)]
     store: Kind,
-    /// Measures this alone; may be given several times.
+    /// Run only this part; may be given several times.
     #[arg(long, value_enum)]
     only: Vec<Part>,
-    /// How long each measurement of reads and of writes takes, after a second to warm up.
+    /// Seconds of each measurement of reads and of writes, after one second of warm-up.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// How many connections read, and how many write.
+    /// Number of connections that read, and number that write.
     #[arg(long, default_value_t = 16)]
     connections: usize,
     #[command(flatten)]
@@ -57,9 +57,9 @@ enum Part {
     Reads,
     /// Writes with retention and without.
     Writes,
-    /// Readers beside a sweep.
+    /// Readers during a sweep.
     Sweep,
-    /// Tombstones and SSTables that a read of the latest crosses after many culls; on Cassandra alone.
+    /// Tombstones and SSTables of a read of the latest after many culls; only on Cassandra.
     Day,
 }
 

@@ -25,11 +25,11 @@ use crate::service;
 pub(super) enum Kind {
     /// A new folder for each measurement.
     Sqlite,
-    /// A node of its own, with a new keyspace for each measurement.
+    /// A new node, with a new keyspace for each measurement.
     Cassandra,
 }
 
-/// The place where stores are made.
+/// The directory or the node on which stores are made.
 pub(super) enum Place {
     Folders,
     Keyspaces(Box<Cluster>),
@@ -57,7 +57,7 @@ impl Place {
         }
         let node = start_for_benchmarks()?;
         let runtime = Runtime::new()?;
-        // Traces have two replicas by default, but there is only one node.
+        // Traces have two replicas by default, but the cluster has only one node.
         let profile = ExecutionProfile::builder().consistency(Consistency::One).build();
         let session = SessionBuilder::new()
             .known_node_addr(Node::address(1))

@@ -19,14 +19,14 @@ use crate::{
 /// The number of pages that are read in turn. One more page has a superseded render that is never read.
 const PAGES: usize = 200;
 
-/// The part of the maximum rate at which latency is measured. It is low enough that a read that costs twice
-/// as much does not make others wait.
+/// The part of the maximum rate at which latency is measured. It is so low that a read of twice the cost does
+/// not delay others.
 const PART_OF_THE_RATE: f64 = 0.25;
 
-/// Superseded values are kept.
+/// Settings that keep superseded values.
 const KEPT: &str = "[retention]\ngrace = '1h'\nttl = '1h'\nslack = '15m'\n";
-/// Superseded values are culled at once, unless they were read. On a cluster a row may have been written
-/// earlier than it counts as stored, by as much as `skew` in the first line says.
+/// Settings that cull superseded values at once, unless they were read. On a cluster, a row may have been
+/// written earlier than it counts as stored, by at most the first `skew`.
 const CULLED: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nttl = '1h'\nslack = '250ms'\nskew = '100ms'\n";
 /// All superseded values must be culled within this time.
 const CULLED_WITHIN: Duration = Duration::from_secs(120);
@@ -90,8 +90,8 @@ fn add(report: &mut Report, name: &str, measured: &Measured) {
     report.add(&format!("{name}, p99"), "ms", measured.latency_ms(0.99));
 }
 
-/// Reads each value once, one after the other. The first read makes a read copy. Returns the median time in
-/// milliseconds.
+/// Reads each value once, one after the other. The first read of a value makes its read copy. Returns the
+/// median time in milliseconds.
 fn first_reads(bench: &Bench<'_>, service: &Service, asked: &[(Vec<u8>, Option<u64>)]) -> Result<f64> {
     let mut client = Client::connect(service.address())?;
     let mut took = Vec::with_capacity(asked.len());

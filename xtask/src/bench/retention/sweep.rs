@@ -1,4 +1,4 @@
-//! Measures readers and writers beside a long sweep.
+//! Measures readers and writers during a long sweep.
 
 use std::{thread, time::Duration};
 
@@ -23,26 +23,26 @@ const REVISIONS: u64 = 11;
 /// The part of the maximum rate at which latency is measured.
 const PART_OF_THE_RATE: f64 = 0.25;
 
-/// Latency is measured in slices of this length, each after a second to warm up. Slices beside the sweep and
-/// slices without it alternate until the sweep has done its work.
+/// The length of a slice. Latency is measured in slices, each after a second of warm-up. Slices during the
+/// sweep and slices without it alternate until the sweep is done.
 const SLICE: Duration = Duration::from_secs(10);
 
 /// The grace of the server whose values do not become eligible.
 const A_DAY: u64 = 24 * 3600;
 
-/// A sweep that takes longer has failed.
+/// The time limit of the sweep.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 
-/// How it is measured.
+/// The options of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sweep {
-    /// Values that fall due.
+    /// Number of values that become eligible.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     values: u64,
-    /// The grace in seconds: longer than it takes to write them.
+    /// Grace in seconds. It must be longer than writing the values takes.
     #[arg(long, default_value_t = 120)]
     grace: u64,
-    /// Writes a second beside the readers.
+    /// Number of writes per second besides the reads.
     #[arg(long, default_value_t = 50.0)]
     writes: f64,
 }
@@ -73,7 +73,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let titles = titles(options.pages());
     let latest = latest(&titles);
     let reads = || Reads::new(&bench.contents, &latest, bench.options.connections);
-    // The two servers are measured in turn, so that a machine that is slow for some seconds is slow for both.
+    // The two servers are measured alternately, so that a machine that is slow for some seconds affects both.
     let mut quiet = Side::filled(bench, options, A_DAY, &titles)?;
     quiet.service.pause()?;
     let mut swept = Side::filled(bench, options, options.grace, &titles)?;
@@ -83,7 +83,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
 
     let due = (REVISIONS - 1) * titles.len() as u64;
     let address = swept.service.address();
-    // A connection that is kept open would be closed while the server is stopped.
+    // A connection that stays open would be closed while the server is stopped.
     let look = || Watch::open(address, bench.clock)?.look();
     ensure!(look()?.notes == 0, "values fell due while they were written: raise --grace");
     Watch::open(address, bench.clock)?.until(Duration::from_secs(options.grace), |seen| seen.notes > 0)?;
@@ -104,7 +104,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
         let without = quiet.slice(rate, &mut reads())?;
         quiet.service.pause()?;
         swept.service.resume()?;
-        // If the sweep ended during the last slice, nothing was swept in a part of that slice.
+        // If the sweep ended during the last slice, the slice was only partly affected, so it does not count.
         if !finished || worked.is_zero() {
             let (beside, without) = (beside.latency_ms(0.99), without.latency_ms(0.99));
             report.add("readers without the sweep, p99", "ms", without);
@@ -142,8 +142,8 @@ impl<'a> Side<'a> {
     /// Starts a server and writes all revisions, so that all but the latest of each page are superseded.
     fn filled(bench: &'a Bench<'a>, options: &'a Sweep, grace: u64, titles: &'a [String]) -> Result<Self> {
         let store = bench.place.new_store()?;
-        // On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in
-        // the first line says.
+        // On a cluster, a row may have been written earlier than it counts as stored, by at most the first
+        // `skew`.
         let settings =
             format!("skew = '0s'\n{UNCACHED}[retention]\ngrace = '{grace}s'\nslack = '1s'\nskew = '100ms'\n");
         let service = store.serve(bench.binary, &settings)?;
@@ -152,7 +152,7 @@ impl<'a> Side<'a> {
         Ok(Self { bench, options, titles, service, next, _store: store })
     }
 
-    /// Runs readers and writers for a slice, each at a rate of their own. Returns what the readers measured.
+    /// Runs readers and writers for a slice, each at a rate of their own. Returns the results of the readers.
     fn slice(&mut self, rate: f64, reads: &mut Reads<'_>) -> Result<Measured> {
         let Self { bench, titles, service, .. } = self;
         let plan = |rate| Plan { measure: SLICE, ..bench.plan(service, Pace::Open(rate)) };
@@ -170,7 +170,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Writes all revisions of all pages, over as many connections as readers have.
+/// Writes all revisions of all pages, over as many connections as the readers use.
 fn write_all(bench: &Bench<'_>, service: &Service, titles: &[String]) -> Result<()> {
     let share = titles.len().div_ceil(bench.options.connections);
     thread::scope(|scope| {

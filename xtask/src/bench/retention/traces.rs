@@ -1,4 +1,4 @@
-//! What single SELECTs met, by Cassandra's own traces. Traces are exact where the histogram of tombstones
+//! The tombstones of single SELECTs, from Cassandra's traces. Traces are exact; the histogram of tombstones
 //! counts none as one.
 
 use std::{collections::BTreeMap, thread, time::Duration};
@@ -13,7 +13,7 @@ use crate::cassandra::metrics;
 /// Cassandra writes traces after the traced request.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(3);
 
-/// Traces all requests while `ask` runs. Returns the tombstones that each SELECT of a table met.
+/// Traces all requests while `ask` runs. Returns the tombstones of each SELECT of a table.
 pub(super) fn tombstones(
     node: &Node,
     runtime: &Runtime,

@@ -9,7 +9,8 @@ use crate::{
     writes::{Acknowledged, page_path},
 };
 
-/// One in so many answers is compared byte for byte. Comparing all of them would slow the load generator.
+/// One of this many answers is compared byte for byte. Comparing all of them would slow the load generator
+/// down.
 const COMPARE_EVERY: u64 = 64;
 
 /// Reads of the html of renders, or of the newest html of pages.

@@ -15,7 +15,7 @@ pub(super) struct Seen {
     pub(super) culled: u64,
     /// Queue entries that were processed.
     pub(super) notes: u64,
-    /// How long the oldest entry has been overdue that the last pass did not reach, in seconds.
+    /// For the oldest entry that the last pass did not reach, the time since it became overdue, in seconds.
     pub(super) overdue: f64,
 }
 

@@ -9,15 +9,15 @@ use crate::{
     writes::{Writes, titles},
 };
 
-/// How many pages are written to in turn.
+/// The number of pages that are written in turn.
 const PAGES: usize = 1_000;
 
 /// The names of the variants, and the retention settings of their servers.
 const VARIANTS: [(&str, &str); 3] = [
     ("retention off", ""),
     ("retention on", "[retention]\ngrace = '24h'\n"),
-    // On a cluster a row may have been written earlier than it counts as stored, by as much as `skew` in the
-    // first line says.
+    // On a cluster, a row may have been written earlier than it counts as stored, by at most the first
+    // `skew`.
     ("a grace of 1 s", "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n"),
 ];
 

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::http;
 
-/// How long to wait for an answer. The service itself gives up earlier.
+/// The time limit of an answer. The service itself gives up earlier.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One connection, reopened after it failed.
+/// One connection, which is reopened after a failure.
 #[derive(Debug)]
 pub(super) struct Client {
     address: SocketAddr,
@@ -121,8 +121,8 @@ fn tid_in(body: &[u8]) -> Option<String> {
     Some(answer["tid"].as_str()?.to_owned())
 }
 
-/// The text of a problem document without its page, so that equal problems are counted together. Of any other
-/// body, the beginning.
+/// The text of a problem document without its page, so that equal problems are counted together. For any
+/// other body, its beginning.
 fn in_words(body: &[u8]) -> String {
     const MAX: usize = 300;
     let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();

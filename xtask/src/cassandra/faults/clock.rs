@@ -1,4 +1,4 @@
-//! A clock that is set wrong while a process that uses it runs.
+//! A clock that is set wrong while a process that uses the clock runs.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// A clock that shows a process a wrong time.
 ///
-/// The library is a few lines of this project: libfaketime takes a lock at every call, and under it a node
-/// needs minutes to start.
+/// The library is a few lines of this project. libfaketime takes a lock at every call, and a node with
+/// libfaketime needs minutes to start.
 #[derive(Debug)]
 pub(super) struct FalseClock(Preload);
 
@@ -22,19 +22,19 @@ impl FalseClock {
         Ok(Self(Preload::new(folder, "ahead.c", 0)?))
     }
 
-    /// Sets the clock so many seconds ahead.
+    /// Sets the clock this many seconds ahead.
     pub(super) fn set(&self, seconds_ahead: i64) -> Result<()> {
         self.0.set(seconds_ahead)
     }
 
-    /// The environment variables for a process. Monotonic times stay true.
+    /// The environment variables for a process. Monotonic times stay correct.
     pub(super) fn environment(&self) -> Vec<(String, String)> {
         self.0.environment("CLOCK_AHEAD")
     }
 }
 
-/// How many seconds a clock is ahead that shows this date and time (`2024-01-31 23:59:58`, UTC), if the time
-/// is `now` seconds after 1970. Differences above half a day cannot be recognised.
+/// The number of seconds by which a clock is ahead that shows this date and time (`2024-01-31 23:59:58`,
+/// UTC), if the time is `now` seconds after 1970. Differences above half a day cannot be recognised.
 pub(super) fn seconds_ahead(shown: &str, now: i64) -> Option<i64> {
     let (_, time) = shown.split_once(' ')?;
     let mut parts = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());

@@ -1,4 +1,4 @@
-//! The content of writes. Everything about a write follows from its number and the seed.
+//! The content of writes. A write is determined by its number and the seed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,14 +6,14 @@ use fastrand::Rng;
 
 /// The wiki of all writes.
 const DOMAIN: &str = "faults";
-/// Only a few, so that several writes of a page are under way at a time.
+/// The number of pages. It is small, so that several writes of a page are under way at a time.
 pub(super) const PAGES: usize = 20;
-/// The page of the writes that only check the judge. No reader asks for this page, since its newest html may
-/// be of an incomplete write.
+/// The page of the writes that only check the judge. No reader requests this page, since its newest html may
+/// belong to an incomplete write.
 const CHECK_PAGE: usize = PAGES;
-/// The number of the first write that only checks the judge. Traffic never makes so many writes.
+/// The number of the first write that only checks the judge. Traffic never makes that many writes.
 const FIRST_CHECK: u64 = 1_000_000_000;
-/// The properties of a write and their sizes. `wikitext` is stored with the revision, the others with the
+/// The properties of a write and their sizes. `wikitext` is stored with the revision, and the others with the
 /// render. So a complete write has rows in all tables.
 const PROPERTIES: [(&str, usize); 3] = [("html", 8 << 10), ("data-parsoid", 2 << 10), ("wikitext", 1 << 10)];
 /// Letters that a form need not encode.
@@ -37,24 +37,24 @@ impl Write {
         if self.0 >= FIRST_CHECK { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
-    /// Whether the write names its time, and with it its tid. Then it may be repeated, and is the same write.
-    /// Half of the writes of each page name their time.
+    /// Whether the write names its time, and thereby its tid. Then a repetition is the same write. Half of
+    /// the writes of each page name their time.
     pub(super) const fn names_its_tid(self) -> bool {
         (self.0 as usize / PAGES).is_multiple_of(2)
     }
 
-    /// The bodies of its properties.
+    /// The bodies of the write's properties.
     pub(super) fn properties(self, seed: u64) -> Properties {
         PROPERTIES.into_iter().map(|(name, size)| (name.to_owned(), self.body(seed, name, size))).collect()
     }
 
-    /// The body of its html, by which readers recognise it.
+    /// The body of the write's html, by which readers recognise the write.
     pub(super) fn html(self, seed: u64) -> Vec<u8> {
         let (name, size) = PROPERTIES[0];
         self.body(seed, name, size)
     }
 
-    /// A body. It begins with the write's number, so that a reader of a newest html can recognise the write.
+    /// A body. It begins with the write's number, so that readers of the newest html recognise the write.
     fn body(self, seed: u64, property: &str, size: usize) -> Vec<u8> {
         let mut body = format!("{}.{property}.", self.0).into_bytes();
         let mut rng = Rng::with_seed(seed ^ self.0.rotate_left(32) ^ property.len() as u64);
@@ -62,7 +62,7 @@ impl Write {
         body
     }
 
-    /// The request that writes it with these properties.
+    /// The request that sends the write with these properties.
     pub(super) fn request(self, properties: &Properties) -> Vec<u8> {
         let mut form = format!("_rev={}", self.0).into_bytes();
         if self.names_its_tid() {
@@ -72,14 +72,14 @@ impl Write {
         post(&format!("{}?rev/", path(self.page())), &form)
     }
 
-    /// The request that adds one more render to its revision.
+    /// The request that adds one more render to the write's revision.
     pub(super) fn another_render(self, properties: &Properties) -> Vec<u8> {
         let mut form = Vec::new();
         append(&mut form, properties);
         post(&format!("{}?rev/{}/", path(self.page()), self.0), &form[1..])
     }
 
-    /// The time of a write: each has a second of its own, from the beginning of 2024 on.
+    /// The time of a write. Each write has a second of its own, from the beginning of 2024 on.
     fn time(self) -> String {
         let Self(second) = self;
         let (days, hours, minutes) = (second / 86_400 % 28, second / 3_600 % 24, second / 60 % 60);
@@ -93,7 +93,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// The write that wrote an html. `None` if no write of this program did.
+/// The write that an html belongs to. `None` if the html was not written by this program.
 pub(super) fn write_of(html: &[u8]) -> Option<Write> {
     let number = html.split(|byte| *byte == b'.').next()?;
     std::str::from_utf8(number).ok()?.parse().ok().map(Write)

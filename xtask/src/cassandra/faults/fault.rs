@@ -1,4 +1,4 @@
-//! The faults that the ring suffers during the traffic.
+//! The faults that the ring has during the traffic.
 
 use std::{thread, time::Duration};
 
@@ -13,24 +13,24 @@ use super::{
 };
 use crate::{process::Stopwatch, service::Service};
 
-/// How long traffic runs before a fault.
+/// The time for which traffic runs before a fault.
 const BEFORE: Duration = Duration::from_secs(2);
-/// How long traffic runs after the end of a fault. The first seconds do not count.
+/// The time for which traffic runs after the end of a fault. The first seconds do not count.
 const AFTER: Duration = GRACE.saturating_add(Duration::from_secs(6));
-/// How long a process hangs: until the others have noticed, and some more.
+/// The time for which a process hangs: until the others have noticed, plus a margin.
 const STALL: Duration = Duration::from_secs(20);
-/// How long two nodes hang: longer than a request may take, and less than the time in which requests may
-/// fail.
+/// The time for which two nodes hang: longer than a request may take, and less than the time in which
+/// requests may fail.
 const WITHOUT_QUORUM: Duration = Duration::from_secs(4);
-/// How many seconds a clock is off.
+/// The number of seconds by which a clock is wrong.
 const CLOCK_OFF: i64 = 300;
-/// How long a clock is off. Only every ten seconds does a node compare its clock with the monotonic time. It
-/// uses the difference to recognise messages that come too late.
+/// The time for which a clock is wrong. A node compares its clock with the monotonic time only every ten
+/// seconds. It uses the difference to recognise messages that come too late.
 const CLOCK_LASTING: Duration = Duration::from_secs(20);
 
-/// The means for a fault.
+/// The parameters of a fault.
 pub(super) struct Means<'a> {
-    /// How long the fault lasts, if its own definition does not say so.
+    /// The duration of faults that do not define their own.
     pub(super) lasting: Duration,
     /// Starts one more service on the ring.
     pub(super) start_a_service: &'a dyn Fn() -> Result<Service>,
@@ -39,7 +39,7 @@ pub(super) struct Means<'a> {
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Fault {
-    /// No fault: how the ring behaves when all is well.
+    /// No fault: shows how the ring behaves normally.
     None,
     /// kill -9 of a node, and its restart.
     Kill,
@@ -48,7 +48,7 @@ pub(super) enum Fault {
     /// Two nodes hang for four seconds, so that there is no quorum. The outcome of requests in flight is
     /// unknown, so the writes are repeated.
     Quorum,
-    /// A node is cut off from the others by a packet filter; clients still reach it.
+    /// A packet filter separates a node from the others; clients still reach the node.
     Cut,
     /// All nodes are restarted, one after another.
     Roll,
@@ -79,7 +79,7 @@ impl Fault {
         matches!(self, Self::Quorum)
     }
 
-    /// Inflicts the fault on the ring, and ends it.
+    /// Causes the fault on the ring, and ends it.
     pub(super) fn inject(self, ring: &mut Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
         let lasting = means.lasting;
         thread::sleep(BEFORE);
@@ -113,7 +113,7 @@ fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
     traffic.event("node 3 hangs");
     ring.signal(3, Signal::STOP)?;
     thread::sleep(GRACE);
-    // The new service knows no node yet, and has no prepared statement.
+    // The new service does not know any node yet, and has no prepared statements.
     let newcomer = (means.start_a_service)().context("a service that starts while a node hangs")?;
     traffic.remark(&format!("a service started in {:.1} s", newcomer.started_in().as_secs_f64()));
     traffic.go_through(newcomer.address());
@@ -143,7 +143,7 @@ fn cut(traffic: &Traffic<'_>, lasting: Duration) -> Result<()> {
 fn roll(ring: &mut Ring, traffic: &Traffic<'_>) -> Result<()> {
     for number in 1..=NODES {
         restart(ring, traffic, number)?;
-        // As an operator does: a quorum does not bear two nodes that are away at once.
+        // An operator waits too: there is no quorum while two nodes are down.
         ring.wait_until_whole()?;
     }
     Ok(())

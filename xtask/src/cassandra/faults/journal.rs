@@ -1,5 +1,4 @@
-//! The journal of the clients during one fault: every request, when it was sent and answered, and its
-//! outcome.
+//! The journal of the clients during one fault: every request with its times and its outcome.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,10 +8,10 @@ use std::{
 
 use super::content::Write;
 
-/// How long requests may fail after a fault and after its end.
+/// The time for which requests may fail after a fault and after its end.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-/// When a request was sent and answered, counted from the start of the traffic.
+/// The times at which a request was sent and answered, counted from the start of the traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     pub(super) sent: Duration,
@@ -24,9 +23,9 @@ pub(super) struct Span {
 pub(super) enum Outcome {
     /// The write is stored, under this tid.
     Acknowledged(String),
-    /// The write is not stored, and never will be.
+    /// The write is not stored, and never will be stored.
     Refused(String),
-    /// The outcome is unknown: there was no answer, or one that says so.
+    /// The outcome is unknown: there was no answer, or an answer that says so.
     Unknown(String),
 }
 
@@ -44,9 +43,9 @@ pub(super) struct Attempt {
 pub(super) enum Seen {
     /// The content that was written.
     Right,
-    /// No answer, or one that says to try again.
+    /// There was no answer, or an answer that says to try again.
     Nothing(String),
-    /// Other content than was written, or the answer that nothing is stored.
+    /// Content other than the written one, or the answer that nothing is stored.
     Wrong(String),
 }
 
@@ -57,10 +56,10 @@ pub(super) struct Read {
     pub(super) seen: Seen,
 }
 
-/// What all attempts of a write together say.
+/// The outcome of a write over all its attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// The write is stored, under each of these tids. More than one tid is a broken promise.
+    /// The write is stored, under each of these tids. More than one tid breaks a promise.
     Acknowledged(BTreeSet<String>),
     /// The write is stored completely, or not at all.
     Unknown,
@@ -71,12 +70,12 @@ pub(super) enum Said {
 pub(super) struct Journal {
     pub(super) attempts: Vec<Attempt>,
     pub(super) reads: Vec<Read>,
-    /// When something happened to the ring, and what.
+    /// The events of the ring, each with its time.
     pub(super) events: Vec<(Duration, String)>,
 }
 
 impl Journal {
-    /// What is known of each write.
+    /// The outcome of each write.
     pub(super) fn said(&self) -> BTreeMap<Write, Said> {
         let mut said = BTreeMap::new();
         for Attempt { write, outcome, .. } in &self.attempts {
@@ -91,14 +90,14 @@ impl Journal {
         said
     }
 
-    /// The writes with an unknown outcome of the first attempt that name their tid.
+    /// The writes that name their tid, and whose first attempt had an unknown outcome.
     pub(super) fn to_be_made_again(&self) -> BTreeSet<Write> {
         let unknown = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Unknown(_)) && !attempt.again;
         let writes = self.attempts.iter().filter(unknown).map(|attempt| attempt.write);
         writes.filter(|write| write.names_its_tid()).collect()
     }
 
-    /// How many first attempts ended in each way: acknowledged, unknown, refused.
+    /// The numbers of first attempts by outcome: acknowledged, unknown, refused.
     pub(super) fn outcomes(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for attempt in self.attempts.iter().filter(|attempt| !attempt.again) {
@@ -130,7 +129,7 @@ impl Journal {
         self.events.iter().any(|(at, _)| span.sent < *at + GRACE && span.answered > *at)
     }
 
-    /// The journal as lines of fields between tabs, in the order in which requests were sent.
+    /// The journal as tab-separated lines, in the order in which requests were sent.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<(Duration, String)> = Vec::new();
         for (at, event) in &self.events {
@@ -154,7 +153,7 @@ impl Span {
     }
 }
 
-/// The number of successes, and the number of all.
+/// The number of successful requests, and the number of all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) good: usize,

@@ -1,4 +1,4 @@
-//! The judge compares what clients know of a write with what is stored.
+//! The judge compares the outcomes that clients know with the stored data.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use super::{
     journal::{Journal, Said},
 };
 
-/// The stored renders of a write's revision, by their tids, with their properties.
+/// The stored renders of a write's revision by their tids, with their properties.
 pub(super) type Renders = BTreeMap<String, Properties>;
 
 /// The verdict on a write.

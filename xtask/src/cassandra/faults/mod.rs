@@ -1,13 +1,12 @@
-//! `cargo xtask cassandra faults`: three nodes, the service in front of them, writers and readers at a fixed
-//! rate, and one fault after another. Every client keeps a journal, from which the program checks these
-//! promises:
+//! `cargo xtask cassandra faults`: runs three nodes, a service, writers and readers at a fixed rate, and one
+//! fault after another. Every client keeps a journal, from which the program checks these promises:
 //!
 //! - No acknowledged write is lost, stored in part, or stored twice, and no read misses one.
-//! - Always 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and after
-//!   its end.
+//! - At any time 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and
+//!   after its end.
 //! - A write with an unknown outcome that is repeated with the same revision and tid is stored once.
 //!
-//! At the end, without the service, nodes miss a range delete and a later row, and are repaired.
+//! At the end, without the service, nodes miss a range delete and a later row, and are then repaired.
 
 mod client;
 mod clock;
@@ -51,38 +50,38 @@ use crate::{
 
 /// The number of connections that read everything back at the end.
 const LOOKERS: usize = 16;
-/// How often a request is tried outside the measured traffic, where a busy machine may be late.
+/// The maximum attempts of a request outside the measured traffic, where a busy machine may be late.
 const MAX_ATTEMPTS: u32 = 30;
 /// The pause between two such attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the ring is used before anything counts.
+/// The time for which the ring is used before the measurement.
 const WARM_UP: Duration = Duration::from_secs(8);
 
-/// What is done.
+/// The options of the faults.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only this fault; may be given several times.
+    /// Run only this fault; may be given several times.
     #[arg(long, value_name = "FAULT")]
     only: Vec<Fault>,
-    /// With `--only`: nodes that missed something are repaired at the end, too.
+    /// With `--only`: also repair nodes that missed writes, at the end.
     #[arg(long)]
     repair: bool,
-    /// How long a fault lasts, where that is not part of it.
+    /// Seconds of a fault that has no duration of its own.
     #[arg(long, default_value_t = 12)]
     seconds: u64,
-    /// Writes a second: each is a revision with three properties.
+    /// Number of writes per second. Each write is a revision with three properties.
     #[arg(long, default_value_t = 10.0)]
     writes: f64,
-    /// Reads a second: the newest html of a page, or that of a tid.
+    /// Number of reads per second, of the newest html of a page or of the html of a tid.
     #[arg(long, default_value_t = 25.0)]
     reads: f64,
-    /// Draws what is written and what is read.
+    /// Seed from which the written content and the reads are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Uses this binary, instead of building one.
+    /// Use this binary, instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// For itself: the network is made already.
+    /// Set by the program itself when the network namespace exists.
     #[arg(long, hide = true)]
     inside: bool,
 }
@@ -211,8 +210,8 @@ fn verify(binary: &Path) -> Result<bool> {
     Ok(output.status.success())
 }
 
-/// Checks that the judge is not blind. Before anything else it has to find a write that is not stored, one
-/// that is stored in part, and one that is stored twice.
+/// Checks that the judge works. It has to find a write that is not stored, one that is stored in part, and
+/// one that is stored twice.
 ///
 /// These writes are on a page of their own, since readers of the traffic would report them as faults.
 fn check_the_judge(service: &Service, seed: u64) -> Result<()> {

@@ -14,18 +14,18 @@ use crate::cassandra::Node;
 
 /// The port for the traffic between nodes.
 const STORAGE_PORT: u16 = 7_000;
-/// The group ids of the nodes' processes follow this one. No other process has these groups.
+/// The number below the group ids of the nodes' processes. No other process has these groups.
 const GROUPS: u32 = 60_000;
 
 const NO_UNSHARE: &str = "cannot run unshare (Debian: util-linux)";
 
-/// The group that a node's process must have, so that the packet filter can tell its packets from others: on
-/// the loopback the address of a sender says nothing.
+/// The group that a node's process must have, so that the packet filter can recognise its packets: on the
+/// loopback, the address of a sender says nothing.
 pub(super) fn group(number: u8) -> u32 {
     GROUPS + u32::from(number)
 }
 
-/// Checks that network namespaces can be made. That takes root, and a container may forbid it even then.
+/// Checks that network namespaces can be made. That needs root, and a container may forbid it even to root.
 pub(crate) fn can_be_made() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -34,8 +34,8 @@ pub(crate) fn can_be_made() -> Result<()> {
 }
 
 /// Replaces this process by the same program with further arguments, in a network namespace of its own. Its
-/// packet filter and its listeners affect no other process. It has a process namespace, too, so that all its
-/// processes end when it does, whatever ends it. Returns only if this fails.
+/// packet filter and its listeners affect no other process. It also has a process namespace, so that all its
+/// processes end with it, for whatever reason it ends. Returns only if this fails.
 pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
     let mut command = unshare();
     command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
@@ -55,7 +55,7 @@ pub(super) fn bring_up() -> Result<()> {
     Ok(())
 }
 
-/// Cuts a node off from the others, in both directions. Clients still reach it.
+/// Separates a node from the others, in both directions. Clients still reach the node.
 pub(super) fn cut_off(number: u8) -> Result<()> {
     let (host, group) = (Node::host(number), group(number));
     filter(&format!(

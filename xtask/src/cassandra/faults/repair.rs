@@ -1,4 +1,4 @@
-//! Nodes that missed writes are repaired: runs tests of the store, which cut off these nodes themselves.
+//! Repairs nodes that missed writes: runs tests of the store, which cut off these nodes themselves.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::process::cargo_with_clippy;
 struct Tests {
     target: &'static str,
     filter: &'static str,
-    /// The number of these tests. Missing tests would pass.
+    /// The number of these tests. If the filter found no test, the run would pass.
     count: usize,
     what: &'static str,
 }
@@ -34,7 +34,7 @@ const TESTS: [Tests; 2] = [
 /// The variable by which the tests find the nodes.
 const FOR_TEST: &str = "RASHOMON_TEST_RING";
 
-/// Builds the tests beforehand: in the namespace of the nodes nothing can be downloaded.
+/// Builds the tests beforehand: in the network namespace of the nodes nothing can be downloaded.
 pub(super) fn build() -> Result<bool> {
     for tests in &TESTS {
         if !tests.command()?.args(["--quiet", "--no-run"]).status()?.success() {
@@ -65,7 +65,7 @@ pub(super) fn check(ring: &Ring) -> Result<bool> {
 }
 
 impl Tests {
-    /// The same command as in `cargo xtask test`, so that nothing is built twice.
+    /// The command, which is the same as in `cargo xtask test`, so that nothing is built twice.
     fn command(&self) -> Result<Command> {
         let mut command = cargo_with_clippy("test")?;
         command.args(["--test", self.target]).current_dir(crate::root());

@@ -8,7 +8,7 @@ use super::{
     judge::Findings,
 };
 
-/// How many different reasons of failures are shown.
+/// The maximum number of different reasons of failures that are shown.
 const MAX_REASONS: usize = 6;
 
 /// The results for one fault.
@@ -56,7 +56,7 @@ impl Row {
         );
     }
 
-    /// Prints every broken promise, and why requests failed.
+    /// Prints every broken promise, and the reasons why requests failed.
     fn print_details(&self) {
         let name = self.fault.name();
         let broken = self.findings.to_string();
@@ -117,7 +117,7 @@ mod tests {
         Row { fault: Fault::Kill, journal, findings: Findings::default() }
     }
 
-    /// Moves the first requests right after a fault.
+    /// Adds an event before the first requests, so that they are right after a fault.
     fn after_a_fault(mut row: Row) -> Row {
         row.journal.events.push((Duration::ZERO, "killed".to_owned()));
         row
@@ -143,7 +143,7 @@ mod tests {
         };
         assert!(quorum(1).is_fine());
         assert!(!quorum(0).is_fine());
-        // These are never excused, at any time.
+        // These failures are never allowed.
         assert!(!after_a_fault(row(Outcome::Refused(why()), Seen::Right)).is_fine());
         assert!(!after_a_fault(row(acknowledged(), Seen::Wrong(why()))).is_fine());
     }

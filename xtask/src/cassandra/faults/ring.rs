@@ -1,4 +1,4 @@
-//! The ring of nodes that suffers the faults.
+//! The ring of nodes in which the faults happen.
 
 use std::{
     collections::BTreeMap,
@@ -21,19 +21,19 @@ use crate::{
     process::Stopwatch,
 };
 
-/// With three copies of everything, each node has one, and two are a quorum.
+/// The number of nodes. Everything has three replicas, so each node has one, and two nodes are a quorum.
 pub(super) const NODES: u8 = 3;
-/// How long it may take until all nodes know that all nodes are up.
+/// The time limit until all nodes know that all nodes are up.
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
 /// The node whose clock can be set wrong.
 const NODE_WITH_A_CLOCK: u8 = 3;
-/// How long a clock may take to show the time that it was set to, and the difference that is tolerated.
+/// The time limit until a clock shows the time that it was set to, and the tolerated difference.
 const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
-/// The beginning of a list of threads, after a line with the time.
+/// The heading of the list of threads. The line before it has the time.
 const THREADS: &str = "Full thread dump";
-/// A node that starts beside two others and the traffic gets little of two cores, so it compiles quickly, and
-/// once.
+/// Java compiles quickly and only once with this setting. A node that starts beside two others and the
+/// traffic gets little of two cores.
 const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -47,7 +47,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Starts the first node, empty. A single node makes tables in a third of the time.
+    /// Starts the first node, without data. A single node makes tables in a third of the time.
     pub(super) fn begin(server: Server) -> Result<Self> {
         let folder = ring_of_one_run("faults")?;
         fs::create_dir_all(&folder)?;
@@ -70,7 +70,7 @@ impl Ring {
         self.run(number)
     }
 
-    /// The URL of the store. Any node leads to the others.
+    /// The URL of the store. Any node leads to the other nodes.
     pub(super) fn store() -> String {
         let hosts: Vec<_> = (1..=NODES).map(Node::host).collect();
         format!("cassandra://{}/faults?replication={NODES}", hosts.join(","))
@@ -121,7 +121,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sets the clock of node 3 so many seconds ahead, and waits until the node shows it.
+    /// Sets the clock of node 3 this many seconds ahead, and waits until the node shows the time.
     pub(super) fn set_clock(&self, seconds_ahead: i64) -> Result<()> {
         self.clock.set(seconds_ahead)?;
         let stopwatch = Stopwatch::start();
@@ -137,8 +137,8 @@ impl Ring {
         }
     }
 
-    /// How many seconds the clock of node 3 is ahead of the true time. Java prints the time above a list of
-    /// its threads.
+    /// The number of seconds by which the clock of node 3 is ahead of the true time. Java prints the time
+    /// above a list of its threads.
     fn clock_ahead(&self) -> Result<Option<i64>> {
         self.signal(NODE_WITH_A_CLOCK, Signal::QUIT)?;
         thread::sleep(LOOK_INTERVAL);
@@ -168,7 +168,7 @@ impl Ring {
 }
 
 /// Seconds since 1970.
-#[allow(clippy::disallowed_methods)] // Another process's clock is compared with it.
+#[allow(clippy::disallowed_methods)] // The clock of another process is compared with it.
 fn now() -> Result<i64> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?)
 }

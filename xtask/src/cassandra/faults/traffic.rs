@@ -1,4 +1,4 @@
-//! Writers and readers at a fixed rate, however long the answers take, for as long as a fault lasts.
+//! Writers and readers during a fault, at a fixed rate that does not depend on the answers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,16 +22,16 @@ use super::{
 };
 use crate::process::Stopwatch;
 
-/// The number of connections that write in turn. At the default rate, answers may take four seconds before
-/// the rate falls.
+/// The number of connections that write in turn. At the default rate, the rate falls only if answers take
+/// more than four seconds.
 const WRITERS: usize = 40;
 /// The number of connections that read in turn.
 const READERS: usize = 100;
-/// How often a waiting thread checks whether the traffic is over.
+/// The interval between two checks of a waiting thread whether the traffic is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long after a write with an unknown outcome the write is repeated.
+/// The pause before a write with an unknown outcome is repeated.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often a write is repeated at most.
+/// The maximum number of repetitions of a write.
 const MAX_AGAIN: u32 = 30;
 
 /// The address of the service, and the rates of requests.
@@ -43,7 +43,7 @@ pub(super) struct Load {
     pub(super) seed: u64,
 }
 
-/// Everything written so far, by all traffic of a run.
+/// All writes so far, by all traffic of a run.
 #[derive(Debug)]
 pub(super) struct History {
     next: AtomicU64,
@@ -120,7 +120,7 @@ impl<'a> Traffic<'a> {
         Ok(traffic.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records that something happens to the ring now.
+    /// Records an event of the ring, with the current time.
     pub(super) fn event(&self, what: &str) {
         lock(&self.journal).events.push((self.remark(what), what.to_owned()));
     }
@@ -254,8 +254,7 @@ enum End {
     Unknown,
 }
 
-/// The time at which one of several lanes makes its request with this number, if all lanes together keep this
-/// rate.
+/// The time at which a lane makes its request with this number, if all lanes together keep this rate.
 fn turn(lane: usize, lanes: usize, number: u32, per_second: f64) -> Duration {
     Duration::from_secs_f64((lane as f64 + lanes as f64 * f64::from(number)) / per_second)
 }
