@@ -16,6 +16,7 @@ use super::{
     columns::columns,
     damage::Damage,
     entries::Unit,
+    index_cache::IndexCache,
     part::{Packed, Part},
     pending::settings,
     rows::{BlockId, BlockPiece},
@@ -44,6 +45,7 @@ pub struct BlockStore {
     /// one of these at a time.
     pub(super) sealing: tokio::sync::Mutex<()>,
     pub(super) damage: Damage,
+    pub(super) indexes: IndexCache,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
     /// The block that was requested last, even if the cache has no room for it, since one read opens the same
     /// block several times.
@@ -107,7 +109,8 @@ impl BlockStore {
             .eviction_policy(EvictionPolicy::lru())
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
-        Self { store, sealing, damage, unpacked, last: Mutex::default(), too_large: TooLarge::default() }
+        let (indexes, last, too_large) = (IndexCache::new(), Mutex::default(), TooLarge::default());
+        Self { store, sealing, damage, indexes, unpacked, last, too_large }
     }
 
     /// Writes the pieces of a block. The block must already be enqueued for garbage collection.

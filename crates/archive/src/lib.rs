@@ -20,6 +20,7 @@ mod entries;
 mod erase;
 mod history;
 mod index;
+mod index_cache;
 mod large;
 mod order;
 mod part;

@@ -10,7 +10,7 @@ use rashomon_tables::{
 use super::{
     blocks::{BlockStore, OpenBlock},
     entries::{BodyLocation, Unit},
-    index::{Axis, IndexRow, index_from},
+    index::{Axis, IndexRow},
     order::compare,
     part::{ArchivedRow, Field, Packed, RowSource},
     rows::BlockId,
@@ -132,7 +132,7 @@ impl BlockStore {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
-        let named = || index_from(&*self.store, search.partition, search.read_from);
+        let named = || self.indexes.index_of(&*self.store, search.partition, search.read_from);
         let mut index = named().await.map_err(store_error)?;
         let mut is_strict = true;
         loop {

@@ -228,7 +228,7 @@ async fn concurrent_reads_share_one_read_of_a_block() {
 }
 
 /// A block is read from the store once. Rows that the tables do not have are looked up in the index of the
-/// page. `docs/archive.md` has the figures.
+/// page, which is in memory. `docs/archive.md` has the figures.
 #[tokio::test]
 async fn cost_of_a_read_from_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
@@ -238,7 +238,7 @@ async fn cost_of_a_read_from_a_block() {
     archiving(world.reopened().await).await.seal().await;
     for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
         let world = archiving(world.reopened().await).await;
-        // The first read makes lookups that a process makes only once, and reads no block.
+        // The first read makes lookups that a process makes only once, reads the index, and opens no block.
         world.buckets.latest(&page, &name("html")).await.unwrap();
         for in_memory in [false, true] {
             let before = counting.counts();
@@ -250,10 +250,34 @@ async fn cost_of_a_read_from_a_block() {
             for table in ["revisions_by_tid", content, "revisions"] {
                 assert_eq!(calls_of(table), 1, "{property}: {calls:?}");
             }
-            assert_eq!(calls_of("archive_index"), 3, "{property}: {calls:?}");
+            assert_eq!(calls_of("archive_index"), 0, "{property}: {calls:?}");
             assert_eq!(calls_of("archive_blocks"), u64::from(!in_memory), "{property}: {calls:?}");
-            assert_eq!(calls.values().sum::<u64>(), 6 + u64::from(!in_memory), "{property}: {calls:?}");
+            assert_eq!(calls.values().sum::<u64>(), 3 + u64::from(!in_memory), "{property}: {calls:?}");
         }
+    }
+}
+
+/// The index of a page is read once, and again after a seal has changed it.
+#[tokio::test]
+async fn index_is_read_again_after_it_changed() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let world = archiving(world).await;
+    let page = page("Main_Page");
+    let mut tids = world.edit(&page, 1..=4).await;
+    let html = name("html");
+    for sealed in [3, 4] {
+        world.pass(later());
+        world.seal().await;
+        for index_reads in [1, 0, 0] {
+            let before = counting.counts();
+            for tid in &tids[..sealed] {
+                world.buckets.property(&page, *tid, &html).await.unwrap();
+            }
+            let calls = calls_since(&counting, &before);
+            let of_index = calls.iter().filter(|((table, _), _)| *table == "archive_index");
+            assert_eq!(of_index.map(|(_, calls)| calls).sum::<u64>(), index_reads, "{calls:?}");
+        }
+        tids.extend(world.edit(&page, 5..=5).await);
     }
 }
 
