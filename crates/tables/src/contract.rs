@@ -169,10 +169,10 @@ macro_rules! contract_tests {
             partitions_without_a_visible_row_are_not_listed
             lasting_partitions_are_listed_once
             a_row_is_invisible_from_its_expiry_on
-            an_expired_row_is_none_to_a_swap
+            swap_treats_expired_row_as_missing
             the_default_time_to_live_counts_from_the_write_time
             the_default_time_to_live_holds_for_swaps
-            a_row_may_be_put_expired
+            row_put_after_its_expiry_is_never_visible
             an_expired_row_can_be_put_again
             a_scan_passes_over_expired_rows
             a_swap_compares_and_sets
@@ -180,7 +180,7 @@ macro_rules! contract_tests {
             swaps_follow_one_another
             one_of_many_swaps_wins
             concurrent_swaps_lose_no_increment
-            swapped_rows_are_read_as_others
+            rows_written_by_swaps_are_readable
             swaps_that_do_not_fit_are_refused
             partition_version_changes_only_when_its_partition_is_written
             values_cached_by_partition_version_are_never_stale

@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(3600);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
-static PASSING: LazyLock<Schema> = LazyLock::new(|| plain("passing").default_ttl(TTL).build());
+static EXPIRING: LazyLock<Schema> = LazyLock::new(|| plain("passing").default_ttl(TTL).build());
 
 /// A row is visible until the microsecond before its expiry, and invisible at its expiry.
 pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
@@ -41,7 +41,7 @@ pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
 }
 
 /// For a swap, a row does not exist from its expiry on. It still exists the microsecond before.
-pub async fn an_expired_row_is_none_to_a_swap(factory: &dyn Factory) {
+pub async fn swap_treats_expired_row_as_missing(factory: &dyn Factory) {
     static SWAPPED: LazyLock<Schema> = LazyLock::new(|| plain("swapped").swap_only().build());
     let world = World::new(factory, &[&SWAPPED]).await;
     let key = key("page", "a");
@@ -72,19 +72,19 @@ pub async fn an_expired_row_is_none_to_a_swap(factory: &dyn Factory) {
 
 /// A row that is put without an expiry gets the default of the table, counted from its write time.
 pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn Factory) {
-    let world = World::new(factory, &[&PASSING]).await;
-    let written_at = world.put(&PASSING, &key("page", "a"), numbered(1)).await;
+    let world = World::new(factory, &[&EXPIRING]).await;
+    let written_at = world.put(&EXPIRING, &key("page", "a"), numbered(1)).await;
     let expires_at = written_at.saturating_add(TTL);
     assert_eq!(
-        world.get(&PASSING, &key("page", "a")).await.map(|row| row.expires_at),
+        world.get(&EXPIRING, &key("page", "a")).await.map(|row| row.expires_at),
         Some(Some(expires_at))
     );
     // The row is written a minute earlier, so it expires a minute earlier.
     let earlier = written_at.saturating_sub(Duration::from_secs(60));
-    world.put_at(&PASSING, &key("page", "b"), numbered(1), earlier).await;
+    world.put_at(&EXPIRING, &key("page", "b"), numbered(1), earlier).await;
     // The expiry of a put replaces the default of the table, whether it is earlier or later.
-    world.put_until(&PASSING, &key("page", "c"), numbered(1), expires_at.saturating_add(TTL)).await;
-    world.put_until(&PASSING, &key("page", "d"), numbered(1), written_at.saturating_add(TTL / 2)).await;
+    world.put_until(&EXPIRING, &key("page", "c"), numbered(1), expires_at.saturating_add(TTL)).await;
+    world.put_until(&EXPIRING, &key("page", "d"), numbered(1), written_at.saturating_add(TTL / 2)).await;
     for (now, names) in [
         (written_at.saturating_add(TTL / 2).saturating_sub(MICROSECOND), &["a", "b", "c", "d"][..]),
         (written_at.saturating_add(TTL / 2), &["a", "b", "c"]),
@@ -95,7 +95,7 @@ pub async fn the_default_time_to_live_counts_from_the_write_time(factory: &dyn F
         (expires_at.saturating_add(TTL), &[]),
     ] {
         assert_eq!(
-            visible(&world, &PASSING, now).await,
+            visible(&world, &EXPIRING, now).await,
             names,
             "{:?} after the write",
             now.since(written_at)
@@ -117,12 +117,12 @@ pub async fn the_default_time_to_live_holds_for_swaps(factory: &dyn Factory) {
 }
 
 /// A row that has expired before it is put is never visible.
-pub async fn a_row_may_be_put_expired(factory: &dyn Factory) {
-    let world = World::new(factory, &[&PAGES, &PASSING]).await;
+pub async fn row_put_after_its_expiry_is_never_visible(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PAGES, &EXPIRING]).await;
     world.put_until(&PAGES, &key("page", "a"), numbered(1), world.now()).await;
     let long_ago = world.now().saturating_sub(TTL * 2);
-    world.put_at(&PASSING, &key("page", "a"), numbered(1), long_ago).await;
-    for table in [&PAGES, &PASSING] {
+    world.put_at(&EXPIRING, &key("page", "a"), numbered(1), long_ago).await;
+    for table in [&PAGES, &EXPIRING] {
         assert_eq!(world.get(table, &key("page", "a")).await, None);
         assert!(world.partitions(table, limit(9)).await.is_empty());
     }

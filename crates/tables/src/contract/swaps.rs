@@ -159,7 +159,7 @@ pub async fn concurrent_swaps_lose_no_increment(factory: &dyn Factory) {
 }
 
 /// Rows that were written by swaps are read like any other rows.
-pub async fn swapped_rows_are_read_as_others(factory: &dyn Factory) {
+pub async fn rows_written_by_swaps_are_readable(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS]).await;
     for (page, name) in [("page", "b"), ("page", "a"), ("other", "c")] {
         let key = key(page, name);
