@@ -278,7 +278,7 @@ impl Run {
                 Ok(())
             }
             Action::SetAway(replica) => {
-                self.store.set_away(replica);
+                self.store.set_unreachable(replica);
                 Ok(())
             }
             Action::Restart => {
@@ -366,7 +366,7 @@ impl Run {
     /// Checks the end state: every batch has reached all replicas, and all replicas have the same rows,
     /// before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
-        self.store.set_away(None);
+        self.store.set_unreachable(None);
         self.check_acknowledged().await?;
         self.store.spread().await?;
         for round in 0..2 {

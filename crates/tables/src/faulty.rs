@@ -25,12 +25,12 @@ use crate::{
 #[derive(Debug)]
 pub struct Faulty<S> {
     store: S,
-    course: Mutex<Course>,
+    progress: Mutex<PlanProgress>,
 }
 
 /// The plan, and the state of its execution.
 #[derive(Debug, Default)]
-struct Course {
+struct PlanProgress {
     plan: Plan,
     calls: BTreeMap<Call, u64>,
     outage: Option<Outage>,
@@ -40,7 +40,7 @@ impl<S: TableStore> Faulty<S> {
     /// Wraps a store. The plan applies from the first call on.
     #[must_use]
     pub fn new(store: S, plan: Plan) -> Self {
-        Self { store, course: Mutex::new(Course { plan, ..Course::default() }) }
+        Self { store, progress: Mutex::new(PlanProgress { plan, ..PlanProgress::default() }) }
     }
 
     /// The store below, without faults.
@@ -51,35 +51,35 @@ impl<S: TableStore> Faulty<S> {
 
     /// Replaces the plan, and counts calls from zero.
     pub fn set_plan(&self, plan: Plan) {
-        *self.course() = Course { plan, ..Course::default() };
+        *self.progress() = PlanProgress { plan, ..PlanProgress::default() };
     }
 
     /// Sets the outage that planned faults report, until another plan is set.
     pub fn set_outage(&self, outage: Outage) {
-        self.course().outage = Some(outage);
+        self.progress().outage = Some(outage);
     }
 
     /// How many calls of a kind were made since the plan was set.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
-        self.course().calls.get(&call).copied().unwrap_or(0)
+        self.progress().calls.get(&call).copied().unwrap_or(0)
     }
 
-    fn course(&self) -> MutexGuard<'_, Course> {
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, PlanProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call. Returns its planned fault, and the error that a planned fault reports.
     fn next(&self, call: Call) -> (Option<Fault>, Error) {
-        let mut course = self.course();
-        let calls = course.calls.entry(call).or_default();
+        let mut progress = self.progress();
+        let calls = progress.calls.entry(call).or_default();
         *calls += 1;
         let number = *calls;
-        let error = match &course.outage {
+        let error = match &progress.outage {
             Some(outage) => Error::Unavailable(outage.clone()),
             None => Error::unavailable(format!("planned fault in {call:?} {number}")),
         };
-        (course.plan.fault(call, number), error)
+        (progress.plan.fault(call, number), error)
     }
 
     /// Makes a call that has a single step, with its planned fault.
@@ -87,11 +87,11 @@ impl<S: TableStore> Faulty<S> {
         let (fault, error) = self.next(call);
         match fault {
             None => step.await,
-            Some(fault) => disturb(fault, error, step).await,
+            Some(fault) => apply_fault(fault, error, step).await,
         }
     }
 
-    async fn write_disturbed(
+    async fn write_with_fault(
         &self,
         fault: Fault,
         error: Error,
@@ -112,7 +112,7 @@ impl<S: TableStore> Faulty<S> {
                 gate.pass().await;
                 self.store.write(Vec::new(), then).await
             }
-            fault => disturb(fault, error, self.store.write(first, then)).await,
+            fault => apply_fault(fault, error, self.store.write(first, then)).await,
         }
     }
 }
@@ -122,7 +122,11 @@ fn check(first: &[Batch], then: &Batch) -> Result<()> {
     first.iter().chain([then]).try_for_each(Batch::check)
 }
 
-async fn disturb<T>(fault: Fault, error: Error, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
+async fn apply_fault<T>(
+    fault: Fault,
+    error: Error,
+    step: impl Future<Output = Result<T>> + Send,
+) -> Result<T> {
     match fault {
         Fault::Before | Fault::Midway { .. } => Err(error),
         // An error of the store itself is more informative than the planned error, and replaces it.
@@ -175,7 +179,7 @@ impl<S: TableStore> Decorator for Faulty<S> {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         match self.next(Call::Write) {
             (None, _) => self.store.write(first, then).await,
-            (Some(fault), error) => self.write_disturbed(fault, error, first, then).await,
+            (Some(fault), error) => self.write_with_fault(fault, error, first, then).await,
         }
     }
 

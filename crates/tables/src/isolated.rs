@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// How many numbers a namespace has if its first partition column is a number. They lie around zero.
-const NUMBERS: i64 = 1 << 21;
+const NUMBERS_PER_NAMESPACE: i64 = 1 << 21;
 
 /// A namespace in a store that many tests share at once. Creating tables takes long in a cluster; creating
 /// rows does not.
@@ -39,21 +39,23 @@ impl<S: TableStore> Isolated<S> {
         Self { store, number, text: format!("{number:x}/"), bytes }
     }
 
-    fn inward(&self, mut partition: Partition) -> Result<Partition> {
+    /// Puts a partition into the namespace.
+    fn with_namespace(&self, mut partition: Partition) -> Result<Partition> {
         if let Some(first) = partition.first_mut() {
             *first = match &*first {
                 Value::Text(text) => Value::Text(format!("{}{text}", self.text)),
                 Value::Blob(bytes) => Value::Blob([&self.bytes[..], bytes].concat().into()),
-                Value::Int(number) if (-NUMBERS / 2..NUMBERS / 2).contains(number) => {
-                    Value::Int(self.number * NUMBERS + number)
+                Value::Int(number) if fits_namespace(*number) => {
+                    Value::Int(self.number * NUMBERS_PER_NAMESPACE + number)
                 }
                 Value::Int(number) => {
                     return Err(Error::Invalid(format!(
-                        "{number} is not in a namespace of {NUMBERS} numbers"
+                        "{number} does not fit into a test namespace of {NUMBERS_PER_NAMESPACE} numbers \
+                         around zero"
                     )));
                 }
                 Value::Timestamp(_) | Value::TimeUuid(_) => {
-                    let what = "a namespace in a first partition column of times";
+                    let what = "a test namespace in a table whose first partition column is a time";
                     return Err(Error::Unsupported(what.to_owned()));
                 }
             };
@@ -62,39 +64,43 @@ impl<S: TableStore> Isolated<S> {
     }
 
     /// `None` if the partition is of another namespace.
-    fn outward(&self, mut partition: Partition) -> Option<Partition> {
+    fn without_namespace(&self, mut partition: Partition) -> Option<Partition> {
         let first = partition.first_mut()?;
         *first = match &*first {
             Value::Text(text) => text.strip_prefix(&self.text)?.into(),
             Value::Blob(bytes) => Value::Blob(Bytes::copy_from_slice(bytes.strip_prefix(&self.bytes[..])?)),
             Value::Int(number) => {
-                let number = number.checked_sub(self.number * NUMBERS)?;
-                (-NUMBERS / 2..NUMBERS / 2).contains(&number).then_some(Value::Int(number))?
+                let number = number.checked_sub(self.number * NUMBERS_PER_NAMESPACE)?;
+                fits_namespace(number).then_some(Value::Int(number))?
             }
             Value::Timestamp(_) | Value::TimeUuid(_) => return None,
         };
         Some(partition)
     }
 
-    fn key_inward(&self, key: &Key) -> Result<Key> {
-        Ok(Key::new(self.inward(key.partition.clone())?, key.clustering.clone()))
+    fn key_with_namespace(&self, key: &Key) -> Result<Key> {
+        Ok(Key::new(self.with_namespace(key.partition.clone())?, key.clustering.clone()))
     }
 
-    fn row_inward(&self, row: &Row) -> Result<Row> {
-        Ok(Row { key: self.key_inward(&row.key)?, ..row.clone() })
+    fn row_with_namespace(&self, row: &Row) -> Result<Row> {
+        Ok(Row { key: self.key_with_namespace(&row.key)?, ..row.clone() })
     }
 
     /// Translates a row that was read. `Corrupt` if the row is of another namespace.
-    fn row_outward(&self, mut row: Row) -> Result<Row> {
-        let partition = self.outward(row.key.partition);
+    fn row_without_namespace(&self, mut row: Row) -> Result<Row> {
+        let partition = self.without_namespace(row.key.partition);
         row.key.partition =
             partition.ok_or_else(|| Error::Corrupt("a row of another namespace".to_owned()))?;
         Ok(row)
     }
 
-    fn batch_inward(&self, batch: Batch) -> Result<Batch> {
-        Ok(Batch { partition: self.inward(batch.partition)?, ..batch })
+    fn batch_with_namespace(&self, batch: Batch) -> Result<Batch> {
+        Ok(Batch { partition: self.with_namespace(batch.partition)?, ..batch })
     }
+}
+
+fn fits_namespace(number: i64) -> bool {
+    (-NUMBERS_PER_NAMESPACE / 2..NUMBERS_PER_NAMESPACE / 2).contains(&number)
 }
 
 #[async_trait]
@@ -104,16 +110,17 @@ impl<S: TableStore> TableStore for Isolated<S> {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        let row = self.store.get(table, &self.key_inward(key)?).await?;
-        row.map(|row| self.row_outward(row)).transpose()
+        let row = self.store.get(table, &self.key_with_namespace(key)?).await?;
+        row.map(|row| self.row_without_namespace(row)).transpose()
     }
 
     async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
-        scan.partition = self.inward(scan.partition)?;
+        scan.partition = self.with_namespace(scan.partition)?;
         let Page { items, next, mut damaged } = self.store.scan(table, scan).await?;
-        let items = items.into_iter().map(|row| self.row_outward(row)).collect::<Result<_>>()?;
+        let items = items.into_iter().map(|row| self.row_without_namespace(row)).collect::<Result<_>>()?;
         for row in &mut damaged {
-            row.key.partition = self.outward(std::mem::take(&mut row.key.partition)).unwrap_or_default();
+            row.key.partition =
+                self.without_namespace(std::mem::take(&mut row.key.partition)).unwrap_or_default();
         }
         Ok(Page { items, next, damaged })
     }
@@ -125,13 +132,13 @@ impl<S: TableStore> TableStore for Isolated<S> {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         let Page { items, next, .. } = self.store.partitions(table, after, limit).await?;
-        let items = items.into_iter().filter_map(|partition| self.outward(partition)).collect();
+        let items = items.into_iter().filter_map(|partition| self.without_namespace(partition)).collect();
         Ok(Page::new(items, next))
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let first = first.into_iter().map(|batch| self.batch_inward(batch)).collect::<Result<_>>()?;
-        self.store.write(first, self.batch_inward(then)?).await
+        let first = first.into_iter().map(|batch| self.batch_with_namespace(batch)).collect::<Result<_>>()?;
+        self.store.write(first, self.batch_with_namespace(then)?).await
     }
 
     async fn scrub(&self) -> Result<Option<Duration>> {
@@ -149,13 +156,13 @@ impl<S: TableStore> TableStore for Isolated<S> {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        let expected = expected.map(|row| self.row_inward(row)).transpose()?;
-        let new = new.map(|row| self.row_inward(&row)).transpose()?;
-        let swap = self.store.swap(table, &self.key_inward(key)?, expected.as_ref(), new).await?;
+        let expected = expected.map(|row| self.row_with_namespace(row)).transpose()?;
+        let new = new.map(|row| self.row_with_namespace(&row)).transpose()?;
+        let swap = self.store.swap(table, &self.key_with_namespace(key)?, expected.as_ref(), new).await?;
         Ok(match swap {
             Swap::Applied => Swap::Applied,
             Swap::Refused { current } => {
-                Swap::Refused { current: current.map(|row| self.row_outward(row)).transpose()? }
+                Swap::Refused { current: current.map(|row| self.row_without_namespace(row)).transpose()? }
             }
         })
     }

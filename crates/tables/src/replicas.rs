@@ -56,9 +56,9 @@ struct State {
     /// Batches that have not reached all replicas, each with the replicas that it has missed.
     missed: Vec<(Batch, Reach)>,
     /// The replica that does not answer reads of a quorum.
-    left_out: usize,
+    non_answering: usize,
     /// The replica that is unreachable. A read of all replicas fails while one is set.
-    away: Option<usize>,
+    unreachable: Option<usize>,
 }
 
 impl ReplicaStore {
@@ -86,12 +86,12 @@ impl ReplicaStore {
 
     /// From now on the other two replicas answer reads of a quorum.
     pub fn read_without(&self, replica: usize) {
-        self.state().left_out = replica % REPLICAS;
+        self.state().non_answering = replica % REPLICAS;
     }
 
     /// From now on this replica does not answer reads of all replicas. `None`: every replica does.
-    pub fn set_away(&self, replica: Option<usize>) {
-        self.state().away = replica;
+    pub fn set_unreachable(&self, replica: Option<usize>) {
+        self.state().unreachable = replica;
     }
 
     /// Whether some batch has not reached all replicas.
@@ -164,12 +164,12 @@ impl ReplicaStore {
     /// Returns the index of the view that answers.
     fn view(&self, read_from: ReadFrom) -> Result<usize> {
         let state = self.state();
-        match (read_from, state.away) {
-            (ReadFrom::AllReplicas, Some(away)) => {
-                Err(Error::unavailable(format!("replica {away} does not answer")))
+        match (read_from, state.unreachable) {
+            (ReadFrom::AllReplicas, Some(replica)) => {
+                Err(Error::unavailable(format!("replica {replica} does not answer")))
             }
             (ReadFrom::AllReplicas, None) => Ok(ALL),
-            (ReadFrom::Quorum, _) => Ok(state.left_out),
+            (ReadFrom::Quorum, _) => Ok(state.non_answering),
         }
     }
 

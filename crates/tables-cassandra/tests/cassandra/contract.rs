@@ -10,5 +10,5 @@ rashomon_tables::contract_tests!(match Keyspace::new() {
 #[test]
 fn random_operations() {
     let Some(node) = node() else { return };
-    rashomon_tables::contract::random::hold(8, || Keyspace::on(node.clone()));
+    rashomon_tables::contract::random::assert_matches_memory(8, || Keyspace::on(node.clone()));
 }

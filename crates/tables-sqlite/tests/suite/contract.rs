@@ -33,5 +33,5 @@ rashomon_tables::contract_tests!(InSqlite::new());
 
 #[test]
 fn random_operations() {
-    rashomon_tables::contract::random::hold(32, InSqlite::new);
+    rashomon_tables::contract::random::assert_matches_memory(32, InSqlite::new);
 }

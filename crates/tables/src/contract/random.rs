@@ -41,7 +41,7 @@ const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
 /// # Panics
 ///
 /// If the stores differ. The message has the seed, and the simplest failing sequence that was found.
-pub fn hold<F: Factory>(cases: u32, factory: impl Fn() -> F) {
+pub fn assert_matches_memory<F: Factory>(cases: u32, factory: impl Fn() -> F) {
     let seed = number("RASHOMON_SEED").unwrap_or(1);
     let cases = number("RASHOMON_CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
     let mut runner = TestRunner::new(Config {
@@ -77,18 +77,18 @@ pub async fn compare(factory: &dyn Factory, operations: &[Operation]) {
     for table in tables() {
         memory.store.create(table).await.expect("memory takes every new table");
     }
-    let mut comparison = Comparison { store, memory, times: Times::default(), begun: Vec::new() };
+    let mut comparison = Comparison { store, memory, times: Times::default(), paused: Vec::new() };
     for operation in operations {
         comparison.apply(operation).await;
     }
     comparison.contents("at the end").await;
-    let Comparison { store: World { store, clock }, memory, times, begun } = comparison;
+    let Comparison { store: World { store, clock }, memory, times, paused } = comparison;
     if let Some(store) = factory.reopen(store, clock.clone()).await {
         for table in tables() {
             store.create(table).await.expect("the table is there");
         }
         let store = World { store, clock };
-        Comparison { store, memory, times, begun }.contents("after reopening").await;
+        Comparison { store, memory, times, paused }.contents("after reopening").await;
     }
 }
 
@@ -96,11 +96,11 @@ struct Comparison {
     store: World,
     memory: World,
     times: Times,
-    begun: Vec<Begun>,
+    paused: Vec<PausedScan>,
 }
 
-/// A scan that was begun, and the changes in its partition since.
-struct Begun {
+/// A scan that was paused, and the changes in its partition since.
+struct PausedScan {
     reading: Reading,
     store: Option<Cursor>,
     memory: Option<Cursor>,
@@ -159,10 +159,10 @@ impl Comparison {
         for mutation in batch.mutations {
             self.times.wrote(&batch.partition, &mutation);
             let table = mutation.table().name();
-            let beside = self.begun.iter_mut().filter(|begun| {
-                begun.reading.table.name() == table && begun.reading.scan.partition == batch.partition
+            let affected = self.paused.iter_mut().filter(|paused| {
+                paused.reading.table.name() == table && paused.reading.scan.partition == batch.partition
             });
-            beside.for_each(|begun| begun.changes.push(mutation.clone()));
+            affected.for_each(|paused| paused.changes.push(mutation.clone()));
         }
     }
 
@@ -172,20 +172,20 @@ impl Comparison {
         let (expected, memory) = some(&self.memory, reading).await;
         assert_eq!(rows, expected, "{reading:?}");
         let reading = reading.clone();
-        self.begun.push(Begun { reading, store, memory, changes: Vec::new(), swapped: Vec::new() });
+        self.paused.push(PausedScan { reading, store, memory, changes: Vec::new(), swapped: Vec::new() });
     }
 
     /// Reads the rest of a scan, and compares the rows that were not changed since it began.
     async fn resume(&mut self, which: usize) {
-        if self.begun.is_empty() {
+        if self.paused.is_empty() {
             return;
         }
-        let begun = self.begun.swap_remove(which % self.begun.len());
-        let reading = &begun.reading;
-        let mut rows = rest(&self.store, reading, begun.store.clone()).await;
-        let mut expected = rest(&self.memory, reading, begun.memory.clone()).await;
-        rows.retain(|row| !begun.changed(&row.key.clustering));
-        expected.retain(|row| !begun.changed(&row.key.clustering));
+        let paused = self.paused.swap_remove(which % self.paused.len());
+        let reading = &paused.reading;
+        let mut rows = rest(&self.store, reading, paused.store.clone()).await;
+        let mut expected = rest(&self.memory, reading, paused.memory.clone()).await;
+        rows.retain(|row| !paused.changed(&row.key.clustering));
+        expected.retain(|row| !paused.changed(&row.key.clustering));
         assert_eq!(rows, expected, "the rest of {reading:?}");
     }
 
@@ -216,9 +216,9 @@ impl Comparison {
             Swap::Refused { current } => Some(current.map(comparable(&HEADS))),
         };
         assert_eq!(outcome(store), outcome(memory), "swap of {key:?} from {expected:?} to {new:?}");
-        for begun in &mut self.begun {
-            if begun.reading.table.swap_only() && begun.reading.scan.partition == key.partition {
-                begun.swapped.push(key.clustering.clone());
+        for paused in &mut self.paused {
+            if paused.reading.table.swap_only() && paused.reading.scan.partition == key.partition {
+                paused.swapped.push(key.clustering.clone());
             }
         }
     }
@@ -246,7 +246,7 @@ impl Comparison {
     }
 }
 
-impl Begun {
+impl PausedScan {
     fn changed(&self, row: &[Value]) -> bool {
         let changed = |mutation: &Mutation| match mutation {
             Mutation::Put { clustering, .. } | Mutation::Delete { clustering, .. } => clustering == row,
@@ -294,7 +294,7 @@ struct Times {
     /// The latest delete in each partition of a table.
     deletes: HashMap<(&'static str, Vec<Value>), Timestamp>,
     /// Rows that were put with an expiry at least once.
-    passing: HashSet<(&'static str, Vec<Value>, Vec<Value>)>,
+    expiring: HashSet<(&'static str, Vec<Value>, Vec<Value>)>,
 }
 
 impl Times {
@@ -354,7 +354,7 @@ impl Times {
         let deleted =
             self.deletes.get(&(table.name(), partition.to_vec())).is_some_and(|delete| *delete >= old);
         let row = (table.name(), partition.to_vec(), clustering.to_vec());
-        if deleted || table.default_ttl().is_some() || self.passing.contains(&row) {
+        if deleted || table.default_ttl().is_some() || self.expiring.contains(&row) {
             now
         } else {
             old.min(now)
@@ -366,7 +366,7 @@ impl Times {
         match mutation {
             Mutation::Put { clustering, expires_at, .. } => {
                 if expires_at.is_some() {
-                    self.passing.insert((table, partition.to_vec(), clustering.clone()));
+                    self.expiring.insert((table, partition.to_vec(), clustering.clone()));
                 }
             }
             Mutation::Delete { written_at: at, .. } | Mutation::DeleteRange { written_before: at, .. } => {

@@ -7,11 +7,11 @@ use crate::{ClusteringRange, Direction, Schema, Value};
 /// Clustering values, in the order of a table. A position with fewer columns is before all longer positions
 /// that begin with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position(Vec<Place>);
+pub(super) struct Position(Vec<OrderedValue>);
 
 /// A value in the order of its column. All values of a column have the same direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum OrderedValue {
     Ascending(Value),
     Descending(Reverse<Value>),
     /// After every value.
@@ -22,16 +22,16 @@ pub(super) type Span = (Bound<Position>, Bound<Position>);
 
 impl Position {
     pub(super) fn new(schema: &Schema, clustering: &[Value]) -> Self {
-        let place = |((_, direction), value): (&(_, Direction), &Value)| match direction {
-            Direction::Ascending => Place::Ascending(value.clone()),
-            Direction::Descending => Place::Descending(Reverse(value.clone())),
+        let ordered = |((_, direction), value): (&(_, Direction), &Value)| match direction {
+            Direction::Ascending => OrderedValue::Ascending(value.clone()),
+            Direction::Descending => OrderedValue::Descending(Reverse(value.clone())),
         };
-        Self(schema.clustering().iter().zip(clustering).map(place).collect())
+        Self(schema.clustering().iter().zip(clustering).map(ordered).collect())
     }
 
     /// Returns the position after every row that begins with this position.
     fn end(mut self) -> Self {
-        self.0.push(Place::End);
+        self.0.push(OrderedValue::End);
         self
     }
 }

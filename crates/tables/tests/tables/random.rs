@@ -139,7 +139,7 @@ fn factory(flaw: Flaw) -> impl Factory {
     }
 }
 
-/// Like `random::hold`, but any sequence that shows the flaw is enough.
+/// Like `random::assert_matches_memory`, but any sequence that shows the flaw is enough.
 fn assert_found(flaw: Flaw) {
     let mut runner = TestRunner::new(Config {
         cases: 64,
@@ -157,12 +157,13 @@ fn assert_found(flaw: Flaw) {
 
 #[test]
 fn a_store_without_a_flaw_passes() {
-    random::hold(64, || factory(Flaw::None));
+    random::assert_matches_memory(64, || factory(Flaw::None));
 }
 
 #[test]
 fn failure_is_reported_with_its_seed_and_a_simple_sequence() {
-    let panic = catch_unwind(|| random::hold(64, || factory(Flaw::KeepsRanges))).expect_err("a flaw");
+    let panic = catch_unwind(|| random::assert_matches_memory(64, || factory(Flaw::KeepsRanges)))
+        .expect_err("a flaw");
     let message = panic.downcast_ref::<String>().expect("a message");
     assert!(message.contains("RASHOMON_SEED="), "{message}");
     assert!(message.matches("Put {").count() < 9, "{message}");

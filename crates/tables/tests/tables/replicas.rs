@@ -19,7 +19,7 @@ mod keeps_the_contract {
 
     #[test]
     fn with_random_operations() {
-        contract::random::hold(32, || open);
+        contract::random::assert_matches_memory(32, || open);
     }
 }
 
@@ -155,12 +155,12 @@ async fn partial_delete_hides_an_older_row_that_spreads_later() {
 async fn read_of_all_replicas_is_unavailable_while_one_is_away() {
     let store = store().await;
     put(&store, 1, at(0)).await.unwrap();
-    store.set_away(Some(2));
+    store.set_unreachable(Some(2));
     let scan = Scan::new(vec!["page".into()], TEN).from_all_replicas();
     let answer = store.scan(&ROWS, scan.clone()).await;
     assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
     assert!(store.get(&ROWS, &Key::new(vec!["page".into()], vec![1.into()])).await.unwrap().is_some());
-    store.set_away(None);
+    store.set_unreachable(None);
     assert_eq!(revs(&store, scan).await, [1]);
     assert_eq!(store.late_write_window().await.unwrap(), Duration::from_secs(7));
 }

@@ -167,7 +167,7 @@ static INDEX: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-static PASSING: LazyLock<Schema> = LazyLock::new(|| {
+static EXPIRING: LazyLock<Schema> = LazyLock::new(|| {
     keyed("passing")
         .clustering("tid", ColumnType::TimeUuid, Direction::Ascending)
         .value("rev", ColumnType::Int)
@@ -188,12 +188,12 @@ pub(super) static HEADS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 pub(super) fn tables() -> [&'static Schema; 5] {
-    [&REVISIONS, &INDEX, &PASSING, &SINGLE, &HEADS]
+    [&REVISIONS, &INDEX, &EXPIRING, &SINGLE, &HEADS]
 }
 
 /// The tables that batches write to.
 fn written() -> [&'static Schema; 4] {
-    [&REVISIONS, &INDEX, &PASSING, &SINGLE]
+    [&REVISIONS, &INDEX, &EXPIRING, &SINGLE]
 }
 
 const PARTITIONS: usize = 4;

@@ -94,9 +94,9 @@ async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: boo
         store.spread().await.unwrap();
     }
     world.pass(GRACE);
-    store.set_away(Some(REACHED));
+    store.set_unreachable(Some(REACHED));
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
-    store.set_away(None);
+    store.set_unreachable(None);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     // Later reads do not see the replica that had the batch.
     store.read_without(REACHED);
@@ -154,10 +154,10 @@ async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() 
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 1, "the batch may still be in a hint");
     world.pass(Duration::from_secs(2));
-    store.set_away(Some(1));
+    store.set_unreachable(Some(1));
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 1, "a replica that is away may have the batch");
-    store.set_away(None);
+    store.set_unreachable(None);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.blocks().await, 0);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
@@ -253,13 +253,13 @@ async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace
     );
     world.pass(Duration::from_secs(2));
     assert_eq!(world.buckets.maintenance().count_orphans(DAY).await.unwrap(), 1);
-    store.set_away(Some(1));
+    store.set_unreachable(Some(1));
     assert_eq!(
         world.buckets.maintenance().collect_orphans(DAY).await.unwrap(),
         0,
         "a replica may have the batch"
     );
-    store.set_away(None);
+    store.set_unreachable(None);
     assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
     assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0);
