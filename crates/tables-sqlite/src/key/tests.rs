@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn successor_is_behind_all_keys_with_the_prefix(prefix in prop::collection::vec(any::<u8>(), 1..5), rest in prop::collection::vec(any::<u8>(), 0..5)) {
+    fn successor_is_after_all_keys_with_the_prefix(prefix in prop::collection::vec(any::<u8>(), 1..5), rest in prop::collection::vec(any::<u8>(), 0..5)) {
         prop_assume!(prefix[0] < 0xff);
         let key = [prefix.clone(), rest].concat();
         let successor = successor(prefix.clone());

@@ -45,7 +45,7 @@ fn acknowledged_writes_survive_a_kill() {
 /// last acknowledged call of each writer.
 fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<usize, i64>) {
     let mut child = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "crash::the_killed_process", "--nocapture"])
+        .args(["--exact", "crash::child_process_that_writes", "--nocapture"])
         .env(KILLED_PROCESS, directory)
         .stdout(Stdio::piped())
         .spawn()
@@ -72,7 +72,7 @@ fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<
 /// The process that the test above starts and kills. Without the environment variable, this test does
 /// nothing.
 #[test]
-fn the_killed_process() {
+fn child_process_that_writes() {
     let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {

@@ -59,7 +59,7 @@ async fn a_store_in_use_is_refused_by_name() {
     // In use by another process.
     let this = std::env::current_exe().expect("a path");
     let other = Command::new(this)
-        .args(["--exact", "opening::the_other_process", "--nocapture"])
+        .args(["--exact", "opening::child_process_that_opens", "--nocapture"])
         .env(OTHER_PROCESS, directory.path())
         .output()
         .expect("a process");
@@ -73,7 +73,7 @@ async fn a_store_in_use_is_refused_by_name() {
 
 /// The second process of the test above. Without the environment variable, this test does nothing.
 #[test]
-fn the_other_process() {
+fn child_process_that_opens() {
     if let Some(directory) = std::env::var_os(OTHER_PROCESS) {
         println!("{}", refusal(Path::new(&directory)));
     }
