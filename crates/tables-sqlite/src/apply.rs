@@ -5,7 +5,7 @@ use rashomon_tables::{Error, Result, Swap};
 use rusqlite::{Connection, ToSql, config::DbConfig, params};
 
 use crate::{
-    audit::Audited,
+    audit::AuditConnection,
     call::{Change, SwapCall, Write},
     catalog::Table,
     errors::from_sqlite,
@@ -165,7 +165,7 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
 }
 
 /// Compares and sets a row. Each swap of a row is later than the one before, whatever the clock says.
-pub(crate) fn swap(connection: &Audited, call: &SwapCall, now: Timestamp) -> Result<Swap> {
+pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
     let existing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
     let visible = existing.as_ref().filter(|row| row.is_visible(now));
     if visible.map(|row| &row.values) != call.expected.as_ref() {

@@ -27,8 +27,8 @@ use crate::{
     damaged_keys::DamagedKeys,
     definitions, disk,
     errors::{from_sqlite, says_damaged},
-    key::{BEHIND_ALL_KEYS, flipped},
-    walk::Tables,
+    key::{AFTER_ALL_KEYS, flipped},
+    row_scan::Tables,
 };
 
 /// The greatest number of parsed pages that a connection keeps: about 2 MB.
@@ -46,7 +46,7 @@ const MAP_CHILD: u8 = 5;
 
 /// A connection that audits answers, with its cache of parsed pages.
 #[derive(Debug)]
-pub(crate) struct Audited {
+pub(crate) struct AuditConnection {
     connection: Connection,
     /// Parsed pages by their numbers, with the hash of the parsed bytes.
     pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
@@ -69,13 +69,13 @@ struct CountedRoot {
 
 /// The result of an audit of a range of keys.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct AuditResult {
     /// The number of rows in the range.
     pub(crate) rows: usize,
     /// The last row before the range.
     pub(crate) before: Option<Neighbour>,
     /// The first row after the range.
-    pub(crate) behind: Option<Neighbour>,
+    pub(crate) after: Option<Neighbour>,
 }
 
 /// A row next to an audited range.
@@ -93,7 +93,7 @@ impl Neighbour {
 }
 
 /// A page to check. Its rows have to be between `low` and `high`, both excluded.
-struct Place<'a> {
+struct PageToCheck<'a> {
     number: u32,
     depth: usize,
     leaf_depth: usize,
@@ -101,7 +101,7 @@ struct Place<'a> {
     high: Option<&'a [u8]>,
 }
 
-impl Audited {
+impl AuditConnection {
     pub(crate) fn new(connection: Connection) -> Self {
         Self::sharing(connection, Arc::default())
     }
@@ -144,32 +144,32 @@ impl Audited {
 
     /// Checks all pages of rows that lead to the keys from `range.start` to before `range.end`, inside a
     /// snapshot. `Corrupt` if a page is in the wrong place.
-    pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<Found> {
-        let mut found = Found::default();
+    pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<AuditResult> {
+        let mut found = AuditResult::default();
         let root = self.root()?;
         let leaf_depth = self.check_root(root)?;
-        let place = Place { number: root, depth: 0, leaf_depth, low: None, high: None };
-        self.visit(&place, &range, &mut found)?;
+        let target = PageToCheck { number: root, depth: 0, leaf_depth, low: None, high: None };
+        self.visit(&target, &range, &mut found)?;
         Ok(found)
     }
 
     /// Checks all pages of rows.
     pub(crate) fn audit_all(&self) -> Result<()> {
-        self.snapshot(|| self.audit(&[]..&BEHIND_ALL_KEYS)).map(drop)
+        self.snapshot(|| self.audit(&[]..&AFTER_ALL_KEYS)).map(drop)
     }
 
-    fn visit(&self, place: &Place<'_>, range: &Range<&[u8]>, found: &mut Found) -> Result<()> {
-        let damaged = |what: &str| damaged_page(place.number, what);
-        let page = self.page(place.number)?;
-        if page.is_leaf() != (place.depth == place.leaf_depth) {
+    fn visit(&self, target: &PageToCheck<'_>, range: &Range<&[u8]>, found: &mut AuditResult) -> Result<()> {
+        let damaged = |what: &str| damaged_page(target.number, what);
+        let page = self.page(target.number)?;
+        if page.is_leaf() != (target.depth == target.leaf_depth) {
             return Err(damaged("its depth in the tree is wrong"));
         }
         match page.rows() {
-            0 if place.depth > 0 => return Err(damaged("it is empty")),
+            0 if target.depth > 0 => return Err(damaged("it is empty")),
             0 => {}
             rows => {
-                let above = place.low.is_none_or(|low| low < page.key(0));
-                let below = place.high.is_none_or(|high| page.key(rows - 1) < high);
+                let above = target.low.is_none_or(|low| low < page.key(0));
+                let below = target.high.is_none_or(|high| page.key(rows - 1) < high);
                 if !above || !below {
                     return Err(damaged("its rows belong on another page"));
                 }
@@ -179,21 +179,21 @@ impl Audited {
         found.rows += last.saturating_sub(first);
         for row in first.checked_sub(1).into_iter().chain((last < page.rows()).then_some(last)) {
             if !page.is_checked(row) {
-                self.check_separator(place.number, &page, row)?;
+                self.check_separator(target.number, &page, row)?;
             }
         }
-        let neighbour = |row| Neighbour { number: place.number, page: Arc::clone(&page), row };
+        let neighbour = |row| Neighbour { number: target.number, page: Arc::clone(&page), row };
         if first > 0 {
             found.before = Some(neighbour(first - 1));
         }
         if last < page.rows() {
-            found.behind = Some(neighbour(last));
+            found.after = Some(neighbour(last));
         }
         for row in first..=last {
             let Some(number) = page.child(row) else { return Ok(()) };
-            let low = if row == 0 { place.low } else { Some(page.key(row - 1)) };
-            let high = if row == page.rows() { place.high } else { Some(page.key(row)) };
-            let below = Place { number, depth: place.depth + 1, low, high, ..*place };
+            let low = if row == 0 { target.low } else { Some(page.key(row - 1)) };
+            let high = if row == page.rows() { target.high } else { Some(page.key(row)) };
+            let below = PageToCheck { number, depth: target.depth + 1, low, high, ..*target };
             self.visit(&below, range, found)?;
         }
         Ok(())
@@ -360,7 +360,7 @@ impl Audited {
         Ok(rest)
     }
 
-    pub(crate) fn with_page<T>(&self, number: u32, look: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    pub(crate) fn with_page<T>(&self, number: u32, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let sqlite = |error| self.failure(&error, number);
         let mut statement =
             self.prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1").map_err(sqlite)?;
@@ -369,11 +369,11 @@ impl Audited {
             return Err(damaged_page(number, "the file ends before it"));
         };
         let bytes = row.get_ref(0).and_then(|bytes| Ok(bytes.as_blob()?)).map_err(sqlite)?;
-        Ok(look(bytes))
+        Ok(read(bytes))
     }
 }
 
-impl Deref for Audited {
+impl Deref for AuditConnection {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -381,7 +381,7 @@ impl Deref for Audited {
     }
 }
 
-impl DerefMut for Audited {
+impl DerefMut for AuditConnection {
     fn deref_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }

@@ -7,16 +7,16 @@ use rusqlite::Connection;
 
 use crate::{
     SqliteStore,
-    audit::Audited,
+    audit::AuditConnection,
     definitions, envelope,
     errors::from_sqlite,
     file,
-    key::BEHIND_ALL_KEYS,
+    key::AFTER_ALL_KEYS,
     log_mark,
     row::{Stored, corrupt, stored_columns},
+    row_scan::{self, Tables},
     salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage},
     span::Span,
-    walk::{self, Tables},
 };
 
 /// A report names this many problems, and counts the others.
@@ -88,7 +88,7 @@ impl SqliteStore {
         let mut step = |step, report: &CheckReport| {
             progress(CheckProgress { step, rows: report.rows, bytes: report.bytes, file_bytes });
         };
-        let connection = Audited::new(connection);
+        let connection = AuditConnection::new(connection);
         let by_pages = check_pages(&connection, &mut report)?;
         match definitions::read_all(&connection) {
             Ok(_) if by_pages => {}
@@ -110,14 +110,14 @@ impl SqliteStore {
 
 /// Reads the keys of the rows, and then each row separately, so that an unreadable row hides no other row.
 fn check_rows(
-    connection: &Audited,
+    connection: &AuditConnection,
     tables: &Tables,
     report: &mut CheckReport,
     mut progress: impl FnMut(&CheckReport),
 ) -> Result<()> {
     let mut last = Vec::new();
     loop {
-        let keys = match walk::keys_after(connection, &last) {
+        let keys = match row_scan::keys_after(connection, &last) {
             Ok(keys) => keys,
             Err(error) => {
                 let what = format!("the rows after {}", last.escape_ascii());
@@ -179,7 +179,7 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
 
 /// Checks that every page of rows is in its place, like a read that finds no row. If rows are out of order,
 /// SQLite's search may miss other rows. In this case checks all rows by their pages, and returns `true`.
-fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
+fn check_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<bool> {
     let audited = connection.audit_all();
     let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
     let mut by_pages = CheckReport::default();
@@ -197,10 +197,10 @@ fn check_pages(connection: &Audited, report: &mut CheckReport) -> Result<bool> {
 }
 
 /// Checks every row, even if keys are damaged. `Corrupt` if anything else is damaged.
-fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_rows_by_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let salvage = Salvage::new(connection)?;
-    let all = Span { start: Vec::new(), end: BEHIND_ALL_KEYS.to_vec() };
-    salvage.walk(&all, Order::Forward, &mut |row, _| {
+    let all = Span { start: Vec::new(), end: AFTER_ALL_KEYS.to_vec() };
+    salvage.visit_rows(&all, Order::Forward, &mut |row, _| {
         let (tables, stored) = (salvage.tables(), row.stored());
         let table = tables.index_of(&row.key).ok().map(|index| &tables.all()[index].definition);
         let name = table.map_or("unknown", |table| &table.name);
@@ -223,7 +223,7 @@ fn check_rows_by_pages(connection: &Audited, report: &mut CheckReport) -> Result
 }
 
 /// Checks that every large value belongs to a row. [`check_row`] checks that no row lacks its value.
-fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_large_values(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     // A single statement counts both in the same snapshot.
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
@@ -241,7 +241,7 @@ fn check_large_values(connection: &Audited, report: &mut CheckReport) -> Result<
 }
 
 /// Checks that the index of times has an entry for each row that expires. SQLite's check does not count them.
-fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_expiry(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM rows INDEXED BY rows_by_expiry WHERE expires_at IS NOT NULL),
                 (SELECT count(expires_at) FROM rows NOT INDEXED)",
@@ -261,7 +261,7 @@ fn check_expiry(connection: &Audited, report: &mut CheckReport) -> Result<()> {
 }
 
 /// Checks that the mark of the open log is the only mark.
-fn check_marks(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     match log_mark::are_known(connection) {
         Ok(true) => Ok(()),
         Ok(false) => {
@@ -272,7 +272,7 @@ fn check_marks(connection: &Audited, report: &mut CheckReport) -> Result<()> {
     }
 }
 
-fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_file(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
     let lines = connection.prepare(&sql).and_then(|mut check| {
         check.query_map((), |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
@@ -291,7 +291,7 @@ fn check_file(connection: &Audited, report: &mut CheckReport) -> Result<()> {
 
 /// Checks that the definitions in the file are those of this format, word for word. Otherwise only the next
 /// delete would notice a damaged trigger.
-fn check_layout(connection: &Audited, report: &mut CheckReport) -> Result<()> {
+fn check_layout(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     // Older programs do not create the table of marks.
     let required = defined_by(&[file::LAYOUT]).map_err(sqlite)?;
@@ -330,7 +330,7 @@ fn defined_by(layouts: &[&str]) -> rusqlite::Result<BTreeSet<Definition>> {
 
 /// Checks that the file ends with a whole page. SQLite reads the missing part of the last page as zeros. It
 /// notices nothing if this part was zero or the page is free.
-fn check_length(connection: &Audited, directory: &Path, report: &mut CheckReport) -> Result<()> {
+fn check_length(connection: &AuditConnection, directory: &Path, report: &mut CheckReport) -> Result<()> {
     let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
     let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);
     let bytes = std::fs::metadata(file::path(directory)).map_or(0, |file| file.len());

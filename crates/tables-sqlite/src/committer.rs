@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use self::upkeep::Upkeep;
 use crate::{
     Options, apply,
-    audit::Audited,
+    audit::AuditConnection,
     call::{Change, SwapCall, Write},
     catalog::Catalog,
     definitions,
@@ -94,7 +94,7 @@ pub(crate) fn commit(connection: &Connection) -> rusqlite::Result<()> {
 /// Everything that a committer needs.
 pub(crate) struct Parts {
     pub(crate) directory: PathBuf,
-    pub(crate) connection: Audited,
+    pub(crate) connection: AuditConnection,
     pub(crate) queue: Receiver<Queued<Job>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
@@ -112,7 +112,7 @@ pub(crate) struct Committer {
     parts: Parts,
     upkeep: Upkeep,
     /// A job that was taken off the queue, but cannot join the group of calls before it.
-    held: Option<Job>,
+    deferred_job: Option<Job>,
     /// Whether the file has a mark that this log is open. A write is acknowledged only if the mark is in the
     /// file.
     log_is_marked: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) fn new(mut parts: Parts) -> rusqlite::Result<Self> {
         let upkeep = Upkeep::new(&mut parts)?;
-        Ok(Self { parts, upkeep, held: None, log_is_marked: false, stopped: None })
+        Ok(Self { parts, upkeep, deferred_job: None, log_is_marked: false, stopped: None })
     }
 
     /// Runs until [`Job::Stop`]: completes the jobs that are in the queue before it, and closes the file. A
@@ -146,7 +146,7 @@ impl Committer {
 
     /// Does one job, or upkeep if no job comes within `wait`.
     fn step(&mut self, wait: Duration) -> Next {
-        let job = match self.held.take() {
+        let job = match self.deferred_job.take() {
             Some(job) => Ok(job),
             None => self.parts.queue.recv_timeout(wait).map(|queued| queued.job),
         };
@@ -196,7 +196,7 @@ impl Committer {
                     group.push(call);
                 }
                 Ok(Queued { job, .. }) => {
-                    self.held = Some(job);
+                    self.deferred_job = Some(job);
                     break;
                 }
                 Err(_) => break,
@@ -268,7 +268,10 @@ impl Committer {
 
     /// Runs the changes as one transaction, which is on disk on return. The changes add the slots of the
     /// partitions that they touch to the list.
-    fn transaction<T>(&mut self, changes: impl FnOnce(&Audited, &mut Vec<Slot>) -> Result<T>) -> Result<T> {
+    fn transaction<T>(
+        &mut self,
+        changes: impl FnOnce(&AuditConnection, &mut Vec<Slot>) -> Result<T>,
+    ) -> Result<T> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
@@ -294,7 +297,7 @@ impl Committer {
         slots.sort_unstable();
         slots.dedup();
         let committed = {
-            let _announced = Announced::begin(&self.parts.partition_versions, &slots);
+            let _guard = CommitGuard::begin(&self.parts.partition_versions, &slots);
             let committed = (self.parts.commit)(connection);
             if committed.is_err() {
                 roll_back(connection);
@@ -349,19 +352,19 @@ enum Next {
 
 /// A commit that is in progress for the readers of its partitions. Dropping this value ends the commit for
 /// the readers, also in a panic.
-struct Announced<'a> {
+struct CommitGuard<'a> {
     partition_versions: &'a PartitionVersions,
     slots: &'a [Slot],
 }
 
-impl<'a> Announced<'a> {
+impl<'a> CommitGuard<'a> {
     fn begin(partition_versions: &'a PartitionVersions, slots: &'a [Slot]) -> Self {
         partition_versions.begin(slots);
         Self { partition_versions, slots }
     }
 }
 
-impl Drop for Announced<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         self.partition_versions.end(self.slots);
     }
@@ -383,7 +386,7 @@ impl Call {
     }
 
     /// Applies the changes of the call, or fails halfway.
-    fn apply(&self, connection: &Audited, now: Timestamp) -> Result<Option<Swap>> {
+    fn apply(&self, connection: &AuditConnection, now: Timestamp) -> Result<Option<Swap>> {
         // The page of a lost row stays out of order, so it must not be changed.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
@@ -395,7 +398,7 @@ impl Call {
     }
 
     /// Checks that the rows of all pages that the call changes are in order.
-    fn check_pages(&self, connection: &Audited) -> Result<()> {
+    fn check_pages(&self, connection: &AuditConnection) -> Result<()> {
         let spans = match self {
             Self::Write(write, _) => write.changes.iter().map(Change::span).collect(),
             Self::Swap(swap, _) => vec![Span::of_key(&swap.key)],
@@ -405,7 +408,7 @@ impl Call {
 
     /// Returns the cause of an error of a call. If the error is damage, the cause may be that the disk cannot
     /// read a page that the call changes.
-    fn cause(&self, connection: &Audited, error: Error) -> Error {
+    fn cause(&self, connection: &AuditConnection, error: Error) -> Error {
         if !matches!(error, Error::Corrupt(_)) {
             return error;
         }
@@ -425,13 +428,17 @@ impl Call {
 }
 
 /// Applies all calls, or fails at the first call that fails.
-fn apply_all(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
+fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
 /// Applies each call, and undoes the calls that fail. The outer error means that the whole transaction was
 /// undone.
-fn apply_each(connection: &Audited, group: &[Call], now: Timestamp) -> Result<Vec<Result<Option<Swap>>>> {
+fn apply_each(
+    connection: &AuditConnection,
+    group: &[Call],
+    now: Timestamp,
+) -> Result<Vec<Result<Option<Swap>>>> {
     group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 
@@ -451,7 +458,7 @@ fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> 
     Ok(changed)
 }
 
-fn begin(connection: &Audited) -> Result<()> {
+fn begin(connection: &AuditConnection) -> Result<()> {
     execute(connection, "BEGIN IMMEDIATE").map_err(|error| connection.failure(&error, 1))
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct DamagedKeys {
 
 impl DamagedKeys {
     /// Records a page with a key in which one bit is flipped.
-    pub(crate) fn note_flipped(&self, page: u32) {
+    pub(crate) fn record_flipped(&self, page: u32) {
         let mut pages = self.flipped.lock().unwrap_or_else(PoisonError::into_inner);
         if pages.len() < MAX_PAGES {
             pages.insert(page);
@@ -42,7 +42,7 @@ impl DamagedKeys {
     }
 
     /// Records that a row is out of order, and that its true key is unknown.
-    pub(crate) fn note_lost(&self) {
+    pub(crate) fn record_lost(&self) {
         self.has_lost.store(true, Ordering::Release);
     }
 

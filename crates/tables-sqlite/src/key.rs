@@ -17,7 +17,7 @@ const END: u8 = 0;
 pub(crate) const NUMBER_BYTES: usize = 2;
 
 /// A key after all keys. No key begins with such a high number.
-pub(crate) const BEHIND_ALL_KEYS: [u8; NUMBER_BYTES + 1] = [0xff; NUMBER_BYTES + 1];
+pub(crate) const AFTER_ALL_KEYS: [u8; NUMBER_BYTES + 1] = [0xff; NUMBER_BYTES + 1];
 
 /// Appends the number of a table or of a partition's shape.
 pub(crate) fn push_number(key: &mut Vec<u8>, number: u16) {
@@ -56,7 +56,7 @@ pub(crate) fn pop_number(rest: &mut &[u8]) -> Option<u16> {
     pop_array(rest, 0).map(u16::from_be_bytes)
 }
 
-/// The first key behind all keys that begin with this one. If there is none, a key behind all others.
+/// The first key after all keys that begin with this one. If there is none, a key after all others.
 pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     while let Some(last) = key.pop() {
         if last < 0xff {
@@ -64,7 +64,7 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
             return key;
         }
     }
-    BEHIND_ALL_KEYS.to_vec()
+    AFTER_ALL_KEYS.to_vec()
 }
 
 /// All keys that differ from a key by one flipped bit, each with the number of the bit.

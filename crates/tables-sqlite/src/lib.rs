@@ -32,11 +32,11 @@ mod readers;
 mod repair;
 mod restore;
 mod row;
+mod row_scan;
 mod salvage;
 mod span;
 mod stats;
 mod store;
-mod walk;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
 pub use options::Options;

@@ -25,7 +25,7 @@ pub struct Options {
     pub accept_lost_log: bool,
     /// Keeps the mark of a lost log that was accepted, until the first write: for commands that only read.
     /// Default: `false`.
-    pub only_looks: bool,
+    pub is_read_only_command: bool,
 }
 
 impl Default for Options {
@@ -40,7 +40,7 @@ impl Default for Options {
             sweep_rows: SWEEP_ROWS,
             max_pages: None,
             accept_lost_log: false,
-            only_looks: false,
+            is_read_only_command: false,
         }
     }
 }

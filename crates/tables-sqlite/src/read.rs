@@ -15,20 +15,25 @@ use rashomon_tables::{
 use rusqlite::{CachedStatement, Connection};
 
 use crate::{
-    audit::{Audited, Found},
+    audit::{AuditConnection, AuditResult},
     catalog::Table,
     errors::from_sqlite,
     key::{self, flipped},
     row::{self, Stored, corrupt, stored_columns},
-    span::{self, Span, behind},
+    span::{self, Span, next_key},
 };
 
 /// The maximum number of expired or damaged rows, or of partitions without a visible row, that a result page
 /// skips.
-const MAX_PASSED_OVER: usize = 1_000;
+const MAX_SKIPPED_ROWS: usize = 1_000;
 
 /// Reads the visible row under a key. An audit confirms that a missing row does not exist.
-pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp) -> Result<Option<Row>> {
+pub(crate) fn get(
+    connection: &AuditConnection,
+    table: Table,
+    name: &Key,
+    now: Timestamp,
+) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
     let row = match row::find(connection, table, name, &key) {
         Ok(None) | Err(Error::Corrupt(_)) => {
@@ -42,7 +47,7 @@ pub(crate) fn get(connection: &Audited, table: Table, name: &Key, now: Timestamp
 /// Reads the row under a key, visible or expired, inside a snapshot. An audit confirms that a missing row
 /// does not exist.
 pub(crate) fn find_or_audit(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     name: &Key,
     key: &[u8],
@@ -60,7 +65,7 @@ pub(crate) fn find_or_audit(
 }
 
 /// Checks that a span has this many rows, inside the snapshot in which they were counted.
-fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result<()> {
+fn audit(connection: &AuditConnection, table: Table, span: &Span, rows: usize) -> Result<()> {
     if span.start >= span.end {
         return Ok(());
     }
@@ -80,8 +85,13 @@ fn audit(connection: &Audited, table: Table, span: &Span, rows: usize) -> Result
 /// Checks that no row seems to be outside of a span because a bit of its key is flipped. Such a row is still
 /// in its old place, next to the span. The row is read from its page, since SQLite's search for a key that is
 /// out of order may end at another row.
-fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Found) -> Result<()> {
-    for neighbour in found.before.iter().chain(&found.behind) {
+fn check_neighbours(
+    connection: &AuditConnection,
+    table: Table,
+    span: &Span,
+    found: &AuditResult,
+) -> Result<()> {
+    for neighbour in found.before.iter().chain(&found.after) {
         let candidates = flipped(neighbour.key()).map(|(_, key)| key);
         let mut candidates = candidates.filter(|key| span.contains(key)).peekable();
         if candidates.peek().is_none() {
@@ -103,14 +113,19 @@ fn check_neighbours(connection: &Audited, table: Table, span: &Span, found: &Fou
 
 /// Reads a result page of rows, in one snapshot. An audit proves that no row is missing in the span of the
 /// page.
-pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+pub(crate) fn scan(
+    connection: &AuditConnection,
+    table: Table,
+    scan: &Scan,
+    now: Timestamp,
+) -> Result<Page<Row>> {
     let table_key = span::table_key(table, &scan.partition);
     let mut span = Span::new(table, &table_key, &scan.range);
     if let Some(Cursor(after)) = &scan.after {
         span::pop_clustering(table, after).ok_or_else(unknown_cursor)?;
         let after = [&table_key[..], after].concat();
         match scan.order {
-            Order::Forward => span.start = span.start.max(behind(&after)),
+            Order::Forward => span.start = span.start.max(next_key(&after)),
             Order::Reverse => span.end = span.end.min(after),
         }
     }
@@ -122,7 +137,7 @@ pub(crate) fn scan(connection: &Audited, table: Table, scan: &Scan, now: Timesta
 }
 
 fn scan_and_audit(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     scan: &Scan,
     mut span: Span,
@@ -133,7 +148,7 @@ fn scan_and_audit(
     if let Some(Cursor(last)) = &page.next {
         let last = [table_key, last].concat();
         match scan.order {
-            Order::Forward => span.end = behind(&last),
+            Order::Forward => span.end = next_key(&last),
             Order::Reverse => span.start = last,
         }
     }
@@ -149,7 +164,7 @@ struct ReadPage {
 }
 
 fn read_page(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     scan: &Scan,
     span: &Span,
@@ -279,7 +294,7 @@ impl<'a> Builder<'a> {
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() >= self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
-        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_PASSED_OVER
+        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_SKIPPED_ROWS
     }
 
     fn push(&mut self, row: Row, clustering_key: &[u8]) {
@@ -314,7 +329,7 @@ impl<'a> Builder<'a> {
 /// Reads a result page of partitions: goes through all partitions of the table's shape, and looks for a row
 /// of this table in each partition. An audit proves that no partition is missing.
 pub(crate) fn partitions(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     after: Option<&Cursor>,
     limit: NonZeroUsize,
@@ -337,7 +352,7 @@ pub(crate) fn partitions(
 }
 
 fn partitions_in(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     mut span: Span,
     limit: NonZeroUsize,
@@ -349,11 +364,11 @@ fn partitions_in(
         let found = first_key(connection, &span).map_err(|error| from_sqlite(&error))?;
         let seen = Span {
             start: span.start.clone(),
-            end: found.as_deref().map_or_else(|| span.end.clone(), behind),
+            end: found.as_deref().map_or_else(|| span.end.clone(), next_key),
         };
         audit(connection, table, &seen, usize::from(found.is_some()))?;
         let Some(found) = found else { return Ok(Page::new(items, None)) };
-        if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_PASSED_OVER) {
+        if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_SKIPPED_ROWS) {
             return Ok(Page::new(items, Some(Cursor(Bytes::from(last)))));
         }
         examined += 1;
@@ -389,7 +404,7 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
 /// Whether the partition has a visible row. An audit confirms that it has none. `Corrupt` if a damaged row is
 /// found.
 fn has_visible_row(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     partition: &Partition,
     now: Timestamp,

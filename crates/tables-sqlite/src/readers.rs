@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Options,
-    audit::Audited,
+    audit::AuditConnection,
     damaged_keys::DamagedKeys,
     errors::from_sqlite,
     file,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 enum Job {
-    Read(Box<dyn FnOnce(&Audited) + Send>),
+    Read(Box<dyn FnOnce(&AuditConnection) + Send>),
     Stop,
 }
 
@@ -44,7 +44,7 @@ impl Readers {
         let count = connections.len();
         let threads = connections.into_iter().map(|connection| {
             let jobs = jobs.clone();
-            let connection = Audited::sharing(connection, Arc::clone(damaged_keys));
+            let connection = AuditConnection::sharing(connection, Arc::clone(damaged_keys));
             std::thread::Builder::new()
                 .name("tables-read".to_owned())
                 .spawn(move || run(&connection, &jobs))
@@ -58,11 +58,11 @@ impl Readers {
     /// continues.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Audited) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&AuditConnection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let panics = Arc::clone(&self.panics);
-        let job = move |connection: &Audited| {
+        let job = move |connection: &AuditConnection| {
             // A caller that has been dropped needs no answer.
             if !reply.is_closed() {
                 // Unwinding ends the read's transaction.
@@ -81,7 +81,7 @@ impl Readers {
     }
 }
 
-fn run(connection: &Audited, jobs: &Receiver<Queued<Job>>) {
+fn run(connection: &AuditConnection, jobs: &Receiver<Queued<Job>>) {
     while let Ok(Queued { job: Job::Read(read), .. }) = jobs.recv() {
         read(connection);
     }

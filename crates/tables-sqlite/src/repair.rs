@@ -7,10 +7,10 @@ use rusqlite::Connection;
 
 use crate::{
     SqliteStore,
-    audit::Audited,
+    audit::AuditConnection,
     errors::{at, from_sqlite},
     file,
-    key::BEHIND_ALL_KEYS,
+    key::AFTER_ALL_KEYS,
     restore::row_name,
     salvage::{KeyState, Salvage},
     span::Span,
@@ -46,7 +46,7 @@ impl SqliteStore {
     fn plan(&self) -> Result<KeyRepair> {
         let connection =
             file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
-        let connection = Audited::new(connection);
+        let connection = AuditConnection::new(connection);
         connection.snapshot(|| {
             check_structure(&connection)?;
             find_flipped(&connection)
@@ -84,11 +84,11 @@ fn check_structure(connection: &Connection) -> Result<()> {
 }
 
 /// Finds the flipped bits in the keys of all rows. `Corrupt` if a page is in the wrong place.
-fn find_flipped(connection: &Audited) -> Result<KeyRepair> {
+fn find_flipped(connection: &AuditConnection) -> Result<KeyRepair> {
     let mut repair = KeyRepair::default();
     let salvage = Salvage::new(connection)?;
-    let all = Span { start: Vec::new(), end: BEHIND_ALL_KEYS.to_vec() };
-    salvage.walk(&all, Order::Forward, &mut |row, _| {
+    let all = Span { start: Vec::new(), end: AFTER_ALL_KEYS.to_vec() };
+    salvage.visit_rows(&all, Order::Forward, &mut |row, _| {
         if let KeyState::Flipped(bit) = &row.state {
             repair.pages.insert(bit.page);
             repair

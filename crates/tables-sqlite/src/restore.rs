@@ -2,7 +2,7 @@
 
 use rashomon_tables::{Result, Value};
 
-use crate::{audit::Audited, errors::from_sqlite, salvage::Salvage};
+use crate::{audit::AuditConnection, errors::from_sqlite, salvage::Salvage};
 
 /// A row whose key was restored.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct RestoredRow {
 }
 
 /// Restores the flipped bits of the keys on a page, inside a transaction.
-pub(crate) fn restore_page(connection: &Audited, page: u32) -> Result<Vec<RestoredRow>> {
+pub(crate) fn restore_page(connection: &AuditConnection, page: u32) -> Result<Vec<RestoredRow>> {
     let salvage = Salvage::new(connection)?;
     let flipped = salvage.flipped_bits(page)?;
     if flipped.is_empty() {

@@ -12,11 +12,11 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Error, Order, Result};
 
 use crate::{
-    audit::{Audited, MAX_DEPTH, damaged_page, page::TreePage},
+    audit::{AuditConnection, MAX_DEPTH, damaged_page, page::TreePage},
     key::flipped,
     row::Stored,
+    row_scan::Tables,
     span::Span,
-    walk::Tables,
 };
 
 /// The maximum number of rows with an unknown true key on a page. With more such rows, the whole page is not
@@ -91,17 +91,17 @@ struct SalvagedPage {
 
 /// A reader of damaged pages. It is used for one call, inside a snapshot.
 pub(crate) struct Salvage<'a> {
-    connection: &'a Audited,
+    connection: &'a AuditConnection,
     tables: Arc<Tables>,
     /// The number of pages above each leaf.
     leaf_depth: Cell<usize>,
 }
 
 /// The function that is called with each row, and with the bounds of its key.
-pub(crate) type Visit<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
+pub(crate) type RowVisitor<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
 
 impl<'a> Salvage<'a> {
-    pub(crate) fn new(connection: &'a Audited) -> Result<Self> {
+    pub(crate) fn new(connection: &'a AuditConnection) -> Result<Self> {
         // No key is empty, so the tables are read from the file.
         Ok(Self { connection, tables: connection.tables_for(&[])?, leaf_depth: Cell::default() })
     }
@@ -112,7 +112,7 @@ impl<'a> Salvage<'a> {
 
     /// Visits the rows of a span, and the lost rows that may belong to the span. `Corrupt` if a page is in
     /// the wrong place.
-    pub(crate) fn walk(&self, span: &Span, order: Order, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn visit_rows(&self, span: &Span, order: Order, visit: &mut RowVisitor<'_>) -> Result<()> {
         if span.start >= span.end {
             return Ok(());
         }
@@ -120,18 +120,18 @@ impl<'a> Salvage<'a> {
         // The audit has the same check: a page in the place of another page hides rows, and is not a case of
         // damaged keys.
         self.connection.check_children(root, self.read(root)?.children)?;
-        self.leaf_depth.set(Audited::depth(root, |number| Ok(self.read(number)?.children))?);
-        self.walk_page(root, 0, Between::ALL, span, order, visit).map(drop)
+        self.leaf_depth.set(AuditConnection::depth(root, |number| Ok(self.read(number)?.children))?);
+        self.visit_page(root, 0, Between::ALL, span, order, visit).map(drop)
     }
 
-    fn walk_page(
+    fn visit_page(
         &self,
         number: u32,
         depth: usize,
         within: Between<'_>,
         span: &Span,
         order: Order,
-        visit: &mut Visit<'_>,
+        visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>> {
         if depth > MAX_DEPTH {
             return Err(damaged_page(number, "it is deeper than a tree can be"));
@@ -144,7 +144,7 @@ impl<'a> Salvage<'a> {
             return Err(damaged_page(number, "it is empty"));
         }
         page.put_in_order(within).map_err(|what| damaged_page(number, &what))?;
-        self.note(number, &page);
+        self.record_damaged_keys(number, &page);
         let count = page.rows.len();
         for step in 0..=count {
             // Forward: child, row, child, and so on to the last child. In reverse the other way round.
@@ -160,7 +160,7 @@ impl<'a> Salvage<'a> {
                         visit(row, between)?
                     }
                     (false, _, Some(child)) => {
-                        self.walk_page(*child, depth + 1, between, span, order, visit)?
+                        self.visit_page(*child, depth + 1, between, span, order, visit)?
                     }
                     _ => ControlFlow::Continue(()),
                 };
@@ -188,12 +188,12 @@ impl<'a> Salvage<'a> {
             .collect())
     }
 
-    fn note(&self, number: u32, page: &SalvagedPage) {
+    fn record_damaged_keys(&self, number: u32, page: &SalvagedPage) {
         for row in &page.rows {
             match row.state {
                 KeyState::InOrder => {}
-                KeyState::Flipped(_) => self.connection.damaged_keys().note_flipped(number),
-                KeyState::Lost => self.connection.damaged_keys().note_lost(),
+                KeyState::Flipped(_) => self.connection.damaged_keys().record_flipped(number),
+                KeyState::Lost => self.connection.damaged_keys().record_lost(),
             }
         }
     }
@@ -244,9 +244,9 @@ impl SalvagedPage {
             let row = &self.rows[index];
             let next = self.rows[index + 1..].iter().find(|row| row.is_whole).map(|row| row.key.as_slice());
             let next = next.or(within.high);
-            let is_behind = last.as_deref().is_none_or(|last| last < row.key.as_slice());
+            let is_after = last.as_deref().is_none_or(|last| last < row.key.as_slice());
             let is_before = next.is_none_or(|next| row.key.as_slice() < next);
-            if is_behind && is_before {
+            if is_after && is_before {
                 last = Some(row.key.clone());
             } else if row.is_whole {
                 return Err(format!("its row {index} is out of order, and its rows belong on another page"));
@@ -261,9 +261,9 @@ impl SalvagedPage {
     /// Returns the bounds of a row, or of the child page before the row.
     fn between<'k>(&'k self, place: usize, is_row: bool, within: Between<'k>) -> Between<'k> {
         let key = |row: &'k SalvagedRow| (row.state != KeyState::Lost).then_some(row.key.as_slice());
-        let behind = place + usize::from(is_row);
+        let after = place + usize::from(is_row);
         let low = self.rows.iter().take(place).rev().find_map(key).or(within.low);
-        let high = self.rows.iter().skip(behind).find_map(key).or(within.high);
+        let high = self.rows.iter().skip(after).find_map(key).or(within.high);
         Between { low, high }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Span {
 }
 
 /// The first possible key after this key.
-pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
+pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn pop_clustering(table: Table, mut rest: &[u8]) -> Option<Vec<Value>
 impl Span {
     /// The span of one key.
     pub(crate) fn of_key(key: &[u8]) -> Self {
-        Self { start: key.to_vec(), end: behind(key) }
+        Self { start: key.to_vec(), end: next_key(key) }
     }
 
     /// Whether a key is in the span.

@@ -4,12 +4,12 @@ use rashomon_tables::{Error, Result};
 
 use crate::{
     SqliteStore,
-    audit::Audited,
+    audit::AuditConnection,
     definitions, envelope,
     errors::from_sqlite,
     file,
     row::{self, corrupt},
-    walk::{self, Tables},
+    row_scan::{self, Tables},
 };
 
 /// The size of a store and of its parts.
@@ -60,7 +60,7 @@ impl SqliteStore {
         let (page_bytes, pages, free_pages) =
             (number("page_size")?, number("page_count")?, number("freelist_count")?);
         let size = |path| std::fs::metadata(path).map_or(0, |file| file.len());
-        let (tables, damaged) = count_rows(&Audited::new(connection))?;
+        let (tables, damaged) = count_rows(&AuditConnection::new(connection))?;
         Ok(Stats {
             sqlite_version: file::sqlite_version(),
             format_version: file::FORMAT_VERSION,
@@ -76,7 +76,7 @@ impl SqliteStore {
 }
 
 /// The tables, and the descriptions of damaged rows.
-fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
+fn count_rows(connection: &AuditConnection) -> Result<(Vec<TableStats>, Vec<String>)> {
     let sqlite = |error| from_sqlite(&error);
     connection.audit_all()?;
     let tables = Tables::new(definitions::read_all(connection).map_err(sqlite)?);
@@ -85,7 +85,7 @@ fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
     let seeds: Vec<_> = counts.iter().map(|table| envelope::seed(&table.name)).collect();
     let (mut last, mut damaged) = (Vec::new(), Vec::new());
     loop {
-        let keys = walk::keys_after(connection, &last).map_err(sqlite)?;
+        let keys = row_scan::keys_after(connection, &last).map_err(sqlite)?;
         for key in &keys {
             let index = tables
                 .index_of(key)
@@ -100,7 +100,7 @@ fn count_rows(connection: &Audited) -> Result<(Vec<TableStats>, Vec<String>)> {
 }
 
 fn count_row(
-    connection: &Audited,
+    connection: &AuditConnection,
     key: &[u8],
     seed: u64,
     table: &mut TableStats,

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Options,
-    audit::{self, Audited},
+    audit::{self, AuditConnection},
     call::{SwapCall, Write},
     catalog::Catalog,
     committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
@@ -110,7 +110,7 @@ impl SqliteStore {
         let health = Arc::new(Health::new(directory));
         let committer = Committer::new(Parts {
             directory: directory.to_owned(),
-            connection: Audited::sharing(connection, Arc::clone(&damaged_keys)),
+            connection: AuditConnection::sharing(connection, Arc::clone(&damaged_keys)),
             queue,
             clock: Arc::clone(&clock),
             options: options.clone(),
@@ -118,7 +118,7 @@ impl SqliteStore {
             partition_versions: Arc::clone(&partition_versions),
             counters: Arc::clone(&counters),
             commit,
-            keeps_log_mark: log_is_lost && options.only_looks,
+            keeps_log_mark: log_is_lost && options.is_read_only_command,
             health: Arc::clone(&health),
         });
         let committer = committer.map_err(|error| from_sqlite(&error))?;
@@ -196,7 +196,7 @@ impl SqliteStore {
     #[cfg(test)]
     pub(crate) async fn read_with<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&crate::audit::Audited) -> Result<T> + Send + 'static,
+        read: impl FnOnce(&crate::audit::AuditConnection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.shared.readers.read(read).await
     }

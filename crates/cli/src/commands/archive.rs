@@ -39,7 +39,7 @@ pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
         }
         ArchiveCommand::Verify(ArchiveVerifyArguments { store })
         | ArchiveCommand::Stats(ArchiveStatsArguments { store, .. }) => {
-            Store::open_to_look(store, Arc::clone(&clock)).await?
+            Store::open_for_reading(store, Arc::clone(&clock)).await?
         }
     };
     let done = tokio::select! {

@@ -66,7 +66,7 @@ async fn open(
         accept_lost_log: arguments.accept_lost_log,
     };
     match absent {
-        Absent::Refuse => Box::pin(Store::open_to_look(&store, clock)).await,
+        Absent::Refuse => Box::pin(Store::open_for_reading(&store, clock)).await,
         Absent::Make => Box::pin(Store::open_offline(&store, clock, absent)).await,
     }
 }

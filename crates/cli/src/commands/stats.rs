@@ -62,7 +62,7 @@ struct Table {
 pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?;
+    let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
     let counted = Box::pin(count(&store, &clock)).await;
     let damage = print_damaged_rows(&store);
     store.close().await;

@@ -24,7 +24,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError
     let store = if arguments.repair && !arguments.dry_run {
         Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?
     } else {
-        Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?
+        Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?
     };
     let verified = tokio::select! {
         verified = Box::pin(run_on(&store, &arguments, clock)) => verified,

@@ -64,7 +64,7 @@ pub(crate) struct Settings {
     pub(crate) accept_lost_log: bool,
     /// Whether the command changes nothing.
     #[serde(skip)]
-    pub(crate) only_looks: bool,
+    pub(crate) is_read_only_command: bool,
     pub(crate) body_limit: ByteSize,
     pub(crate) body_timeout: Span,
     pub(crate) idle_timeout: Span,
@@ -190,7 +190,7 @@ impl Settings {
             skew,
             read_only: or!(read_only).unwrap_or(false),
             accept_lost_log: false,
-            only_looks: false,
+            is_read_only_command: false,
             body_limit,
             body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
             idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),

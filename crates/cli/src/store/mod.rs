@@ -139,11 +139,11 @@ impl Store {
     }
 
     /// Opens the store for a command that changes nothing.
-    pub(crate) async fn open_to_look(
+    pub(crate) async fn open_for_reading(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let settings = Settings { only_looks: true, ..Self::settings_offline(arguments)? };
+        let settings = Settings { is_read_only_command: true, ..Self::settings_offline(arguments)? };
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
@@ -238,8 +238,8 @@ impl Backend {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
             StoreSettings::Sqlite(directory) => {
                 look(directory, absent)?;
-                let Settings { accept_lost_log, only_looks, .. } = *settings;
-                let options = Options { accept_lost_log, only_looks, ..Options::default() };
+                let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
+                let options = Options { accept_lost_log, is_read_only_command, ..Options::default() };
                 let store = SqliteStore::open(directory, Arc::clone(clock), options);
                 let store = Arc::new(store.map_err(CommandError::Open)?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Sqlite(store))

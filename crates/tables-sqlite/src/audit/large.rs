@@ -3,13 +3,13 @@
 use rashomon_tables::{Error, Result};
 use rusqlite::OptionalExtension as _;
 
-use super::{Audited, MAX_DEPTH, page};
+use super::{AuditConnection, MAX_DEPTH, page};
 
 const LEAF: u8 = 0x0d;
 const INTERIOR: u8 = 0x05;
 
 /// The part of a leaf page that the local part of a value can never use (SQLite file format).
-const LEAF_OVERHEAD_BYTES: usize = 35;
+const UNUSABLE_LEAF_BYTES: usize = 35;
 
 /// The next step of a search.
 enum Next {
@@ -19,7 +19,7 @@ enum Next {
     End,
 }
 
-impl Audited {
+impl AuditConnection {
     /// Reads a large value. `None` if it is missing or damaged; `Unavailable` if the disk cannot read it.
     pub(super) fn large_value(&self, id: i64) -> Result<Option<Vec<u8>>> {
         let value = self
@@ -68,7 +68,7 @@ fn step(bytes: &[u8], id: i64) -> Option<Next> {
         } else if kind == LEAF {
             let payload = usize::try_from(page::varint(bytes, &mut at)?).ok()?;
             if id == page::varint(bytes, &mut at)?.cast_signed() {
-                let local = page::local_bytes_up_to(bytes.len(), payload, bytes.len() - LEAF_OVERHEAD_BYTES);
+                let local = page::local_bytes_up_to(bytes.len(), payload, bytes.len() - UNUSABLE_LEAF_BYTES);
                 let first = page::number(bytes, at + local).unwrap_or(0);
                 return Some(Next::Chain(first, (payload - local).div_ceil(bytes.len() - 4)));
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rashomon_clock::Timestamp;
 use rashomon_tables::Result;
 
-use super::Audited;
+use super::AuditConnection;
 use crate::row::Stored;
 
 /// The record of a row, and the position of its key on the page.
@@ -21,7 +21,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// The values with their checksum. `None` if they cannot be read.
-    pub(crate) fn envelope(&self, connection: &Audited) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn envelope(&self, connection: &AuditConnection) -> Result<Option<Vec<u8>>> {
         let large = self.large.map(|id| connection.large_value(id)).transpose()?.flatten();
         Ok(large.or_else(|| self.value.clone()))
     }

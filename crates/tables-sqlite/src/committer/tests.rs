@@ -23,7 +23,7 @@ static HEADS: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
 /// A timeout that no step reaches, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A write time that the file refuses, see [`refuse_a_write_time`].
 const REFUSED: Timestamp = Timestamp::from_micros(666);
@@ -55,8 +55,8 @@ fn failure(code: i32) -> rusqlite::Error {
 }
 
 /// Waits while a test blocks commits.
-fn wait_while(held: &AtomicBool) {
-    while held.load(Ordering::SeqCst) {
+fn wait_while(blocked: &AtomicBool) {
+    while blocked.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -68,7 +68,7 @@ async fn until(flag: &AtomicBool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, set).await.expect("the commit comes this far in time");
+    tokio::time::timeout(TEST_TIMEOUT, set).await.expect("the commit comes this far in time");
 }
 
 type QueuedWrite = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -84,7 +84,7 @@ async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite>
     let poll_each = poll_fn(|context| {
         for write in &mut writes {
             // After it was polled once, a write is in the queue.
-            assert!(write.as_mut().poll(context).is_pending(), "commits are held");
+            assert!(write.as_mut().poll(context).is_pending(), "commits are blocked");
         }
         Poll::Ready(())
     });
@@ -96,16 +96,16 @@ async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_share_commits() {
     const CALLS: u64 = 200;
-    static HELD: AtomicBool = AtomicBool::new(false);
-    fn held(connection: &Connection) -> rusqlite::Result<()> {
-        wait_while(&HELD);
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
+    fn commit_when_unblocked(connection: &Connection) -> rusqlite::Result<()> {
+        wait_while(&BLOCKED);
         commit(connection)
     }
     let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, held).await;
-    HELD.store(true, Ordering::SeqCst);
+    let store = open(&directory, commit_when_unblocked).await;
+    BLOCKED.store(true, Ordering::SeqCst);
     let writes = queued_writes(&store, CALLS).await;
-    HELD.store(false, Ordering::SeqCst);
+    BLOCKED.store(false, Ordering::SeqCst);
     for write in writes {
         write.await.expect("written");
     }
@@ -120,12 +120,12 @@ async fn calls_share_commits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_commit_is_invisible_to_reads() {
     static VISIBLE: AtomicBool = AtomicBool::new(false);
-    static HELD: AtomicBool = AtomicBool::new(false);
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
     static OVER: AtomicBool = AtomicBool::new(false);
     fn commit_and_wait(connection: &Connection) -> rusqlite::Result<()> {
         commit(connection)?;
         VISIBLE.store(true, Ordering::SeqCst);
-        wait_while(&HELD);
+        wait_while(&BLOCKED);
         OVER.store(true, Ordering::SeqCst);
         Ok(())
     }
@@ -135,7 +135,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
         let title = format!("read by a scan: {scans}");
         VISIBLE.store(false, Ordering::SeqCst);
         OVER.store(false, Ordering::SeqCst);
-        HELD.store(true, Ordering::SeqCst);
+        BLOCKED.store(true, Ordering::SeqCst);
         let write = tokio::spawn({
             let (store, title) = (store.clone(), title.clone());
             async move { store.write(Vec::new(), put(&title, 1, NOW)).await }
@@ -158,7 +158,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
             for _ in 0..100 {
                 number(&store, "elsewhere").await;
             }
-            HELD.store(false, Ordering::SeqCst);
+            BLOCKED.store(false, Ordering::SeqCst);
         };
         tokio::join!(biased; read, end);
         write.await.expect("it ends").expect("written");
@@ -167,22 +167,22 @@ async fn unfinished_commit_is_invisible_to_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failing_call_fails_no_other_call_of_its_commit() {
-    static HELD: AtomicBool = AtomicBool::new(false);
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
     static BEGUN: AtomicBool = AtomicBool::new(false);
-    fn held(connection: &Connection) -> rusqlite::Result<()> {
+    fn commit_when_unblocked(connection: &Connection) -> rusqlite::Result<()> {
         BEGUN.store(true, Ordering::SeqCst);
-        wait_while(&HELD);
+        wait_while(&BLOCKED);
         commit(connection)
     }
     let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, held).await;
+    let store = open(&directory, commit_when_unblocked).await;
     let row = Row { key: key("damaged"), values: vec![Some(1.into())], written_at: NOW, expires_at: None };
     store.swap(&HEADS, &row.key, None, Some(row.clone())).await.expect("swapped");
     refuse_a_write_time(&directory);
     let before = store.calls_and_commits().1;
 
     // The first call is in progress while the others queue up.
-    HELD.store(true, Ordering::SeqCst);
+    BLOCKED.store(true, Ordering::SeqCst);
     BEGUN.store(false, Ordering::SeqCst);
     let under_way = tokio::spawn({
         let store = store.clone();
@@ -196,7 +196,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         store.swap(&HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
         // This future is polled last, when the other calls are in the queue.
-        async { HELD.store(false, Ordering::SeqCst) },
+        async { BLOCKED.store(false, Ordering::SeqCst) },
     );
     under_way.await.expect("it ends").expect("written");
     assert_eq!(store.calls_and_commits().1 - before, 2, "they did not share a commit");
@@ -257,10 +257,10 @@ async fn failed_fsync_stops_all_writes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
-    static HELD: AtomicBool = AtomicBool::new(false);
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
     static FULL: AtomicBool = AtomicBool::new(false);
     fn commit_or_fill(connection: &Connection) -> rusqlite::Result<()> {
-        wait_while(&HELD);
+        wait_while(&BLOCKED);
         if FULL.load(Ordering::SeqCst) {
             return Err(failure(ffi::SQLITE_FULL));
         }
@@ -270,9 +270,9 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
     let store = open(&directory, commit_or_fill).await;
     store.write(Vec::new(), put("before", 1, NOW)).await.expect("written");
     FULL.store(true, Ordering::SeqCst);
-    HELD.store(true, Ordering::SeqCst);
+    BLOCKED.store(true, Ordering::SeqCst);
     let writes = queued_writes(&store, 8).await;
-    HELD.store(false, Ordering::SeqCst);
+    BLOCKED.store(false, Ordering::SeqCst);
     for write in writes {
         let result = write.await;
         assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
@@ -287,18 +287,18 @@ async fn a_failed_commit_fails_all_its_calls_and_no_later_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_calls_are_completed_before_shutdown() {
-    static HELD: AtomicBool = AtomicBool::new(false);
-    fn held(connection: &Connection) -> rusqlite::Result<()> {
-        wait_while(&HELD);
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
+    fn commit_when_unblocked(connection: &Connection) -> rusqlite::Result<()> {
+        wait_while(&BLOCKED);
         commit(connection)
     }
     let directory = TempDir::new().expect("a directory");
-    let store = open(&directory, held).await;
-    HELD.store(true, Ordering::SeqCst);
+    let store = open(&directory, commit_when_unblocked).await;
+    BLOCKED.store(true, Ordering::SeqCst);
     // The first commit is in progress, and the others wait for it.
     let writes = queued_writes(&store, 2 * MAX_CALLS as u64).await;
     // The shutdown is polled first, so it begins while commits are blocked.
-    tokio::join!(biased; store.shutdown(), async { HELD.store(false, Ordering::SeqCst) });
+    tokio::join!(biased; store.shutdown(), async { BLOCKED.store(false, Ordering::SeqCst) });
     for write in writes {
         write.await.expect("it was accepted");
     }

@@ -20,7 +20,7 @@ use crate::{
     file::FORMAT_VERSION,
     log_mark,
     row::{self, corrupt},
-    walk::Tables,
+    row_scan::Tables,
 };
 
 /// A checkpoint runs when the log has this many pages that are not yet in the file: 32 MB.
@@ -33,7 +33,7 @@ const VACUUM_PAGES: u32 = 64;
 const FREE_PAGES_KEPT: u32 = 1_000;
 
 /// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
-const MAX_PASSED_OVER: usize = 10_000;
+const MAX_SKIPPED_ROWS: usize = 10_000;
 
 /// The state of upkeep, and the times of its last steps.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Committer {
         }
         let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.swept_at);
         if since >= self.parts.options.upkeep_interval {
-            self.sweep_quietly();
+            self.sweep_and_log_failure();
         }
     }
 
@@ -122,7 +122,7 @@ impl Committer {
             self.probe();
             return self.parts.options.upkeep_interval;
         }
-        let more_expired = self.sweep_quietly() == self.parts.options.sweep_rows.get();
+        let more_expired = self.sweep_and_log_failure() == self.parts.options.sweep_rows.get();
         let more_free = self.vacuum();
         if self.upkeep.pending() > 0 {
             self.checkpoint();
@@ -172,10 +172,10 @@ impl Committer {
         }
         let tables = definitions::read_all(connection).map_err(|error| from_sqlite(&error))?;
         let tables = Tables::new(tables);
-        let (mut due, mut damaged) = (Vec::new(), Vec::new());
+        let (mut expired_keys, mut damaged) = (Vec::new(), Vec::new());
         for key in keys {
             match check_expired(connection, &tables, &key, now) {
-                Ok(()) => due.push(key),
+                Ok(()) => expired_keys.push(key),
                 Err(Error::Corrupt(what)) => {
                     tracing::error!(what, "damaged row may have expired; keeping it");
                     damaged.push(key);
@@ -183,20 +183,22 @@ impl Committer {
                 Err(error) => return Err(error),
             }
         }
-        let room = MAX_PASSED_OVER.saturating_sub(skipped_damage.len());
+        let room = MAX_SKIPPED_ROWS.saturating_sub(skipped_damage.len());
         skipped_damage.extend(damaged.into_iter().take(room));
-        if due.is_empty() {
+        if expired_keys.is_empty() {
             return Ok(0);
         }
         // Expired rows are invisible, so no partition version changes.
         self.transaction(|connection, _| {
             let sqlite = |error| from_sqlite(&error);
             let mut delete = connection.prepare_cached("DELETE FROM rows WHERE key = ?1").map_err(sqlite)?;
-            due.iter().try_fold(0, |deleted, key| Ok(deleted + delete.execute([key]).map_err(sqlite)?))
+            expired_keys
+                .iter()
+                .try_fold(0, |deleted, key| Ok(deleted + delete.execute([key]).map_err(sqlite)?))
         })
     }
 
-    fn sweep_quietly(&mut self) -> usize {
+    fn sweep_and_log_failure(&mut self) -> usize {
         if self.stopped.is_some() {
             return 0;
         }
@@ -225,7 +227,9 @@ impl Committer {
             });
         match scrubbed {
             Ok(false) => Ok(()),
-            Ok(true) => Err(Error::unavailable("a reader holds the store's log: try again")),
+            Ok(true) => Err(Error::unavailable(
+                "a reader is using the log: run the command again when no reader is active",
+            )),
             Err(error) => Err(self.failed(&error)),
         }
     }

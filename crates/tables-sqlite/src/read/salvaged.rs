@@ -4,15 +4,21 @@
 use std::ops::ControlFlow;
 
 use super::{
-    Audited, Builder, Cursor, DamagedRow, Error, Key, MAX_PASSED_OVER, NonZeroUsize, OnDamage, Order, Page,
-    Partition, ReadPage, Result, Row, Scan, Span, Table, Timestamp, corrupt, key, pop_partition, span,
+    AuditConnection, Builder, Cursor, DamagedRow, Error, Key, MAX_SKIPPED_ROWS, NonZeroUsize, OnDamage,
+    Order, Page, Partition, ReadPage, Result, Row, Scan, Span, Table, Timestamp, corrupt, key, pop_partition,
+    span,
 };
 use crate::salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage, SalvagedRow};
 
 /// The row under a key, visible or expired.
-pub(super) fn find(connection: &Audited, table: Table, name: &Key, key: &[u8]) -> Result<Option<Row>> {
+pub(super) fn find(
+    connection: &AuditConnection,
+    table: Table,
+    name: &Key,
+    key: &[u8],
+) -> Result<Option<Row>> {
     let mut found = None;
-    Salvage::new(connection)?.walk(&Span::of_key(key), Order::Forward, &mut |row, _| {
+    Salvage::new(connection)?.visit_rows(&Span::of_key(key), Order::Forward, &mut |row, _| {
         check_key(connection, table, key, row)?;
         let stored = row.stored();
         found = Some(Row {
@@ -27,7 +33,7 @@ pub(super) fn find(connection: &Audited, table: Table, name: &Key, key: &[u8]) -
 }
 
 /// Checks that the row has its true key, or that reads treat flipped keys as repaired.
-fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
+fn check_key(connection: &AuditConnection, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
     let what = match row.state {
         KeyState::InOrder => return Ok(()),
         KeyState::Flipped(_) if connection.damaged_keys().are_read_as_restored() => return Ok(()),
@@ -39,7 +45,7 @@ fn check_key(connection: &Audited, table: Table, key: &[u8], row: &SalvagedRow) 
 
 /// Reads a page of rows. `span` is the rest of the scan.
 pub(super) fn scan(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     scan: &Scan,
     span: &Span,
@@ -48,7 +54,7 @@ pub(super) fn scan(
 ) -> Result<Page<Row>> {
     let mut page = Some(Builder::new(scan));
     let mut full = None;
-    Salvage::new(connection)?.walk(span, scan.order, &mut |row, _| {
+    Salvage::new(connection)?.visit_rows(span, scan.order, &mut |row, _| {
         let Some(builder) = page.as_mut() else { return Ok(ControlFlow::Break(())) };
         if builder.is_full() {
             full = page.take().map(|page| page.build(true));
@@ -63,7 +69,7 @@ pub(super) fn scan(
 }
 
 fn add(
-    connection: &Audited,
+    connection: &AuditConnection,
     page: &mut Builder<'_>,
     table: Table,
     table_key: &[u8],
@@ -108,7 +114,7 @@ fn add(
 
 /// Reads a page of partitions.
 pub(super) fn partitions(
-    connection: &Audited,
+    connection: &AuditConnection,
     table: Table,
     mut span: Span,
     limit: NonZeroUsize,
@@ -118,7 +124,7 @@ pub(super) fn partitions(
     let (mut items, mut last) = (Vec::new(), Vec::new());
     let mut examined = 0;
     while let Some(found) = first_key(&salvage, table, &span)? {
-        if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_PASSED_OVER) {
+        if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_SKIPPED_ROWS) {
             return Ok(Page::new(items, Some(Cursor(last.into()))));
         }
         examined += 1;
@@ -138,7 +144,7 @@ pub(super) fn partitions(
 /// The first key of a span. An error if a lost row may have been the only row of its partition.
 fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<Vec<u8>>> {
     let mut found = None;
-    salvage.walk(span, Order::Forward, &mut |row, between| {
+    salvage.visit_rows(span, Order::Forward, &mut |row, between| {
         if row.state != KeyState::Lost {
             found = Some(row.key.clone());
             return Ok(ControlFlow::Break(()));
@@ -170,7 +176,7 @@ fn has_visible_row(
     let start = span::table_key(table, partition);
     let span = Span { end: key::successor(start.clone()), start };
     let mut found = false;
-    salvage.walk(&span, Order::Forward, &mut |row, _| {
+    salvage.visit_rows(&span, Order::Forward, &mut |row, _| {
         let stored = row.stored();
         let has_expired = row.state != KeyState::Lost
             && !stored.is_visible(now)

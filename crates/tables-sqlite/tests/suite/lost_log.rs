@@ -50,8 +50,8 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         assert!(error.to_string().contains("--accept-lost-log"), "{what}: {error}");
         assert_eq!(fs::read(directory.path().join("rashomon.sqlite")).expect("read"), file, "{what}");
 
-        let looking = Options { accept_lost_log: true, only_looks: true, ..Options::default() };
-        let store = open(directory.path(), system_clock(), looking).await;
+        let for_reading = Options { accept_lost_log: true, is_read_only_command: true, ..Options::default() };
+        let store = open(directory.path(), system_clock(), for_reading).await;
         assert!(store.get(&NOTES, &key("Title", 1)).await.expect("read").is_some(), "{what}");
         store.close();
         let error = SqliteStore::open(directory.path(), system_clock(), Options::default())

@@ -15,7 +15,7 @@ use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
 use tempfile::TempDir;
 
 /// A timeout that no test reaches, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TEST_TIMEOUT: Duration = Duration::from_secs(900);
 
 fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
     let stats = store.stats().expect("counted");
@@ -44,7 +44,7 @@ async fn shutdown_completes_accepted_calls() {
     // The shutdown comes in the middle of the writes: on average each writer has done more than one call.
     let machine = SystemClock::new();
     while written.load(Ordering::Relaxed) <= 16 {
-        assert!(machine.monotonic() < PATIENCE, "nothing was written in time");
+        assert!(machine.monotonic() < TEST_TIMEOUT, "nothing was written in time");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::join!(store.shutdown(), store.shutdown());
@@ -136,7 +136,7 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     let full = store.stats().expect("counted");
     clock.advance(Duration::from_secs(1));
     let machine = SystemClock::new();
-    while machine.monotonic() < PATIENCE {
+    while machine.monotonic() < TEST_TIMEOUT {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let stats = store.stats().expect("counted");
         let kept = 1_000;

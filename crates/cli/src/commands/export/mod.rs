@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError
     let format = format_of(&arguments)?;
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open_to_look(&arguments.store, Arc::clone(&clock)).await?;
+    let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
     let outcome = Box::pin(write(&arguments, format, &store, clock, signals)).await;
     store.close().await;
     outcome
