@@ -5,7 +5,7 @@ use rashomon_tables::{Error, Result, Schema};
 use crate::{
     cell::{self, CELL},
     ddl,
-    existing_table::{self, Left, MAX_LOOKS},
+    existing_table::{self, MAX_READS, RemainingSteps},
     session::Cluster,
 };
 
@@ -14,16 +14,16 @@ use crate::{
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     let mut failed = None;
-    for _ in 0..MAX_LOOKS {
-        let left = existing_table::look(cluster, schema).await?;
-        if left == Left::Nothing {
+    for _ in 0..MAX_READS {
+        let steps = existing_table::read_remaining_steps(cluster, schema).await?;
+        if steps == RemainingSteps::None {
             // If another process created the table just now, some nodes may not know it yet.
             return cluster.agree().await;
         }
         if !cluster.may_create() {
-            return Err(missing(cluster, schema, &left));
+            return Err(missing(cluster, schema, &steps));
         }
-        match work_off(cluster, schema, &left).await {
+        match run_steps(cluster, schema, &steps).await {
             Err(error @ Error::Unavailable(_)) => return Err(error),
             // Another process may have done the same step, so the next round reads the table again.
             done => failed = done.err(),
@@ -34,8 +34,9 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
 
 /// The error if something is missing and the store may not create it. The error says what is missing, and who
 /// can create it.
-fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
-    let what = if matches!(left, Left::Grow { .. }) { "lacks columns" } else { "does not exist" };
+fn missing(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Error {
+    let what =
+        if matches!(steps, RemainingSteps::AddColumns { .. }) { "lacks columns" } else { "does not exist" };
     Error::Unsupported(format!(
         "table {} {what} in keyspace {}: name the keyspace that holds the revisions, or, if this is the \
          right one, start `rashomon serve`, which creates missing tables and columns, or let an \
@@ -45,10 +46,12 @@ fn missing(cluster: &Cluster, schema: &Schema, left: &Left) -> Error {
     ))
 }
 
-async fn work_off(cluster: &Cluster, schema: &Schema, left: &Left) -> Result<()> {
+async fn run_steps(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Result<()> {
     let what = format!("table {}", schema.name());
     let keyspace = cluster.keyspace();
-    let (Left::Make { fields } | Left::Grow { fields }) = *left else { return Ok(()) };
+    let (RemainingSteps::CreateTable { fields } | RemainingSteps::AddColumns { fields }) = *steps else {
+        return Ok(());
+    };
     if fields == 0 {
         cluster.change(&what, ddl::create_type(keyspace, schema)).await?;
     } else {
@@ -56,7 +59,7 @@ async fn work_off(cluster: &Cluster, schema: &Schema, left: &Left) -> Result<()>
             cluster.change(&what, ddl::add_field(keyspace, schema, name, column_type)).await?;
         }
     }
-    let statement = if matches!(left, Left::Make { .. }) {
+    let statement = if matches!(steps, RemainingSteps::CreateTable { .. }) {
         let compaction = cluster.has_unified_compaction().then_some(ddl::COMPACTION);
         ddl::create_table(keyspace, schema, compaction.as_slice())
     } else {

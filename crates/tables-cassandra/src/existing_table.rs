@@ -31,40 +31,40 @@ type ColumnDescription = (String, i32, String, String, String);
 
 /// The remaining steps until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum RemainingSteps {
     /// The table matches its schema.
-    Nothing,
+    None,
     /// The table is missing, and the type has its first `fields` fields. Add the other fields, then create
     /// the table.
-    Make { fields: usize },
+    CreateTable { fields: usize },
     /// The table is of an older version, and the type has its first `fields` fields. Add the other fields,
     /// then set the comment of the table.
-    Grow { fields: usize },
+    AddColumns { fields: usize },
 }
 
 /// How often the table is read while other processes change it.
-pub(crate) const MAX_LOOKS: usize = 5;
+pub(crate) const MAX_READS: usize = 5;
 
 /// The pause before the table is read again. A table of which a part was seen is completely created after
 /// this time.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Reads the table, and returns the remaining steps.
-pub(crate) async fn look(cluster: &Cluster, schema: &Schema) -> Result<Left> {
-    steps_left(|| read(cluster, schema), schema).await
+pub(crate) async fn read_remaining_steps(cluster: &Cluster, schema: &Schema) -> Result<RemainingSteps> {
+    read_until_stable(|| read(cluster, schema), schema).await
 }
 
 /// Reads the table until two reads agree, or until the table can match the schema. A table is read in parts,
 /// and another process may create it between two parts. So a difference is an error only if a second read
 /// finds it again.
-async fn steps_left<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<Left>
+async fn read_until_stable<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<RemainingSteps>
 where
     R: Future<Output = Result<ExistingTable>> + Send,
 {
     let mut existing = read().await?;
-    for _ in 0..MAX_LOOKS {
-        let error = match left(&existing, schema) {
-            Ok(left) => return Ok(left),
+    for _ in 0..MAX_READS {
+        let error = match remaining_steps(&existing, schema) {
+            Ok(steps) => return Ok(steps),
             Err(error) => error,
         };
         tokio::time::sleep(PAUSE).await;
@@ -112,7 +112,7 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<ExistingTable> {
 
 /// Returns the remaining steps until the table matches the schema. `Unsupported` if no steps lead to the
 /// schema; the error names the difference. An interrupted change is continued.
-fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
+fn remaining_steps(existing: &ExistingTable, schema: &Schema) -> Result<RemainingSteps> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
             "table {} exists with other columns or settings: {what}",
@@ -128,7 +128,7 @@ fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
             list(&wanted)
         ));
     }
-    let Some(table) = &existing.table else { return Ok(Left::Make { fields: known }) };
+    let Some(table) = &existing.table else { return Ok(RemainingSteps::CreateTable { fields: known }) };
     let grown = table.comment != description(schema);
     if grown && !may_grow(&table.comment, schema) {
         return differs(format!(
@@ -145,8 +145,8 @@ fn left(existing: &ExistingTable, schema: &Schema) -> Result<Left> {
         ));
     }
     match (grown, known == wanted.len()) {
-        (true, _) => Ok(Left::Grow { fields: known }),
-        (false, true) => Ok(Left::Nothing),
+        (true, _) => Ok(RemainingSteps::AddColumns { fields: known }),
+        (false, true) => Ok(RemainingSteps::None),
         (false, false) => differs(format!("its cells have only the fields ({})", list(&existing.fields))),
     }
 }
@@ -218,22 +218,34 @@ mod tests {
     #[test]
     fn existing_table_is_unchanged_and_missing_table_is_created() {
         let schema = pages().build();
-        assert_eq!(left(&existing(&schema), &schema).expect("the same"), Left::Nothing);
+        assert_eq!(remaining_steps(&existing(&schema), &schema).expect("the same"), RemainingSteps::None);
         let nothing = ExistingTable { table: None, fields: Vec::new() };
-        assert_eq!(left(&nothing, &schema).expect("new"), Left::Make { fields: 0 });
+        assert_eq!(
+            remaining_steps(&nothing, &schema).expect("new"),
+            RemainingSteps::CreateTable { fields: 0 }
+        );
         let half = ExistingTable { table: None, ..existing(&schema) };
-        assert_eq!(left(&half, &schema).expect("half made"), Left::Make { fields: 2 });
+        assert_eq!(
+            remaining_steps(&half, &schema).expect("half made"),
+            RemainingSteps::CreateTable { fields: 2 }
+        );
     }
 
     #[test]
     fn columns_are_added_and_interrupted_change_is_continued() {
         let old = existing(&pages().build());
-        assert_eq!(left(&old, &grown()).expect("a column more"), Left::Grow { fields: 2 });
+        assert_eq!(
+            remaining_steps(&old, &grown()).expect("a column more"),
+            RemainingSteps::AddColumns { fields: 2 }
+        );
         let broken_off = ExistingTable { fields: fields(&grown()), ..old };
-        assert_eq!(left(&broken_off, &grown()).expect("a column more"), Left::Grow { fields: 3 });
+        assert_eq!(
+            remaining_steps(&broken_off, &grown()).expect("a column more"),
+            RemainingSteps::AddColumns { fields: 3 }
+        );
         // A process with the old schema may continue until the change is complete.
-        assert_eq!(left(&broken_off, &pages().build()).expect("as it was"), Left::Nothing);
-        assert!(left(&existing(&grown()), &pages().build()).is_err());
+        assert_eq!(remaining_steps(&broken_off, &pages().build()).expect("as it was"), RemainingSteps::None);
+        assert!(remaining_steps(&existing(&grown()), &pages().build()).is_err());
     }
 
     #[test]
@@ -241,18 +253,18 @@ mod tests {
         let schema = pages().build();
         let mut other = existing(&schema);
         other.fields[1].1 = "blob".to_owned();
-        let Err(Error::Unsupported(message)) = left(&other, &schema) else { panic!("taken") };
+        let Err(Error::Unsupported(message)) = remaining_steps(&other, &schema) else { panic!("taken") };
         assert!(message.contains("note blob") && message.contains("note text"), "{message}");
         let mut other = existing(&schema);
         other.fields.pop();
-        assert!(left(&other, &schema).is_err());
+        assert!(remaining_steps(&other, &schema).is_err());
         let mut other = existing(&schema);
         let table = other.table.as_mut().expect("a table");
         table.columns[0].4 = "asc".to_owned();
-        assert!(left(&other, &schema).is_err());
+        assert!(remaining_steps(&other, &schema).is_err());
         let mut other = existing(&schema);
         other.table.as_mut().expect("a table").comment = String::new();
-        assert!(left(&other, &schema).is_err());
+        assert!(remaining_steps(&other, &schema).is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,13 +272,16 @@ mod tests {
         let schema = pages().build();
         let mut half = existing(&schema);
         half.table.as_mut().expect("a table").columns.clear();
-        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let reads = std::sync::atomic::AtomicUsize::new(0);
         let read = |whole_from: usize| {
-            let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            std::future::ready(Ok(if look < whole_from { half.clone() } else { existing(&schema) }))
+            let number = reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::future::ready(Ok(if number < whole_from { half.clone() } else { existing(&schema) }))
         };
-        assert_eq!(steps_left(|| read(1), &schema).await.expect("made meanwhile"), Left::Nothing);
-        looks.store(0, std::sync::atomic::Ordering::Relaxed);
-        assert!(matches!(steps_left(|| read(2), &schema).await, Err(Error::Unsupported(_))));
+        assert_eq!(
+            read_until_stable(|| read(1), &schema).await.expect("made meanwhile"),
+            RemainingSteps::None
+        );
+        reads.store(0, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(read_until_stable(|| read(2), &schema).await, Err(Error::Unsupported(_))));
     }
 }

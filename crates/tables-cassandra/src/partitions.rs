@@ -18,7 +18,7 @@ use crate::{
 const MAX_PARTITIONS: usize = 500;
 /// A result page ends after this many partitions without a visible row, so that the time of a call is
 /// bounded.
-const MAX_PASSED_OVER: usize = 2_000;
+const MAX_SKIPPED_PARTITIONS: usize = 2_000;
 /// The greatest number of partitions with the same token. Even two partitions are rare, since a token has 64
 /// bits.
 const MAX_OF_ONE_TOKEN: usize = 10_000;
@@ -48,7 +48,7 @@ pub(crate) async fn partitions(
         found.retain(|other| wire::partition_key(&other.partition) > key);
         token = at;
     }
-    let (mut items, mut skipped_damage) = (Vec::new(), 0);
+    let (mut items, mut skipped) = (Vec::new(), 0);
     loop {
         for Found { token: at, expires_at, partition } in found {
             let cursor = cursor(at, &partition);
@@ -56,9 +56,9 @@ pub(crate) async fn partitions(
             if has_visible_row(cluster, table, &partition, expires_at, now).await? {
                 items.push(partition);
             } else {
-                skipped_damage += 1;
+                skipped += 1;
             }
-            if items.len() == limit.get() || skipped_damage == MAX_PASSED_OVER {
+            if items.len() == limit.get() || skipped == MAX_SKIPPED_PARTITIONS {
                 return Ok(Page::new(items, Some(cursor)));
             }
         }

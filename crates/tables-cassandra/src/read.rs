@@ -20,7 +20,7 @@ const FIRST_ROWS: usize = 16;
 /// The greatest number of rows that one request asks for.
 const MAX_ROWS: usize = 1_000;
 /// A page of a scan ends after this many expired or damaged rows, so that the time of a call is bounded.
-const MAX_PASSED_OVER: usize = 4_000;
+const MAX_SKIPPED_ROWS: usize = 4_000;
 
 /// Reads the row under a key, expired or not.
 pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<Option<Row>> {
@@ -48,7 +48,7 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
         None => None,
     };
     'cursor: loop {
-        for range in slices::behind(table.schema, &scan.range, scan.order, after.as_deref()) {
+        for range in slices::ranges_after(table.schema, &scan.range, scan.order, after.as_deref()) {
             let wanted = page.wanted();
             let rows = fetch(cluster, table, scan, &range, wanted).await?;
             let (all, last) = (rows.len() < wanted, rows.last().map(|row| row.key().clustering.clone()));
@@ -158,13 +158,13 @@ struct Building<'a> {
     scan: &'a Scan,
     rows: Vec<Row>,
     bytes: usize,
-    skipped_damage: usize,
+    skipped: usize,
     damaged: Vec<DamagedRow>,
 }
 
 impl<'a> Building<'a> {
     const fn new(table: &'a Table, scan: &'a Scan) -> Self {
-        Self { table, scan, rows: Vec::new(), bytes: 0, skipped_damage: 0, damaged: Vec::new() }
+        Self { table, scan, rows: Vec::new(), bytes: 0, skipped: 0, damaged: Vec::new() }
     }
 
     fn build(self, next: Option<Cursor>) -> Page<Row> {
@@ -173,7 +173,7 @@ impl<'a> Building<'a> {
 
     fn push_damaged(&mut self, row: DamagedRow) {
         self.damaged.push(row);
-        self.skipped_damage += 1;
+        self.skipped += 1;
     }
 
     /// The number of rows to request: the rows that the page still needs, estimated by the typical size of
@@ -192,12 +192,12 @@ impl<'a> Building<'a> {
             self.bytes += row.size();
             self.rows.push(row);
         } else {
-            self.skipped_damage += 1;
+            self.skipped += 1;
         }
     }
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() == self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
-        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_PASSED_OVER
+        (full && !self.rows.is_empty()) || self.skipped >= MAX_SKIPPED_ROWS
     }
 }

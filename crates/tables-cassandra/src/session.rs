@@ -49,12 +49,12 @@ const MAX_IN_FLIGHT: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout of a statement that creates or changes a table. The same timeout applies until all nodes know
 /// of the change.
-const CHANGE_LIMIT: Duration = Duration::from_secs(30);
+const SCHEMA_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval at which nodes are asked whether they all know of a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 /// For this long after the session was opened, `agree` waits for a connection to every node. Later, `agree`
 /// ignores the nodes without a connection: a node that is down learns of the tables when it comes back.
-const NODE_PATIENCE: Duration = Duration::from_secs(5);
+const ALL_NODES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first major version of Cassandra with unified compaction. ScyllaDB reports version 3.
 const UNIFIED_COMPACTION: u32 = 5;
 
@@ -141,19 +141,20 @@ impl Cluster {
     pub(crate) async fn agree(&self) -> Result<()> {
         let started = Instant::now();
         loop {
-            let left = CHANGE_LIMIT.saturating_sub(started.elapsed());
+            let left = SCHEMA_CHANGE_TIMEOUT.saturating_sub(started.elapsed());
             let agreed = timeout(left, self.session.check_schema_agreement()).await;
-            let is_complete = self.unconnected().is_empty() || self.connected_at.elapsed() >= NODE_PATIENCE;
+            let is_complete =
+                self.unconnected().is_empty() || self.connected_at.elapsed() >= ALL_NODES_TIMEOUT;
             if is_complete && matches!(agreed, Ok(Ok(Some(_)))) {
                 return Ok(());
             }
-            if started.elapsed() >= CHANGE_LIMIT {
+            if started.elapsed() >= SCHEMA_CHANGE_TIMEOUT {
                 let why = match agreed {
                     Ok(Err(error)) => format!(" ({error})"),
                     Ok(Ok(_)) => String::new(),
                     Err(_) => " (a node does not answer)".to_owned(),
                 };
-                return Err(no_agreement(CHANGE_LIMIT, &self.unconnected(), &why));
+                return Err(no_agreement(SCHEMA_CHANGE_TIMEOUT, &self.unconnected(), &why));
             }
             tokio::time::sleep(AGREEMENT_INTERVAL).await;
         }
@@ -201,7 +202,7 @@ impl Cluster {
     /// on two nodes at once, the cluster may get two tables with one name.
     pub(crate) async fn change(&self, what: &str, text: String) -> Result<()> {
         let mut statement = Statement::new(text);
-        statement.set_request_timeout(Some(CHANGE_LIMIT));
+        statement.set_request_timeout(Some(SCHEMA_CHANGE_TIMEOUT));
         let state = self.session.get_cluster_state();
         let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
         if let Some(node) = nodes.min_by_key(|node| node.host_id) {
@@ -319,7 +320,7 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
         .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
         .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
         .keyspaces_to_fetch([&options.keyspace])
-        .schema_agreement_timeout(CHANGE_LIMIT)
+        .schema_agreement_timeout(SCHEMA_CHANGE_TIMEOUT)
         .schema_agreement_interval(AGREEMENT_INTERVAL);
     if let Some(credentials) = &options.credentials {
         builder = builder.user(&credentials.user, &credentials.password);

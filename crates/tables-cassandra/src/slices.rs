@@ -9,7 +9,7 @@ use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 /// CQL can express "after this row" in one condition only if all columns have the same direction, and
 /// ScyllaDB only if no column is fixed. So the rows after (a, b) are split: first the rows that begin with a
 /// and are after b in the second column, then the rows that are after a in the first column.
-pub(crate) fn behind(
+pub(crate) fn ranges_after(
     schema: &Schema,
     range: &ClusteringRange,
     order: Order,
@@ -56,32 +56,32 @@ mod tests {
     }
 
     #[test]
-    fn ranges_behind_a_row_are_the_rest_of_its_prefix_and_then_the_rest() {
+    fn ranges_after_a_row_are_the_rest_of_its_prefix_and_then_the_rest() {
         let after = [Value::from("a"), Value::Int(5)];
         let all = ClusteringRange::all();
         let a = || ClusteringRange::prefix(vec!["a".into()]);
         assert_eq!(
-            behind(&schema(), &all, Order::Forward, Some(&after)),
+            ranges_after(&schema(), &all, Order::Forward, Some(&after)),
             [a().below(5), all.clone().above("a")]
         );
         assert_eq!(
-            behind(&schema(), &all, Order::Reverse, Some(&after)),
+            ranges_after(&schema(), &all, Order::Reverse, Some(&after)),
             [a().above(5), all.clone().below("a")]
         );
-        assert_eq!(behind(&schema(), &all, Order::Forward, None), [all]);
+        assert_eq!(ranges_after(&schema(), &all, Order::Forward, None), [all]);
     }
 
     #[test]
-    fn ranges_behind_a_row_keep_the_bounds_of_the_scan() {
+    fn ranges_after_a_row_keep_the_bounds_of_the_scan() {
         let after = [Value::from("a"), Value::Int(5)];
         let range = ClusteringRange::prefix(vec!["a".into()]).at_least(2).at_most(7);
         let a = || ClusteringRange::prefix(vec!["a".into()]);
-        assert_eq!(behind(&schema(), &range, Order::Forward, Some(&after)), [a().at_least(2).below(5)]);
-        assert_eq!(behind(&schema(), &range, Order::Reverse, Some(&after)), [a().above(5).at_most(7)]);
+        assert_eq!(ranges_after(&schema(), &range, Order::Forward, Some(&after)), [a().at_least(2).below(5)]);
+        assert_eq!(ranges_after(&schema(), &range, Order::Reverse, Some(&after)), [a().above(5).at_most(7)]);
         let range = ClusteringRange::all().at_most("a");
-        assert_eq!(behind(&schema(), &range, Order::Forward, Some(&after)), [a().below(5)]);
+        assert_eq!(ranges_after(&schema(), &range, Order::Forward, Some(&after)), [a().below(5)]);
         let row = ClusteringRange::prefix(after.to_vec());
-        assert_eq!(behind(&schema(), &row, Order::Forward, Some(&after)), []);
+        assert_eq!(ranges_after(&schema(), &row, Order::Forward, Some(&after)), []);
     }
 
     #[test]

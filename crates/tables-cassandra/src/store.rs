@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The maximum number of batches of a call that are written concurrently.
-const MAX_SIDE_BY_SIDE: usize = 16;
+const MAX_CONCURRENT_BATCHES: usize = 16;
 
 /// A store in a keyspace of a cluster. Other processes may write to the keyspace as well.
 ///
@@ -53,7 +53,7 @@ impl CassandraStore {
     /// Opens the store like another process with this clock, but over the same connections. This is for
     /// tests: most tests take less time than a login.
     #[must_use]
-    pub fn beside(&self, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Self {
         Self {
             cluster: Arc::clone(&self.cluster),
             clock,
@@ -129,11 +129,11 @@ impl TableStore for CassandraStore {
         // All batches are checked before anything is sent, so that an `Invalid` call changes nothing.
         first.iter().chain([&then]).try_for_each(|batch| self.check(batch))?;
         let now = self.clock.now();
-        let mut beside = Vec::with_capacity(first.len());
+        let mut writes = Vec::with_capacity(first.len());
         for batch in &first {
-            beside.push(write::apply(&self.cluster, &self.catalog, batch, now));
+            writes.push(write::apply(&self.cluster, &self.catalog, batch, now));
         }
-        stream::iter(beside).buffer_unordered(MAX_SIDE_BY_SIDE).try_collect::<()>().await?;
+        stream::iter(writes).buffer_unordered(MAX_CONCURRENT_BATCHES).try_collect::<()>().await?;
         write::apply(&self.cluster, &self.catalog, &then, now).await
     }
 

@@ -78,7 +78,7 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
         let connecting = async move { connect_to(&node, keyspace, Arc::new(SystemClock::new())).await };
         runtime().spawn(connecting).await.expect("the node takes CQL")
     };
-    Isolated::new(shared.get_or_init(connecting).await.beside(clock), namespace)
+    Isolated::new(shared.get_or_init(connecting).await.with_clock(clock), namespace)
 }
 
 /// Opens a namespace on the node, over new connections.

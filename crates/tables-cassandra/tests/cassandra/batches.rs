@@ -3,7 +3,7 @@
 use std::{thread::sleep, time::Duration};
 
 /// The greatest number of checks, while other tests write too.
-const LOOKS: usize = 100;
+const MAX_CHECKS: usize = 100;
 
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ pub(crate) fn assert_each_is_one_mutation(
 ) {
     // The first call does one-time work, such as creating tables, before batches are counted.
     write();
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         let Some(before) = Batches::count(&nodetool) else { return };
         write();
         let counted = Batches::count(&nodetool).expect("it was there").since(before);

@@ -14,7 +14,7 @@ use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
 static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 
 /// The longest time that an operator waits for an error, whatever the cause.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_ERROR_DELAY: Duration = Duration::from_secs(5);
 
 /// A proxy between the store and the node. A test can cut its connections.
 struct Wire {
@@ -59,7 +59,7 @@ fn missing_cluster_is_reported_soon() {
         for contact_points in [vec![refusing.clone()], vec![silent.1.clone()], vec![refusing, silent.1]] {
             let options = Options { contact_points: contact_points.clone(), ..Options::default() };
             let connecting = CassandraStore::connect(options, system_clock());
-            let answer = tokio::time::timeout(PATIENCE, connecting).await.expect("an answer in time");
+            let answer = tokio::time::timeout(MAX_ERROR_DELAY, connecting).await.expect("an answer in time");
             let Err(Error::Unavailable(outage)) = answer else { panic!("{answer:?}") };
             let message = outage.to_string();
             for point in contact_points {
@@ -110,10 +110,10 @@ fn a_store_recovers_when_the_cluster_does() {
         write().await.expect("written");
         wire.open.send_replace(false);
         for _ in 0..3 {
-            let written = tokio::time::timeout(PATIENCE, write()).await.expect("an answer in time");
+            let written = tokio::time::timeout(MAX_ERROR_DELAY, write()).await.expect("an answer in time");
             assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
             let key = key("page", 1);
-            let read = tokio::time::timeout(PATIENCE, store.get(&PAGES, &key)).await.expect("in time");
+            let read = tokio::time::timeout(MAX_ERROR_DELAY, store.get(&PAGES, &key)).await.expect("in time");
             assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
         }
         wire.open.send_replace(true);

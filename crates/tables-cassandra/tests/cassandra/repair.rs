@@ -23,7 +23,7 @@ static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
 /// The folder of three nodes that may be cut off from one another.
 const RING: &str = "RASHOMON_TEST_RING";
 /// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
-const LOOKS: usize = 120;
+const MAX_POLLS: usize = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Three nodes on this machine.
@@ -62,7 +62,7 @@ impl Ring {
     fn await_state(&self, node: u8, state: &str) {
         let line = format!("{state}  127.0.0.{node} ");
         for other in (1..=3).filter(|other| *other != node) {
-            let known = (0..LOOKS).any(|_| {
+            let known = (0..MAX_POLLS).any(|_| {
                 let known = self.nodetool(other, &["status"]).contains(&line);
                 if !known {
                     sleep(PAUSE);
