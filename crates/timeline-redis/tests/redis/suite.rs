@@ -31,7 +31,7 @@ macro_rules! on_every_timeline {
 }
 
 on_every_timeline![
-    the_newest_entry_at_or_before_a_time_counts,
+    lookup_returns_newest_entry_at_or_before_the_time,
     the_order_of_arrival_does_not_matter,
     pages_are_separate,
     revisions_are_separate,
@@ -66,7 +66,7 @@ async fn revision(timeline: &dyn Timeline, page: &Page, at: Timestamp) -> Option
     timeline.revision(page, at).await.unwrap().map(Revision::get)
 }
 
-async fn the_newest_entry_at_or_before_a_time_counts(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
+async fn lookup_returns_newest_entry_at_or_before_the_time(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
     assert_eq!(revision(timeline, &page, later()).await, None, "there is no entry yet");
     assert_eq!(timeline.render(&page, rev(1), later()).await.unwrap(), None);
@@ -156,7 +156,7 @@ async fn adding_an_entry_twice_keeps_one(timeline: Arc<dyn Timeline>, _: Arc<Man
         note(timeline, &page, at(10), 2).await;
     }
     assert_eq!(revision(timeline, &page, at(10)).await, Some(2));
-    assert_eq!(revision(timeline, &page, at(9)).await, Some(1), "it takes only one place");
+    assert_eq!(revision(timeline, &page, at(9)).await, Some(1), "the entry is counted once");
 }
 
 async fn first_and_last_moment_can_be_added(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
