@@ -16,7 +16,7 @@ use redis::{
 
 /// For this long after Redis did not answer, no requests are sent, so that a failing Redis does not delay
 /// every write.
-pub const REST: Duration = Duration::from_secs(2);
+pub const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// A connection to Redis.
 #[derive(Debug)]
@@ -28,19 +28,19 @@ pub(crate) struct Connection {
     /// connection.
     open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     /// The monotonic time until which no requests are sent to Redis.
-    rests_until: Mutex<Option<Duration>>,
+    paused_until: Mutex<Option<Duration>>,
 }
 
 impl Connection {
     pub(crate) fn new(client: Client, clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        let (open, rests_until) = (tokio::sync::Mutex::new(None), Mutex::new(None));
-        Self { client, clock, patience, open, rests_until }
+        let (open, paused_until) = (tokio::sync::Mutex::new(None), Mutex::new(None));
+        Self { client, clock, patience, open, paused_until }
     }
 
     /// Sends commands to Redis, and waits at most `patience` for the answer. After a failure without an
-    /// answer, no requests are sent for [`REST`].
+    /// answer, no requests are sent for [`RETRY_PAUSE`].
     pub(crate) async fn ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
-        if self.rests() {
+        if self.is_paused() {
             return Err(self.unavailable("did not answer a moment ago"));
         }
         let failure = match tokio::time::timeout(self.patience, self.try_to_ask(commands)).await {
@@ -51,7 +51,7 @@ impl Connection {
             Ok(Err(Failure::Broken(error))) => format!("cannot be reached: {error}"),
             Err(_) => format!("did not answer within {:?}", self.patience),
         };
-        self.rest().await;
+        self.pause().await;
         Err(self.unavailable(&failure))
     }
 
@@ -78,14 +78,14 @@ impl Connection {
         Ok(open.insert(connection).clone())
     }
 
-    fn rests(&self) -> bool {
-        let until = *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner);
+    fn is_paused(&self) -> bool {
+        let until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| self.clock.monotonic() < until)
     }
 
-    async fn rest(&self) {
-        let until = self.clock.monotonic().saturating_add(REST);
-        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    async fn pause(&self) {
+        let until = self.clock.monotonic().saturating_add(RETRY_PAUSE);
+        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         // If another task has the lock, it is connecting already.
         if let Ok(mut open) = self.open.try_lock() {
             *open = None;

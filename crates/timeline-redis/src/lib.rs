@@ -1,7 +1,8 @@
 //! The timeline in Redis: the times at which values were superseded, shared by several servers.
 //!
 //! Redis may forget all entries at any time; the sweep then culls the values. If Redis is slow, hangs or is
-//! down, a write is delayed by at most [`Settings::patience`], once in [`REST`], and a warning is logged.
+//! down, a write is delayed by at most [`Settings::patience`], once in [`RETRY_PAUSE`], and a warning is
+//! logged.
 //!
 //! A database of Redis belongs to one store of Rashomon. An entry may be wrong: it may come from another
 //! store with the same names, from before a restore of a backup, or from a write that was rolled back. Wrong
@@ -12,6 +13,6 @@ mod entry;
 mod timeline;
 
 pub use self::{
-    connection::REST,
-    timeline::{ENTRIES, RedisTimeline, Settings, SettingsError},
+    connection::RETRY_PAUSE,
+    timeline::{MAX_ENTRIES_PER_PAGE, RedisTimeline, Settings, SettingsError},
 };

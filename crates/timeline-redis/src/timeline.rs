@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The maximum number of entries of each kind for one page. The lowest entries are dropped first.
-pub const ENTRIES: usize = 256;
+pub const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 /// The address of Redis, and how long to wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl RedisTimeline {
     }
 
     /// The content of an entry, unless the entry has expired.
-    fn said(
+    fn decode_unexpired(
         &self,
         key: &str,
         member: Option<&str>,
@@ -121,12 +121,12 @@ impl Timeline for RedisTimeline {
         // of a time, since its clock may differ. Whether an entry has expired is decided by the clock of this
         // process.
         let expires_in = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(1);
-        let last_that_goes = -i64::try_from(ENTRIES + 1).unwrap_or(i64::MAX);
+        let last_dropped_rank = -i64::try_from(MAX_ENTRIES_PER_PAGE + 1).unwrap_or(i64::MAX);
         let mut commands = Pipeline::with_capacity(3);
         // The commands are atomic, so that no set remains without an expiry.
         commands.atomic();
         commands.zadd(&key, Entry { at, what, until }.to_member(), 0).ignore();
-        commands.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(last_that_goes).ignore();
+        commands.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(last_dropped_rank).ignore();
         commands.pexpire(&key, expires_in).ignore();
         Ok(self.connection.ask::<()>(&commands).await?)
     }
@@ -134,7 +134,7 @@ impl Timeline for RedisTimeline {
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>> {
         let key = revisions_key(page);
         let member = self.highest(&key, revisions_until(at)).await?;
-        Ok(match self.said(&key, member.as_deref(), Entry::of_revision)? {
+        Ok(match self.decode_unexpired(&key, member.as_deref(), Entry::of_revision)? {
             Some(Superseded::Revision(rev)) => Some(rev),
             _ => None,
         })
@@ -143,7 +143,7 @@ impl Timeline for RedisTimeline {
     async fn render(&self, page: &Page, rev: Revision, at: Timestamp) -> Result<Option<Tid>> {
         let key = renders_key(page);
         let member = self.highest(&key, renders_until(rev, at)).await?;
-        Ok(match self.said(&key, member.as_deref(), Entry::of_render)? {
+        Ok(match self.decode_unexpired(&key, member.as_deref(), Entry::of_render)? {
             Some(Superseded::Render(_, tid)) => Some(tid),
             _ => None,
         })

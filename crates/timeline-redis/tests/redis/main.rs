@@ -18,7 +18,7 @@ use rashomon_timeline_redis::{RedisTimeline, Settings};
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A patience that only a hanging Redis exceeds, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time at which the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
@@ -50,6 +50,6 @@ pub(crate) fn page_of(domain: &str, title: &str) -> Page {
 
 /// The timeline in this Redis.
 pub(crate) fn timeline(redis: &Redis, clock: Arc<dyn Clock>) -> Arc<dyn Timeline> {
-    let settings = Settings { patience: PATIENCE, ..Settings::new(redis.url()) };
+    let settings = Settings { patience: REQUEST_TIMEOUT, ..Settings::new(redis.url()) };
     Arc::new(RedisTimeline::new(settings, clock).unwrap())
 }

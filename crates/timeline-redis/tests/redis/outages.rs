@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{Error, StoreError, Superseded, Timeline};
 use rashomon_clock::{Clock, ManualClock, SystemClock};
-use rashomon_timeline_redis::{REST, RedisTimeline, Settings};
+use rashomon_timeline_redis::{RETRY_PAUSE, RedisTimeline, Settings};
 
-use crate::{DAY, PATIENCE, Redis, START, at, clock, page, rev, timeline};
+use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};
 
 /// How often a Redis that answers slowly is asked.
 const ATTEMPTS: u32 = 100;
@@ -19,12 +19,12 @@ fn impatient(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {
 }
 
 /// Adds an entry when Redis answers again. On a busy machine this may take longer than the default patience.
-async fn note_when_it_answers(timeline: &RedisTimeline, clock: &ManualClock) {
+async fn add_when_redis_answers(timeline: &RedisTimeline, clock: &ManualClock) {
     for _ in 0..ATTEMPTS {
         if timeline.add(&page("A"), START, ONE, at(3600)).await.is_ok() {
             return;
         }
-        clock.advance(REST);
+        clock.advance(RETRY_PAUSE);
     }
     panic!("Redis answers no more");
 }
@@ -41,22 +41,25 @@ async fn hanging_redis_delays_one_write_briefly() {
         let (time, clock) = (SystemClock::new(), clock());
         let timeline = impatient(&redis, clock.clone());
         if connected {
-            note_when_it_answers(&timeline, &clock).await;
+            add_when_redis_answers(&timeline, &clock).await;
         }
         redis.hang();
         let begin = time.monotonic();
         assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
         let first = time.monotonic() - begin;
-        assert!(first >= Settings::PATIENCE && first < PATIENCE, "{first:?}");
+        assert!(first >= Settings::PATIENCE && first < REQUEST_TIMEOUT, "{first:?}");
         let begin = time.monotonic();
         for _ in 0..1000 {
             assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
         }
         let others = time.monotonic() - begin;
-        assert!(others < PATIENCE, "a thousand writes waited {others:?}, although Redis is left alone");
+        assert!(
+            others < REQUEST_TIMEOUT,
+            "a thousand writes waited {others:?}, although Redis is left alone"
+        );
         redis.go_on();
-        clock.advance(REST);
-        note_when_it_answers(&timeline, &clock).await;
+        clock.advance(RETRY_PAUSE);
+        add_when_redis_answers(&timeline, &clock).await;
         let patient = self::timeline(&redis, clock);
         assert_eq!(patient.revision(&page("A"), START).await.unwrap(), Some(rev(1)));
     }
@@ -71,12 +74,12 @@ async fn missing_redis_is_found_again() {
     redis.kill();
     for _ in 0..3 {
         assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
-        clock.advance(REST);
+        clock.advance(RETRY_PAUSE);
     }
     let error = timeline.revision(&page("A"), START).await.unwrap_err().to_string();
     assert!(error.contains("the timeline in Redis at 127.0.0.1:"), "{error}");
     assert!(redis.begin());
-    clock.advance(REST);
+    clock.advance(RETRY_PAUSE);
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None, "it kept nothing");
     timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), Some(rev(1)));

@@ -16,7 +16,7 @@ const SKEW: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_secs(2);
 
 /// How long the test waits, including the pauses of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
 
@@ -58,7 +58,7 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
         if !sweep.paused {
             kept_at = began;
         }
-        assert!(began.since(latest) < PATIENCE, "the superseded render stays");
+        assert!(began.since(latest) < TEST_TIMEOUT, "the superseded render stays");
         tokio::time::sleep(BETWEEN_SWEEPS).await;
     };
     assert!(gone_at.since(earliest) >= GRACE, "gone after {:?}", gone_at.since(earliest));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rashomon_buckets::{BucketName, MemoryTimeline, Page, Revision, Superseded, Tid, Timeline};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
-use rashomon_timeline_redis::ENTRIES;
+use rashomon_timeline_redis::MAX_ENTRIES_PER_PAGE;
 
 use crate::{DAY, Redis, START, at, clock, page, page_of, rev, timeline};
 
@@ -54,11 +54,11 @@ fn later() -> Timestamp {
     START.saturating_add(30 * DAY)
 }
 
-async fn note(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64) {
+async fn add_revision(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64) {
     timeline.add(page, at, Superseded::Revision(rev(number)), later()).await.unwrap();
 }
 
-async fn note_render(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64, tid: Tid) {
+async fn add_render(timeline: &dyn Timeline, page: &Page, at: Timestamp, number: i64, tid: Tid) {
     timeline.add(page, at, Superseded::Render(rev(number), tid), later()).await.unwrap();
 }
 
@@ -71,8 +71,8 @@ async fn lookup_returns_newest_entry_at_or_before_the_time(timeline: Arc<dyn Tim
     assert_eq!(revision(timeline, &page, later()).await, None, "there is no entry yet");
     assert_eq!(timeline.render(&page, rev(1), later()).await.unwrap(), None);
     for (time, number) in [(10, 9), (20, 10), (30, 4096)] {
-        note(timeline, &page, at(time), number).await;
-        note_render(timeline, &page, at(time), 7, tid(number as u64)).await;
+        add_revision(timeline, &page, at(time), number).await;
+        add_render(timeline, &page, at(time), 7, tid(number as u64)).await;
     }
     for (time, expected) in [(9, None), (10, Some(9)), (19, Some(9)), (20, Some(10)), (31, Some(4096))] {
         assert_eq!(revision(timeline, &page, at(time)).await, expected, "at {time}");
@@ -86,7 +86,7 @@ async fn lookup_returns_newest_entry_at_or_before_the_time(timeline: Arc<dyn Tim
 async fn the_order_of_arrival_does_not_matter(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
     for (time, number) in [(30, 2), (10, 5), (20, 1)] {
-        note(timeline, &page, at(time), number).await;
+        add_revision(timeline, &page, at(time), number).await;
     }
     assert_eq!(revision(timeline, &page, at(15)).await, Some(5));
     assert_eq!(revision(timeline, &page, at(25)).await, Some(1));
@@ -98,8 +98,8 @@ async fn pages_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let pages =
         [page("A"), page("A:B"), page("B"), page_of("dewiki", "A"), page("a"), page("Ä*?[A]\"'"), talk];
     for (number, page) in (1..).zip(&pages) {
-        note(&*timeline, page, at(10), number).await;
-        note_render(&*timeline, page, at(10), 1, tid(number as u64)).await;
+        add_revision(&*timeline, page, at(10), number).await;
+        add_render(&*timeline, page, at(10), 1, tid(number as u64)).await;
     }
     for (number, page) in (1..).zip(&pages) {
         assert_eq!(revision(&*timeline, page, at(10)).await, Some(number), "{page:?}");
@@ -110,8 +110,8 @@ async fn pages_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
 
 async fn revisions_are_separate(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
-    note_render(timeline, &page, at(10), 15, tid(15)).await;
-    note_render(timeline, &page, at(10), 17, tid(17)).await;
+    add_render(timeline, &page, at(10), 15, tid(15)).await;
+    add_render(timeline, &page, at(10), 17, tid(17)).await;
     assert_eq!(timeline.render(&page, rev(15), at(20)).await.unwrap(), Some(tid(15)));
     assert_eq!(timeline.render(&page, rev(17), at(20)).await.unwrap(), Some(tid(17)));
     for other in [1, 14, 16, 18, i64::MAX] {
@@ -138,22 +138,22 @@ async fn an_entry_expires_at_its_time(timeline: Arc<dyn Timeline>, clock: Arc<Ma
 
 async fn oldest_entries_are_dropped_beyond_the_limit(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
-    for number in 1..=ENTRIES as u64 + 2 {
-        note(timeline, &page, at(number), number as i64).await;
-        note_render(timeline, &page, at(number), 1, tid(number)).await;
+    for number in 1..=MAX_ENTRIES_PER_PAGE as u64 + 2 {
+        add_revision(timeline, &page, at(number), number as i64).await;
+        add_render(timeline, &page, at(number), 1, tid(number)).await;
     }
     assert_eq!(revision(timeline, &page, at(2)).await, None);
     assert_eq!(revision(timeline, &page, at(3)).await, Some(3));
-    assert_eq!(revision(timeline, &page, at(1000)).await, Some(ENTRIES as i64 + 2));
+    assert_eq!(revision(timeline, &page, at(1000)).await, Some(MAX_ENTRIES_PER_PAGE as i64 + 2));
     assert_eq!(timeline.render(&page, rev(1), at(2)).await.unwrap(), None);
     assert_eq!(timeline.render(&page, rev(1), at(3)).await.unwrap(), Some(tid(3)));
 }
 
 async fn adding_an_entry_twice_keeps_one(timeline: Arc<dyn Timeline>, _: Arc<ManualClock>) {
     let (timeline, page) = (&*timeline, page("Main_Page"));
-    note(timeline, &page, at(1), 1).await;
-    for _ in 0..=ENTRIES {
-        note(timeline, &page, at(10), 2).await;
+    add_revision(timeline, &page, at(1), 1).await;
+    for _ in 0..=MAX_ENTRIES_PER_PAGE {
+        add_revision(timeline, &page, at(10), 2).await;
     }
     assert_eq!(revision(timeline, &page, at(10)).await, Some(2));
     assert_eq!(revision(timeline, &page, at(9)).await, Some(1), "the entry is counted once");
