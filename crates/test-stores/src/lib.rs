@@ -36,7 +36,7 @@ const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 const USER: &str = "cassandra";
 
 /// The timeout of requests. A node on a busy machine is slower than a production cluster.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How many namespaces share a keyspace.
 const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
@@ -57,7 +57,7 @@ pub fn node() -> Option<String> {
 /// Opens an empty store: on the node if one is named, otherwise in memory.
 pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     match node() {
-        Some(node) => Arc::new(on(&node, namespace(), clock).await),
+        Some(node) => Arc::new(open_namespace(&node, namespace(), clock).await),
         None => Arc::new(Memory::new(clock)),
     }
 }
@@ -67,7 +67,7 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
 /// # Panics
 ///
 /// If the node does not answer.
-pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
+pub async fn open_namespace(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
     static SHARED: LazyLock<Keyspaces> = LazyLock::new(Keyspaces::default);
     let keyspace = namespace >> NAME_BITS;
     let shared =
@@ -86,7 +86,11 @@ pub async fn on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<C
 /// # Panics
 ///
 /// If the node does not answer.
-pub async fn apart_on(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
+pub async fn open_namespace_with_own_connections(
+    node: &str,
+    namespace: u64,
+    clock: Arc<dyn Clock>,
+) -> Isolated<CassandraStore> {
     Isolated::new(connect_to(node, namespace >> NAME_BITS, clock).await, namespace)
 }
 
@@ -106,9 +110,9 @@ async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> Cassand
         replication: Replication::Simple(1),
         // The user of a new node, if the node asks for a user.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
-        attempt_timeout: PATIENCE / 2,
-        request_timeout: PATIENCE,
-        connect_timeout: PATIENCE,
+        attempt_timeout: REQUEST_TIMEOUT / 2,
+        request_timeout: REQUEST_TIMEOUT,
+        connect_timeout: REQUEST_TIMEOUT,
         ..Options::default()
     };
     CassandraStore::connect(options, clock).await.expect("the node takes CQL")

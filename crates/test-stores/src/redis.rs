@@ -12,10 +12,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The maximum number of polls until the server answers, one every [`BEAT`].
-const BEATS: usize = 1000;
+/// The maximum number of polls until the server answers, one every [`POLL_INTERVAL`].
+const MAX_POLLS: usize = 1000;
 
-const BEAT: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The number of ports that are tried, since other processes may take a port.
 const PORTS: usize = 10;
@@ -24,7 +24,7 @@ const PORTS: usize = 10;
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// The outcome of starting the server.
-enum Begun {
+enum StartOutcome {
     Answers,
     /// The server ended before it answered.
     Ended,
@@ -56,10 +56,10 @@ impl Redis {
             redis.port = listener.local_addr().expect("it is bound").port();
             // Redis cannot choose a port itself, so another process may take this port in the meantime.
             drop(listener);
-            match redis.try_to_begin() {
-                Begun::Answers => return Some(redis),
-                Begun::IsMissing => return None,
-                Begun::Ended => {}
+            match redis.try_to_start() {
+                StartOutcome::Answers => return Some(redis),
+                StartOutcome::IsMissing => return None,
+                StartOutcome::Ended => {}
             }
         }
         panic!("redis-server ended at once on each of {PORTS} ports");
@@ -70,15 +70,17 @@ impl Redis {
     /// # Panics
     ///
     /// If the server does not answer.
-    pub fn begin(&mut self) -> bool {
-        match self.try_to_begin() {
-            Begun::Answers => true,
-            Begun::IsMissing => false,
-            Begun::Ended => panic!("redis-server ended at once: another process may have port {}", self.port),
+    pub fn restart(&mut self) -> bool {
+        match self.try_to_start() {
+            StartOutcome::Answers => true,
+            StartOutcome::IsMissing => false,
+            StartOutcome::Ended => {
+                panic!("redis-server ended at once: another process may have port {}", self.port)
+            }
         }
     }
 
-    fn try_to_begin(&mut self) -> Begun {
+    fn try_to_start(&mut self) -> StartOutcome {
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
             .arg(self.port.to_string())
@@ -93,20 +95,20 @@ impl Redis {
                 let missing = "redis-server is not installed (Debian: apt install redis-server)";
                 assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{missing}");
                 eprintln!("the timeline in Redis is not tested: {missing}");
-                return Begun::IsMissing;
+                return StartOutcome::IsMissing;
             }
             Err(error) => panic!("redis-server: {error}"),
         }
-        for _ in 0..BEATS {
+        for _ in 0..MAX_POLLS {
             if self.is_answering() {
-                return Begun::Answers;
+                return StartOutcome::Answers;
             }
             let child = self.child.as_mut().expect("it was started");
             if child.try_wait().expect("it is ours").is_some() {
                 self.child = None;
-                return Begun::Ended;
+                return StartOutcome::Ended;
             }
-            thread::sleep(BEAT);
+            thread::sleep(POLL_INTERVAL);
         }
         panic!("redis-server did not answer on port {}", self.port);
     }
@@ -146,7 +148,7 @@ impl Redis {
     /// # Panics
     ///
     /// If the server does not run.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -166,11 +168,11 @@ impl Redis {
     /// # Panics
     ///
     /// If the server does not answer.
-    pub fn say(&self, line: &str) -> String {
-        self.try_to_say(line).expect("it answers")
+    pub fn command(&self, line: &str) -> String {
+        self.try_command(line).expect("it answers")
     }
 
-    fn try_to_say(&self, line: &str) -> std::io::Result<String> {
+    fn try_command(&self, line: &str) -> std::io::Result<String> {
         Ok(self.ask(line, 1)?.pop().unwrap_or_default())
     }
 

@@ -16,7 +16,7 @@ const NODES_PORT: &str = "7000";
 const TABLE: &str = "rashomon_ring";
 
 /// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
-const LOOKS: usize = 240;
+const MAX_POLLS: usize = 240;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Three nodes on this machine. Each has a copy of every row.
@@ -118,7 +118,7 @@ impl Ring {
     fn await_state(&self, node: u8, others: &[u8], state: &str) {
         let line = format!("{state}  127.0.0.{node} ");
         for other in others {
-            let is_known = (0..LOOKS).any(|_| {
+            let is_known = (0..MAX_POLLS).any(|_| {
                 let is_known = self.nodetool(*other, &["status"]).contains(&line);
                 if !is_known {
                     sleep(PAUSE);

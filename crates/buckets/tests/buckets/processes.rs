@@ -62,7 +62,7 @@ async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> 
 /// Cassandra node, the processes share only a connection.
 async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
-        rashomon_test_stores::on(node, namespace, clock).await
+        rashomon_test_stores::open_namespace(node, namespace, clock).await
     })
     .await
 }
@@ -70,7 +70,7 @@ async fn processes(seconds: [i64; 2]) -> [Process; 2] {
 /// Two processes like those of [`processes`], but each has its own connections.
 async fn processes_apart(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
-        rashomon_test_stores::apart_on(node, namespace, clock).await
+        rashomon_test_stores::open_namespace_with_own_connections(node, namespace, clock).await
     })
     .await
 }

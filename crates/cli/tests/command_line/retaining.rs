@@ -53,8 +53,8 @@ fn a_server_culls_with_the_timeline_in_a_redis() {
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
     is_culled(&home, &config, |metrics| {
         assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
-        assert_eq!(redis.say("DBSIZE"), ":1");
-        assert_eq!(redis.say("FLUSHALL"), "+OK");
+        assert_eq!(redis.command("DBSIZE"), ":1");
+        assert_eq!(redis.command("FLUSHALL"), "+OK");
     });
 }
 

@@ -108,7 +108,7 @@ async fn flushed_redis_culls_nothing_early() {
     let (first, second) = (wiki.put(&page, 1).await, wiki.put(&page, 2).await);
     clock.advance(DAY / 2);
     let third = wiki.put(&page, 3).await;
-    assert_eq!(redis.say("FLUSHALL"), "+OK");
+    assert_eq!(redis.command("FLUSHALL"), "+OK");
     clock.advance(DAY);
     // Now the first render may be culled, but not the second.
     wiki.put(&page, 4).await;

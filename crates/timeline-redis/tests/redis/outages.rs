@@ -57,7 +57,7 @@ async fn hanging_redis_delays_one_write_briefly() {
             others < REQUEST_TIMEOUT,
             "a thousand writes waited {others:?}, although Redis is left alone"
         );
-        redis.go_on();
+        redis.resume();
         clock.advance(RETRY_PAUSE);
         add_when_redis_answers(&timeline, &clock).await;
         let patient = self::timeline(&redis, clock);
@@ -78,7 +78,7 @@ async fn missing_redis_is_found_again() {
     }
     let error = timeline.revision(&page("A"), START).await.unwrap_err().to_string();
     assert!(error.contains("the timeline in Redis at 127.0.0.1:"), "{error}");
-    assert!(redis.begin());
+    assert!(redis.restart());
     clock.advance(RETRY_PAUSE);
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None, "it kept nothing");
     timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
@@ -89,12 +89,12 @@ async fn missing_redis_is_found_again() {
 async fn error_answer_keeps_the_connection() {
     let Some(redis) = Redis::start() else { return };
     let timeline = timeline(&redis, clock());
-    redis.say("SET rashomon:revisions:enwiki:page:A text");
+    redis.command("SET rashomon:revisions:enwiki:page:A text");
     assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
     // The error answer started no pause, so this request is sent at once.
     timeline.add(&page("B"), START, ONE, at(60)).await.unwrap();
-    redis.say("DEL rashomon:revisions:enwiki:page:A");
-    redis.say("ZADD rashomon:revisions:enwiki:page:A 0 0something");
+    redis.command("DEL rashomon:revisions:enwiki:page:A");
+    redis.command("ZADD rashomon:revisions:enwiki:page:A 0 0something");
     let error = timeline.revision(&page("A"), START).await.unwrap_err();
     assert!(error.to_string().contains("a database of its own"), "{error}");
 }
@@ -109,14 +109,14 @@ async fn entries_of_an_unchanged_page_expire_in_redis() {
     let soon = START.saturating_add(Duration::from_secs(5));
     timeline.add(&page("A"), START, ONE, soon).await.unwrap();
     timeline.add(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();
-    assert_eq!(redis.say("DBSIZE"), ":2");
+    assert_eq!(redis.command("DBSIZE"), ":2");
     for _ in 0..1000 {
-        if redis.say("DBSIZE") == ":1" {
+        if redis.command("DBSIZE") == ":1" {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(redis.say("DBSIZE"), ":1");
+    assert_eq!(redis.command("DBSIZE"), ":1");
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None);
     assert_eq!(timeline.revision(&page("B"), START).await.unwrap(), Some(rev(1)));
 }
