@@ -10,7 +10,7 @@ use rashomon_tables::Memory;
 use crate::ComparisonError;
 
 /// The number of pages or revisions that one read returns.
-const TOGETHER: usize = 500;
+const ITEMS_PER_READ: usize = 500;
 
 /// One edit.
 #[derive(Debug, Clone)]
@@ -66,19 +66,19 @@ impl History {
         Ok(history)
     }
 
-    async fn list(&mut self, domain: &DomainName, most: usize) -> Result<(), ComparisonError> {
+    async fn list(&mut self, domain: &DomainName, max_pages: usize) -> Result<(), ComparisonError> {
         let (bucket, wikitext) = (BucketName::page(), PropertyName::wikitext());
         let mut after = None;
         loop {
-            let titles = self.store.catalog().titles(domain, &bucket, after.as_ref(), TOGETHER).await?;
+            let titles = self.store.catalog().titles(domain, &bucket, after.as_ref(), ITEMS_PER_READ).await?;
             for title in titles.items {
-                if self.pages.len() == most {
+                if self.pages.len() == max_pages {
                     return Ok(());
                 }
                 let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
                 let mut last = None;
                 loop {
-                    let revisions = self.store.history(&page, last, TOGETHER).await?;
+                    let revisions = self.store.history(&page, last, ITEMS_PER_READ).await?;
                     for revision in revisions.items {
                         let Some(info) = revision.properties.get(&wikitext) else { continue };
                         self.bytes += info.size;

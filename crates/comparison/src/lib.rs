@@ -143,7 +143,7 @@ pub struct Stored {
 }
 
 /// A superseded value is read twice: this long after it was superseded, and this long before it expires.
-const SOON: Duration = Duration::from_secs(60);
+const PROBE_DELAY: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

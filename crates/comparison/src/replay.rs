@@ -16,20 +16,20 @@ use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
 use rashomon_tables::{Counting, PartitionStream, RowStream, Scan, Schema, TableStore};
 
 use super::{
-    ActionReport, ComparisonError, Contestant, HOUR, History, SOON, Stored, StrategyReport, expected,
+    ActionReport, ComparisonError, Contestant, HOUR, History, PROBE_DELAY, Stored, StrategyReport, expected,
     input::Edit,
     tally::{DURABLE, EXPIRING, Tally, What},
 };
 
 /// The revision of one in this many edits is read: as the latest when the next edit begins, and again after
 /// it was superseded.
-const PROBED: usize = 4;
+const EDITS_PER_PROBE: usize = 4;
 
 /// The maximum number of queue entries that one pass of the sweep processes.
-const NOTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
 /// The number of rows that one read returns.
-const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// A value to read later. Without a tid, the latest value of the page.
 type Probe = Reverse<(Timestamp, What, usize, Option<Tid>)>;
@@ -110,7 +110,7 @@ pub async fn replay(
     for (number, edit) in history.edits.iter().enumerate() {
         replay.read_until(edit.at).await?;
         replay.advance(edit.at).await?;
-        replay.edit(edit, number % PROBED == 0).await?;
+        replay.edit(edit, number % EDITS_PER_PROBE == 0).await?;
         progress(number as u64 + 1);
     }
     let stored = replay.stored().await?;
@@ -144,7 +144,7 @@ impl Replay<'_> {
         self.next_sweep = now.saturating_add(HOUR);
         loop {
             let (before, begun) = (self.tables.counts(), self.watch.monotonic());
-            let sweep = self.buckets.maintenance().sweep(NOTES).await?;
+            let sweep = self.buckets.maintenance().sweep(ENTRIES_PER_SWEEP).await?;
             if sweep.entries == 0 {
                 return Ok(());
             }
@@ -191,7 +191,7 @@ impl Replay<'_> {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);
         for (after, what) in [
-            (SOON, What::Recent),
+            (PROBE_DELAY, What::Recent),
             (policy.grace.saturating_sub(HOUR), What::Leaving),
             (over, What::Historical),
         ] {
@@ -250,9 +250,9 @@ impl Replay<'_> {
     async fn size(&self, table: &'static Schema) -> rashomon_tables::Result<(u64, u64)> {
         let store = &**self.tables.store();
         let (mut count, mut bytes) = (0, 0);
-        let mut partitions = PartitionStream::new(store, table, ROWS);
+        let mut partitions = PartitionStream::new(store, table, ROWS_PER_READ);
         while let Some(partition) = partitions.next().await? {
-            let mut rows = RowStream::new(store, table, Scan::new(partition, ROWS));
+            let mut rows = RowStream::new(store, table, Scan::new(partition, ROWS_PER_READ));
             while let Some(row) = rows.next().await? {
                 count += 1;
                 bytes += row.size() as u64;
