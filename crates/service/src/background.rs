@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::supervised::{Panics, supervise};
 
 /// The maximum number of queue entries that one sweep processes.
-const SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of queue entries that are processed per second, so that readers and writers are not
 /// delayed: 43 million a day.
@@ -18,11 +18,11 @@ const SWEEP_RATE: u32 = 500;
 const RESCAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// The pause of sealing after each page, so that readers and writers are not delayed.
-const SEALING_REST: Duration = Duration::from_millis(5);
+const SEAL_PAUSE: Duration = Duration::from_millis(5);
 
 /// The minimum number of small blocks of a page for a compaction. Compacting fewer blocks would rewrite the
 /// same data many times.
-const PARTS: usize = 8;
+const MIN_BLOCKS_TO_COMPACT: usize = 8;
 
 /// The shortest and the longest pause between two sweeps.
 pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
@@ -129,7 +129,7 @@ async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
     }
-    let how = SealOptions { unless_younger: Some(within), rest: SEALING_REST };
+    let how = SealOptions { unless_younger: Some(within), rest: SEAL_PAUSE };
     loop {
         if let Err(error) = seal_once(&buckets, how).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
@@ -165,7 +165,7 @@ async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOpti
 }
 
 async fn compact_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
-    let how = CompactionOptions { parts: PARTS, rest };
+    let how = CompactionOptions { parts: MIN_BLOCKS_TO_COMPACT, rest };
     let compacted =
         buckets.maintenance().compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
     if compacted.blocks > 0 {
@@ -205,7 +205,7 @@ async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
     loop {
-        let rest = match buckets.maintenance().sweep(SWEEP).await {
+        let rest = match buckets.maintenance().sweep(ENTRIES_PER_SWEEP).await {
             Ok(sweep) => {
                 if sweep.renders > 0 {
                     tracing::debug!(?sweep, "culled");
