@@ -65,11 +65,11 @@ const HEADERS: [header::HeaderName; 7] = [
 
 /// All answers of a store.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Answers {
     /// Whether the store was opened; otherwise the error.
     pub opened: std::result::Result<(), String>,
     /// The answers, in the order of the questions. Empty if the store was not opened.
-    pub answers: Vec<Answer>,
+    pub by_question: Vec<Answer>,
     /// The problems that `verify` names, or its error.
     pub verified: std::result::Result<Vec<String>, String>,
     /// The number of panics in this process in the meantime. The process may ask other stores at the same
@@ -79,7 +79,7 @@ pub struct Asked {
     pub took: Duration,
 }
 
-impl Asked {
+impl Answers {
     /// Whether opening the store or `verify` names damage.
     #[must_use]
     pub fn names_damage(&self) -> bool {
@@ -120,20 +120,20 @@ pub struct AskOptions {
 }
 
 /// Opens the store in a directory, and asks all questions.
-pub fn ask(directory: &Path, questions: &[Question], options: &AskOptions) -> Result<Asked> {
+pub fn ask(directory: &Path, questions: &[Question], options: &AskOptions) -> Result<Answers> {
     let (clock, panics) = (SystemClock::new(), PANICS.load(Ordering::SeqCst));
     let runtime = runtime()?;
-    let mut asked = runtime.block_on(ask_all(directory, questions, options));
+    let mut answers = runtime.block_on(ask_all(directory, questions, options));
     drop(runtime);
-    asked.panics = PANICS.load(Ordering::SeqCst) - panics;
-    asked.took = clock.monotonic();
-    Ok(asked)
+    answers.panics = PANICS.load(Ordering::SeqCst) - panics;
+    answers.took = clock.monotonic();
+    Ok(answers)
 }
 
-async fn ask_all(directory: &Path, questions: &[Question], options: &AskOptions) -> Asked {
-    let refused = |why: String| Asked {
+async fn ask_all(directory: &Path, questions: &[Question], options: &AskOptions) -> Answers {
+    let refused = |why: String| Answers {
         opened: Err(why),
-        answers: Vec::new(),
+        by_question: Vec::new(),
         verified: Ok(Vec::new()),
         panics: 0,
         took: Duration::ZERO,
@@ -150,12 +150,12 @@ async fn ask_all(directory: &Path, questions: &[Question], options: &AskOptions)
         Ok(store) => Arc::new(store),
         Err(error) => return refused(error.to_string()),
     };
-    let asked = match open_buckets(&store, &clock, &options.settings, 7).await {
+    let answers = match open_buckets(&store, &clock, &options.settings, 7).await {
         Ok(served) => ask_open(&store, served, &clock, questions, &options.settings).await,
         Err(error) => refused(error.to_string()),
     };
     store.shutdown().await;
-    asked
+    answers
 }
 
 async fn open_buckets(
@@ -174,7 +174,7 @@ async fn ask_open(
     clock: &Arc<ManualClock>,
     questions: &[Question],
     settings: &Settings,
-) -> Asked {
+) -> Answers {
     let components =
         Components { buckets: served, clock: clock.clone(), seed: 7, registry: Registry::default() };
     let api = Api::new(rashomon_api::Settings::default(), components);
@@ -215,7 +215,7 @@ async fn ask_open(
         Ok(buckets) => verify(store, &buckets).await,
         Err(error) => Err(error.to_string()),
     };
-    Asked { opened: Ok(()), answers, verified, panics: 0, took: Duration::ZERO }
+    Answers { opened: Ok(()), by_question: answers, verified, panics: 0, took: Duration::ZERO }
 }
 
 async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {

@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use rashomon_dumps::Format;
 
 use crate::{
-    ask::{self, Answer, Asked, Question},
+    ask::{self, Answer, Answers, Question},
     base::{self, Base},
-    harm::Harm,
+    damage::Damage,
 };
 
 /// The exit codes of the program.
@@ -31,22 +31,22 @@ impl<'a> Program<'a> {
     }
 
     /// Runs `verify`, `export` and `stats` on copies of a damaged store. Returns the findings.
-    pub fn check(&self, base: &Base, harm: &Harm, asked: &Asked) -> Result<Vec<String>> {
+    pub fn check(&self, base: &Base, damage: &Damage, answers: &Answers) -> Result<Vec<String>> {
         let mut findings = Vec::new();
-        let verified = self.run(harm, &["verify"])?;
-        let expected = if asked.names_damage() { FAILED } else { DONE };
+        let verified = self.run(damage, &["verify"])?;
+        let expected = if answers.names_damage() { FAILED } else { DONE };
         findings.extend(judge_command("verify", &verified, &[expected]));
         for (number, question) in base.questions.iter().enumerate() {
             let Question::Export(domain, true, Format::JsonLines) = question else { continue };
             let ran =
-                self.run(harm, &["export", "--history", "--format", "jsonl", "--domain", domain.as_str()])?;
+                self.run(damage, &["export", "--history", "--format", "jsonl", "--domain", domain.as_str()])?;
             findings.extend(judge_command("export", &ran, &[DONE, FAILED, PARTLY]));
-            let in_process = asked.answers.get(number);
+            let in_process = answers.by_question.get(number);
             let is_same = match (ran.status.code(), in_process) {
                 (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
                 // A command may always fail, if it says why.
                 (Some(code), _) => {
-                    code == FAILED && asked.names_damage() || in_process.is_some_and(is_no_domain)
+                    code == FAILED && answers.names_damage() || in_process.is_some_and(is_no_domain)
                 }
                 (None, _) => false,
             };
@@ -55,14 +55,14 @@ impl<'a> Program<'a> {
                     .push(format!("export of {domain} differs from that of the library: {}", shown(&ran)));
             }
         }
-        let ran = self.run(harm, &["stats"])?;
+        let ran = self.run(damage, &["stats"])?;
         findings.extend(judge_command("stats", &ran, &[DONE, FAILED]));
         Ok(findings)
     }
 
-    fn run(&self, harm: &Harm, words: &[&str]) -> Result<Output> {
+    fn run(&self, damage: &Damage, words: &[&str]) -> Result<Output> {
         let directory = base::scratch()?;
-        harm.files.lay(&directory.path().join("store"))?;
+        damage.files.write_to(&directory.path().join("store"))?;
         let mut command = Command::new(self.0);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RASHOMON_")) {
             command.env_remove(name);

@@ -5,9 +5,9 @@ mod part;
 use anyhow::Result;
 
 use crate::{
-    ask::{Answer, Asked, Question},
+    ask::{Answer, Answers, Question},
     base::Base,
-    harm::{Harm, Kind},
+    damage::{Damage, Kind},
 };
 
 /// The verdict on an answer.
@@ -50,7 +50,7 @@ pub enum Outcome {
 
 /// The judgement of a damaged store.
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct Judgement {
     /// The result for the store.
     pub outcome: Outcome,
     /// Whether `verify` names damage, or the store cannot be opened.
@@ -94,31 +94,31 @@ pub fn judge_answer(
 }
 
 /// Judges all answers of a damaged store.
-pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
-    let chain = &base.victims[harm.victim].chain;
+pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgement> {
+    let chain = &base.victims[damage.victim].chain;
     let (own, earlier) = chain.split_last().unwrap_or((&0, &[]));
     let right = base.answers(*own)?;
     let mut findings = Vec::new();
-    if asked.panics > 0 {
-        findings.push(format!("{} panics", asked.panics));
+    if answers.panics > 0 {
+        findings.push(format!("{} panics", answers.panics));
     }
-    let may_be_earlier = harm.kind.is_of_older_pages() || harm.kind.is_of_log();
+    let may_be_earlier = damage.kind.is_of_older_pages() || damage.kind.is_of_log();
     let (mut errors, mut blends, mut names_damage, mut is_right) = (0, Vec::new(), false, true);
     // The states that agree with all answers so far.
     let mut common: Option<Vec<usize>> = None;
     let mut is_of_one = true;
-    for (number, answer) in asked.answers.iter().enumerate() {
+    for (number, answer) in answers.by_question.iter().enumerate() {
         let question = &base.questions[number];
-        if *answer == right.answers[number] && !may_be_earlier {
+        if *answer == right.by_question[number] && !may_be_earlier {
             continue;
         }
         let mut others = Vec::new();
         if may_be_earlier {
             for state in earlier {
-                others.push((*state, &base.answers(*state)?.answers[number]));
+                others.push((*state, &base.answers(*state)?.by_question[number]));
             }
         }
-        let verdict = judge_answer(question, answer, &right.answers[number], &others);
+        let verdict = judge_answer(question, answer, &right.by_question[number], &others);
         is_right &= matches!(verdict, Verdict::Right | Verdict::Error | Verdict::NamesDamage);
         let mut of = match verdict {
             Verdict::Error => {
@@ -135,7 +135,7 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
             }
             // If all pages above a row are from earlier commits, a search does not find the row. See decision
             // 0020.
-            Verdict::Wrong(_) if harm.kind == Kind::OlderPages && part::is_missing(answer) => {
+            Verdict::Wrong(_) if damage.kind == Kind::OlderPages && part::is_missing(answer) => {
                 blends.push(format!("{question:?} found nothing, which is the answer of no commit"));
                 continue;
             }
@@ -156,7 +156,7 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
         common = Some(of);
     }
     let is_damage_seen = errors > 0 || names_damage || !findings.is_empty();
-    let outcome = if asked.opened.is_err() {
+    let outcome = if answers.opened.is_err() {
         Outcome::Refused
     } else if !blends.is_empty() {
         Outcome::Blend
@@ -170,17 +170,17 @@ pub fn judge(base: &Base, harm: &Harm, asked: &Asked) -> Result<Judged> {
         Outcome::Right
     };
     let is_of_several = matches!(outcome, Outcome::EarlierCommits | Outcome::Blend);
-    if is_of_several && harm.kind.is_of_log() {
+    if is_of_several && damage.kind.is_of_log() {
         findings.push("the answers are of several commits".to_owned());
         findings.append(&mut blends);
     }
-    let is_named = asked.names_damage();
-    let must_be_named = is_damage_seen || (harm.is_of_used_bytes && !may_be_earlier);
+    let is_named = answers.names_damage();
+    let must_be_named = is_damage_seen || (damage.changes_used_bytes && !may_be_earlier);
     if must_be_named && !is_named {
         findings.push(format!("verify names nothing, with {errors} errors"));
     }
     let outcome = if findings.is_empty() { outcome } else { Outcome::Finding };
-    Ok(Judged { outcome, is_named, findings, errors })
+    Ok(Judgement { outcome, is_named, findings, errors })
 }
 
 /// Shows the bytes around the first difference.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Parser;
 use rashomon_clock::{Clock as _, SystemClock};
 use rashomon_damage::{
-    harm::Kind,
+    damage::Kind,
     judge::Outcome,
     many::{Plan, many},
 };

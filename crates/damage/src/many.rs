@@ -17,11 +17,11 @@ use clap::ValueEnum as _;
 use rashomon_clock::{Clock as _, SystemClock};
 
 use crate::{
-    ask::{self, AcceptLostLog, Asked},
+    ask::{self, AcceptLostLog, Answers},
     base::{self, Base},
     binary::Program,
-    harm::{self, Harm, Kind},
-    judge::{self, Judged},
+    damage::{self, Damage, Kind},
+    judge::{self, Judgement},
     tally::Tally,
 };
 
@@ -51,9 +51,9 @@ pub struct Plan {
 /// The result of a trial.
 struct Trial {
     number: u64,
-    harm: Harm,
-    asked: Asked,
-    judged: Judged,
+    damage: Damage,
+    answers: Answers,
+    judgement: Judgement,
     by_program: bool,
 }
 
@@ -92,7 +92,7 @@ pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
             Ok(trial) => {
                 let trial = trial?;
                 report(plan, &trial, show);
-                tally.add(&trial.harm, &trial.judged, trial.by_program);
+                tally.add(&trial.damage, &trial.judgement, trial.by_program);
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -133,45 +133,45 @@ impl Work {
 }
 
 fn run(bases: &[Base], plan: &Plan, number: u64) -> Result<Trial> {
-    let harm = harm::draw(bases, plan.kind, plan.seed, number)?;
-    let base = &bases[harm.base];
+    let damage = damage::draw(bases, plan.kind, plan.seed, number)?;
+    let base = &bases[damage.base];
     let directory = base::scratch()?;
-    harm.files.lay(directory.path())?;
-    let asked = ask::ask(directory.path(), &base.questions, &base.ask_options(AcceptLostLog(false)))?;
-    let mut judged = judge::judge(base, &harm, &asked)?;
+    damage.files.write_to(directory.path())?;
+    let answers = ask::ask(directory.path(), &base.questions, &base.ask_options(AcceptLostLog(false)))?;
+    let mut judgement = judge::judge(base, &damage, &answers)?;
     let by_program =
         plan.program.as_deref().filter(|_| plan.only.is_some() || number.is_multiple_of(BY_PROGRAM_EVERY));
     if let Some(program) = by_program {
-        let findings = Program::new(program).check(base, &harm, &asked)?;
+        let findings = Program::new(program).check(base, &damage, &answers)?;
         if !findings.is_empty() {
-            judged.outcome = judge::Outcome::Finding;
-            judged.findings.extend(findings);
+            judgement.outcome = judge::Outcome::Finding;
+            judgement.findings.extend(findings);
         }
     }
-    Ok(Trial { number, harm, asked, judged, by_program: by_program.is_some() })
+    Ok(Trial { number, damage, answers, judgement, by_program: by_program.is_some() })
 }
 
 fn report(plan: &Plan, trial: &Trial, show: &mut dyn FnMut(&str)) {
     const SHOWN: usize = 4;
-    let Trial { number, harm, asked, judged, .. } = trial;
-    if judged.findings.is_empty() && plan.only.is_none() {
+    let Trial { number, damage, answers, judgement, .. } = trial;
+    if judgement.findings.is_empty() && plan.only.is_none() {
         return;
     }
-    show(&format!("store {number}: {}", harm.what));
-    for finding in judged.findings.iter().take(SHOWN) {
+    show(&format!("store {number}: {}", damage.what));
+    for finding in judgement.findings.iter().take(SHOWN) {
         show(&format!("  finding: {finding}"));
     }
-    if judged.findings.len() > SHOWN {
-        show(&format!("  and {} more", judged.findings.len() - SHOWN));
+    if judgement.findings.len() > SHOWN {
+        show(&format!("  and {} more", judgement.findings.len() - SHOWN));
     }
     show(&format!(
         "  {:?}, {} errors; opened: {:?}; verify: {:?}; used bytes: {}; {:?}",
-        judged.outcome,
-        judged.errors,
-        asked.opened,
-        asked.verified.as_ref().map(|problems| problems.iter().take(3).collect::<Vec<_>>()),
-        harm.is_of_used_bytes,
-        asked.took
+        judgement.outcome,
+        judgement.errors,
+        answers.opened,
+        answers.verified.as_ref().map(|problems| problems.iter().take(3).collect::<Vec<_>>()),
+        damage.changes_used_bytes,
+        answers.took
     ));
     let kind = plan.kind.and_then(|kind| kind.to_possible_value());
     let kind = kind.map_or_else(String::new, |kind| format!(" --kind {}", kind.get_name()));

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    harm::{Harm, Kind},
-    judge::{Judged, Outcome},
+    damage::{Damage, Kind},
+    judge::{Judgement, Outcome},
 };
 
 /// The counts of one kind of damage.
@@ -32,14 +32,14 @@ pub struct Tally(BTreeMap<Kind, Counts>);
 
 impl Tally {
     /// Counts a store.
-    pub fn add(&mut self, harm: &Harm, judged: &Judged, by_program: bool) {
-        let counts = self.0.entry(harm.kind).or_default();
+    pub fn add(&mut self, damage: &Damage, judgement: &Judgement, by_program: bool) {
+        let counts = self.0.entry(damage.kind).or_default();
         counts.stores += 1;
-        *counts.outcomes.entry(judged.outcome).or_default() += 1;
-        counts.named += u64::from(judged.is_named);
-        counts.unused += u64::from(!harm.is_of_used_bytes);
-        counts.silent += u64::from(!judged.is_named && judged.outcome != Outcome::Right);
-        counts.silent_blends += u64::from(!judged.is_named && judged.outcome == Outcome::Blend);
+        *counts.outcomes.entry(judgement.outcome).or_default() += 1;
+        counts.named += u64::from(judgement.is_named);
+        counts.unused += u64::from(!damage.changes_used_bytes);
+        counts.silent += u64::from(!judgement.is_named && judgement.outcome != Outcome::Right);
+        counts.silent_blends += u64::from(!judgement.is_named && judgement.outcome == Outcome::Blend);
         counts.by_program += u64::from(by_program);
     }
 

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use rashomon_buckets::DomainName;
 use rashomon_damage::{
-    ask::{Answer, Asked, Question},
+    ask::{Answer, Answers, Question},
     base::Base,
-    harm::{Harm, Kind},
-    judge::{Judged, Outcome, Verdict, judge, judge_answer},
+    damage::{Damage, Kind},
+    judge::{Judgement, Outcome, Verdict, judge, judge_answer},
 };
 use rashomon_dumps::Format;
 
@@ -104,15 +104,15 @@ fn blends_have_parts_of_commits_alone() {
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
 
 /// Judges these answers of the first base's newest closed state.
-fn judged(kind: Kind, is_of_used_bytes: bool, alter: impl FnOnce(&Base, &mut Asked)) -> Judged {
+fn judged(kind: Kind, changes_used_bytes: bool, alter: impl FnOnce(&Base, &mut Answers)) -> Judgement {
     let base = &BASES[0];
     let victim = base.victims.iter().rposition(|victim| victim.layout.is_some()).expect("a closed store");
     let own = *base.victims[victim].chain.last().expect("a state");
-    let mut asked = base.answers(own).expect("answers").clone();
-    alter(base, &mut asked);
+    let mut answers = base.answers(own).expect("answers").clone();
+    alter(base, &mut answers);
     let files = base.victims[victim].files.clone();
-    let harm = Harm { kind, base: 0, victim, what: String::new(), files, is_of_used_bytes };
-    judge(base, &harm, &asked).expect("judged")
+    let damage = Damage { kind, base: 0, victim, what: String::new(), files, changes_used_bytes };
+    judge(base, &damage, &answers).expect("judged")
 }
 
 fn list(base: &Base) -> usize {
@@ -123,16 +123,18 @@ fn list(base: &Base) -> usize {
 #[test]
 fn stores_are_judged_by_all_their_answers() {
     assert_eq!(judged(Kind::FlippedBit, false, |_, _| {}).outcome, Outcome::Right);
-    let wrong = judged(Kind::FlippedBit, true, |base, asked| asked.answers[list(base)] = response(404, "{}"));
+    let wrong =
+        judged(Kind::FlippedBit, true, |base, answers| answers.by_question[list(base)] = response(404, "{}"));
     assert_eq!(wrong.outcome, Outcome::Finding);
-    let panicked = judged(Kind::FlippedBit, false, |_, asked| asked.panics = 1);
+    let panicked = judged(Kind::FlippedBit, false, |_, answers| answers.panics = 1);
     assert_eq!(panicked.outcome, Outcome::Finding);
-    let error = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = Answer::Error(String::new());
+    let error =
+        |base: &Base, answers: &mut Answers| answers.by_question[list(base)] = Answer::Error(String::new());
     let silent = judged(Kind::FlippedBit, false, error);
     assert!(silent.findings.iter().any(|finding| finding.contains("verify names nothing")), "{silent:?}");
-    let named = judged(Kind::FlippedBit, true, |base, asked| {
-        error(base, asked);
-        asked.verified = Ok(vec!["a row".to_owned()]);
+    let named = judged(Kind::FlippedBit, true, |base, answers| {
+        error(base, answers);
+        answers.verified = Ok(vec!["a row".to_owned()]);
     });
     assert_eq!((named.outcome, named.errors, named.is_named), (Outcome::Errors, 1, true));
     assert_eq!(judged(Kind::FlippedBit, true, |_, _| {}).outcome, Outcome::Finding, "used bytes, unnamed");
@@ -140,16 +142,17 @@ fn stores_are_judged_by_all_their_answers() {
 
 #[test]
 fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
-    let first =
-        |base: &Base, asked: &mut Asked| asked.answers.clone_from(&base.answers(0).expect("answers").answers);
+    let first = |base: &Base, answers: &mut Answers| {
+        answers.by_question.clone_from(&base.answers(0).expect("answers").by_question);
+    };
     assert_eq!(judged(Kind::OlderPage, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::CutLog, true, first).outcome, Outcome::EarlierCommit);
     assert_eq!(judged(Kind::PageOverPage, true, first).outcome, Outcome::Finding);
     // One answer is from the first commit, and the others are from the last commit: no commit has both.
-    let mixed = |base: &Base, asked: &mut Asked| {
+    let mixed = |base: &Base, answers: &mut Answers| {
         let is_of_first = |question: &Question| matches!(question, Question::Get(path, None) if path.ends_with("Main_Page?rev/"));
         let at = base.questions.iter().position(is_of_first).expect("the list of the first page");
-        asked.answers[at] = base.answers(0).expect("answers").answers[at].clone();
+        answers.by_question[at] = base.answers(0).expect("answers").by_question[at].clone();
     };
     assert_eq!(judged(Kind::OlderPage, true, mixed).outcome, Outcome::EarlierCommits);
     assert_eq!(judged(Kind::CutLog, true, mixed).outcome, Outcome::Finding);
@@ -160,11 +163,12 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
 fn rows_are_missed_beside_several_older_pages_alone() {
     // No commit has an answer with these words.
     let nothing = r#"{"detail":"nothing"}"#;
-    let missing = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = response(404, nothing);
+    let missing =
+        |base: &Base, answers: &mut Answers| answers.by_question[list(base)] = response(404, nothing);
     assert_eq!(judged(Kind::OlderPages, true, missing).outcome, Outcome::Blend);
     for kind in [Kind::OlderPage, Kind::OlderLog, Kind::PageOverPage] {
         assert_eq!(judged(kind, true, missing).outcome, Outcome::Finding, "{kind:?}");
     }
-    let moved = |base: &Base, asked: &mut Asked| asked.answers[list(base)] = response(302, nothing);
+    let moved = |base: &Base, answers: &mut Answers| answers.by_question[list(base)] = response(302, nothing);
     assert_eq!(judged(Kind::OlderPages, true, moved).outcome, Outcome::Finding);
 }

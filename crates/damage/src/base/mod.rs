@@ -14,7 +14,7 @@ use rashomon_buckets::{ArchiveSettings, BucketArchive, Settings};
 use rashomon_clock::Timestamp;
 
 use crate::{
-    ask::{self, AcceptLostLog, AskOptions, Asked, Question},
+    ask::{self, AcceptLostLog, Answers, AskOptions, Question},
     layout::Layout,
 };
 
@@ -29,7 +29,7 @@ pub struct Files {
 
 impl Files {
     /// Writes the files into a directory.
-    pub fn lay(&self, directory: &Path) -> Result<()> {
+    pub fn write_to(&self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory)?;
         std::fs::write(directory.join("rashomon.sqlite"), &*self.file)?;
         if let Some(log) = &self.log {
@@ -44,7 +44,7 @@ impl Files {
 pub struct State {
     /// Its files.
     pub files: Files,
-    answers: OnceLock<Asked>,
+    answers: OnceLock<Answers>,
 }
 
 /// A store to damage.
@@ -89,13 +89,13 @@ impl Base {
         for base in &bases {
             for victim in &base.victims {
                 let own = *victim.chain.last().context("a victim without a state")?;
-                let asked = base.answers(own)?;
+                let answers = base.answers(own)?;
                 anyhow::ensure!(
-                    asked.opened.is_ok() && !asked.names_damage(),
+                    answers.opened.is_ok() && !answers.names_damage(),
                     "an undamaged store of the base {} has problems: {:?} {:?}",
                     base.name,
-                    asked.opened,
-                    asked.verified
+                    answers.opened,
+                    answers.verified
                 );
             }
         }
@@ -109,15 +109,15 @@ impl Base {
     }
 
     /// The answers of a state.
-    pub fn answers(&self, state: usize) -> Result<&Asked> {
+    pub fn answers(&self, state: usize) -> Result<&Answers> {
         let state = &self.states[state];
-        if let Some(asked) = state.answers.get() {
-            return Ok(asked);
+        if let Some(answers) = state.answers.get() {
+            return Ok(answers);
         }
         let directory = scratch()?;
-        state.files.lay(directory.path())?;
-        let asked = ask::ask(directory.path(), &self.questions, &self.ask_options(AcceptLostLog(true)))?;
-        Ok(state.answers.get_or_init(|| asked))
+        state.files.write_to(directory.path())?;
+        let answers = ask::ask(directory.path(), &self.questions, &self.ask_options(AcceptLostLog(true)))?;
+        Ok(state.answers.get_or_init(|| answers))
     }
 }
 

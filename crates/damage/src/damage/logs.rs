@@ -14,7 +14,7 @@ use crate::{
 const MAX_FLIPS: usize = 4;
 
 impl Drawn<'_> {
-    pub(super) fn harm_log(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
+    pub(super) fn damage_log(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         let log = self.victim.files.log.as_ref()?;
         // SQLite does not read the log after the last commit.
         let end = *commit_ends(log).last()?;

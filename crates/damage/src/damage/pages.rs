@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 256;
 
 impl Drawn<'_> {
     /// Damages the file, and returns a description.
-    pub(super) fn harm_file(&self, kind: Kind, file: &mut Vec<u8>, random: &mut Rng) -> Option<String> {
+    pub(super) fn damage_file(&self, kind: Kind, file: &mut Vec<u8>, random: &mut Rng) -> Option<String> {
         match kind {
             Kind::SwappedChildren => swap_children(self.victim.layout.as_ref()?, file, random),
             Kind::PageOverPage => {

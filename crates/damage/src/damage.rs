@@ -92,7 +92,7 @@ impl Kind {
 
 /// A damaged copy of a store.
 #[derive(Debug)]
-pub struct Harm {
+pub struct Damage {
     /// The kind of damage.
     pub kind: Kind,
     /// The number of the base.
@@ -104,14 +104,14 @@ pub struct Harm {
     /// The damaged files.
     pub files: Files,
     /// Whether meaningful bytes were changed. Free space in a page is not meaningful.
-    pub is_of_used_bytes: bool,
+    pub changes_used_bytes: bool,
 }
 
 /// The maximum number of consecutive draws without an effect, such as writing a page over an equal page.
 const MAX_DRAWS: usize = 1_000;
 
 /// Draws a store and its damage: of any kind, or of one kind.
-pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Result<Harm> {
+pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Result<Damage> {
     let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
     for _ in 0..MAX_DRAWS {
         let drawn = Kind::ALL[random.usize(..Kind::ALL.len())];
@@ -119,13 +119,13 @@ pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Resul
         let base = random.usize(..bases.len());
         let victim = random.usize(..bases[base].victims.len());
         let drawn = Drawn { bases, base, victim: &bases[base].victims[victim] };
-        let Some((what, files)) = drawn.harm(kind, &mut random) else { continue };
+        let Some((what, files)) = drawn.damage(kind, &mut random) else { continue };
         if files == drawn.victim.files {
             continue;
         }
-        let is_of_used_bytes = is_of_used_bytes(drawn.victim, &files);
+        let changes_used_bytes = changes_used_bytes(drawn.victim, &files);
         let what = format!("{kind:?}, base {}, state {victim}: {what}", bases[base].name);
-        return Ok(Harm { kind, base, victim, what, files, is_of_used_bytes });
+        return Ok(Damage { kind, base, victim, what, files, changes_used_bytes });
     }
     None.context("no damage could be drawn")
 }
@@ -139,18 +139,18 @@ struct Drawn<'a> {
 impl Drawn<'_> {
     /// Returns the damaged files with a description. `None` if this kind of damage is impossible for this
     /// store.
-    fn harm(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
+    fn damage(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         if kind.is_of_log() {
-            return self.harm_log(kind, random);
+            return self.damage_log(kind, random);
         }
         let mut file = self.victim.files.file.to_vec();
-        let what = self.harm_file(kind, &mut file, random)?;
+        let what = self.damage_file(kind, &mut file, random)?;
         Some((what, Files { file: Arc::new(file), log: self.victim.files.log.clone() }))
     }
 }
 
 /// Whether the damage changes meaningful bytes.
-fn is_of_used_bytes(victim: &Victim, damaged: &Files) -> bool {
+fn changes_used_bytes(victim: &Victim, damaged: &Files) -> bool {
     let (before, after) = (&victim.files.file, &damaged.file);
     if victim.files.log != damaged.log {
         return true;
