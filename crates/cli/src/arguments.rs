@@ -16,7 +16,7 @@ pub(crate) use self::archive::{
     SealArguments,
 };
 use crate::{
-    config::{Access, GivenSettings, Listen, Replication, Span, StoreUrl},
+    config::{Access, Listen, RawSettings, Replication, Span, StoreUrl},
     exit,
     server_url::ServerUrl,
 };
@@ -199,7 +199,7 @@ pub(crate) struct ServeArguments {
     pub(crate) accept_lost_log: bool,
 
     #[command(flatten)]
-    pub(crate) given: GivenSettings,
+    pub(crate) raw: RawSettings,
 }
 
 /// The store that a command uses, and the configuration of its properties.
@@ -409,7 +409,7 @@ pub(crate) struct CheckConfigArguments {
     pub(crate) data: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) given: GivenSettings,
+    pub(crate) raw: RawSettings,
 }
 
 #[derive(Debug, Subcommand)]

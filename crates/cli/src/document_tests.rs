@@ -12,7 +12,7 @@ use rashomon_buckets::{BucketName, schemas};
 
 use crate::{
     arguments::Arguments,
-    config::{GivenSettings, Settings},
+    config::{RawSettings, Settings},
 };
 
 /// A piece of code in a document.
@@ -174,7 +174,7 @@ fn toml_in_the_documents_is_a_configuration() {
     let mut blocks = 0;
     for code in codes().iter().filter(|code| code.language.as_deref() == Some("toml")) {
         fs::write(file.path(), &code.text).unwrap();
-        let loaded = Settings::load(GivenSettings::default(), Some(file.path()));
+        let loaded = Settings::load(RawSettings::default(), Some(file.path()));
         assert!(loaded.is_ok(), "{}:\n{}\n{}", code.document, code.text, loaded.unwrap_err());
         blocks += 1;
     }

@@ -76,7 +76,7 @@ impl CommandError {
     /// Reports the error on standard error.
     pub(crate) fn print(&self) {
         if !matches!(self, Self::OutputClosed) {
-            output::note(format_args!("error: {self}"));
+            output::to_stderr(format_args!("error: {self}"));
         }
     }
 

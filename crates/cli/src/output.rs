@@ -26,7 +26,7 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
 
 /// Writes a line to standard error. Ignores an error of the write, since the error could not be reported
 /// elsewhere.
-pub(crate) fn note(text: impl Display) {
+pub(crate) fn to_stderr(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 

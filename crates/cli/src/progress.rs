@@ -74,7 +74,7 @@ impl Progress {
                 bar.set_position(done.position);
             }
             Shown::Lines { last } if now.saturating_sub(*last) >= LINE_EVERY => {
-                output::note(describe());
+                output::to_stderr(describe());
                 *last = now;
             }
             Shown::Lines { .. } => {}

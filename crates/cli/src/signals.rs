@@ -19,7 +19,7 @@ impl Signals {
             // The receivers are gone when the command is over.
             let _ = sender.send(Some(first));
             let second = source.next().await;
-            output::note("ended at once by the second signal");
+            output::to_stderr("ended at once by the second signal");
             std::process::exit(second.code().into());
         });
         Ok(Self(receiver))

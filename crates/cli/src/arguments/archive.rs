@@ -107,7 +107,7 @@ pub(crate) struct MergeArguments {
 
 /// Parses a text that is shown in one line of a listing.
 fn one_line(text: &str) -> Result<String, String> {
-    const MOST: usize = 1000;
+    const MAX_CHARACTERS: usize = 1000;
     if text.trim().is_empty() {
         return Err("it is empty: leave it out".to_owned());
     }
@@ -116,8 +116,8 @@ fn one_line(text: &str) -> Result<String, String> {
     if text.chars().any(|c| c.is_control() || hides(c)) {
         return Err("it is shown in one line: write it without line breaks and control characters".to_owned());
     }
-    if text.chars().count() > MOST {
-        return Err(format!("it has more than {MOST} characters: shorten it"));
+    if text.chars().count() > MAX_CHARACTERS {
+        return Err(format!("it has more than {MAX_CHARACTERS} characters: shorten it"));
     }
     Ok(text.to_owned())
 }

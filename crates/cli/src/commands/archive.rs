@@ -337,10 +337,10 @@ async fn stats(
 pub(super) fn print_damaged_rows(store: &Store) -> bool {
     let found = store.buckets().found_damage();
     for row in found.iter().take(MAX_NAMED) {
-        output::note(format_args!("damaged: table {}, {}: {}", row.table, row.row, row.reason));
+        output::to_stderr(format_args!("damaged: table {}, {}: {}", row.table, row.row, row.reason));
     }
     if !found.is_empty() {
-        output::note(format_args!(
+        output::to_stderr(format_args!(
             "{} damaged: `rashomon verify --repair` restores rows that can be derived from others; restore \
              the rest from a backup",
             counted(found.len() as u64, "row")
@@ -358,7 +358,7 @@ pub(super) fn print_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>
             1 => "1 block was written by a later version".to_owned(),
             blocks => format!("{} blocks were written by a later version", thousands(blocks)),
         };
-        output::note(format_args!(
+        output::to_stderr(format_args!(
             "{written}, and cannot be read or counted: use the version of Rashomon that wrote it, or a \
              later one"
         ));
@@ -370,7 +370,7 @@ pub(super) fn print_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>
         1 => "1 block is damaged".to_owned(),
         blocks => format!("{} blocks are damaged", thousands(blocks)),
     };
-    output::note(format_args!(
+    output::to_stderr(format_args!(
         "{damaged}, and unreadable content is not counted: `rashomon archive verify` names the damage; \
          restore the damaged blocks from a replica or a backup"
     ));

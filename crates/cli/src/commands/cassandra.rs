@@ -5,7 +5,7 @@ use rashomon_tables_cassandra::ddl;
 
 use crate::{
     arguments::{CassandraCommand, SchemaArguments},
-    config::{ClusterSettings, GivenSettings, Settings, StoreSettings},
+    config::{ClusterSettings, RawSettings, Settings, StoreSettings},
     errors::CommandError,
     exit::Exit,
     output,
@@ -25,8 +25,8 @@ fn cluster(arguments: SchemaArguments) -> Result<ClusterSettings, CommandError> 
     let cluster = if store.is_none() && config.is_none() {
         ClusterSettings::default()
     } else {
-        let given = GivenSettings { store, ..GivenSettings::default() };
-        match Settings::load_offline(given, config.as_deref())?.store {
+        let raw = RawSettings { store, ..RawSettings::default() };
+        match Settings::load_offline(raw, config.as_deref())?.store {
             StoreSettings::Cassandra(cluster) => *cluster,
             other => {
                 let message =

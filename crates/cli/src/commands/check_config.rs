@@ -2,7 +2,7 @@
 
 use crate::{
     arguments::{CheckConfigArguments, store_of, variables},
-    config::{GivenSettings, Settings, StoreSettings, unknown_variables},
+    config::{RawSettings, Settings, StoreSettings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     output,
@@ -10,10 +10,10 @@ use crate::{
 
 /// Prints the settings that `serve` would use, as a configuration file. Fails if `serve` would fail.
 pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError> {
-    let CheckConfigArguments { file, data, given } = arguments;
-    let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
-    let settings = Settings::load(given, file.as_deref())?;
-    let warn = |warning: String| output::note(format_args!("warning: {warning}"));
+    let CheckConfigArguments { file, data, raw } = arguments;
+    let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
+    let settings = Settings::load(raw, file.as_deref())?;
+    let warn = |warning: String| output::to_stderr(format_args!("warning: {warning}"));
     if let StoreSettings::Cassandra(cluster) = &settings.store {
         // Check the files that the configuration names, too.
         cluster.read(warn)?;

@@ -17,7 +17,7 @@ use rashomon_tables::{Isolated, TableStore};
 use self::text::print;
 use crate::{
     arguments::CompareStrategiesArguments,
-    config::{GivenSettings, Settings, StoreUrl},
+    config::{RawSettings, Settings, StoreUrl},
     errors::CommandError,
     exit::Exit,
     logging, output,
@@ -52,7 +52,8 @@ async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, Command
         report.strategies.push(replay_on(arguments, own, contestant, &history).await?);
     }
     if arguments.timelines {
-        report.timelines = timelines(&history, &mut |wiki| output::note(format_args!("simulating {wiki}")));
+        report.timelines =
+            timelines(&history, &mut |wiki| output::to_stderr(format_args!("simulating {wiki}")));
     }
     print(&report)?;
     if let Some(path) = &arguments.json {
@@ -72,8 +73,8 @@ async fn replay_on(
 ) -> Result<StrategyReport, CommandError> {
     let clock = Arc::new(ManualClock::new(history.begins()));
     let shared = matches!(store, StoreUrl::Cassandra(_));
-    let given = GivenSettings { store: Some(store), ..GivenSettings::default() };
-    let settings = Settings::load_offline(given, arguments.config.as_deref())?;
+    let raw = RawSettings { store: Some(store), ..RawSettings::default() };
+    let settings = Settings::load_offline(raw, arguments.config.as_deref())?;
     let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
     let tables: Arc<dyn TableStore> = match shared {
         // The keyspace may have other tables, such as those of the previous strategy.

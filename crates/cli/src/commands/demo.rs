@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     arguments::{DemoArguments, store_of},
-    config::{GivenSettings, Settings, StoreUrl},
+    config::{RawSettings, Settings, StoreUrl},
     demo::{self, Loaded, title_in_url},
     errors::CommandError,
     exit::Exit,
@@ -27,10 +27,8 @@ pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> 
     let DemoArguments { data, store, listen, access } = arguments;
     let chosen = listen.is_some();
     let store = store_of(data, store).unwrap_or(StoreUrl::Memory);
-    let mut settings = Settings::load(
-        GivenSettings { store: Some(store), listen, access, ..GivenSettings::default() },
-        None,
-    )?;
+    let mut settings =
+        Settings::load(RawSettings { store: Some(store), listen, access, ..RawSettings::default() }, None)?;
     logging::start_quietly();
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

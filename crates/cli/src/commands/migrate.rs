@@ -138,7 +138,7 @@ impl Run {
         progress.finish();
         let outcome = outcome.inspect_err(print_next_step)?;
         if let Some(exit) = asked.filter(|_| outcome == Outcome::Stopped || self.verify) {
-            output::note(format_args!(
+            output::to_stderr(format_args!(
                 "stopped after {}: copied rows stay; to continue, run the same command again",
                 counted(copied.rows, "row")
             ));
@@ -163,7 +163,7 @@ impl Run {
         let compared = match compared {
             Ok(compared) => compared.inspect_err(print_next_step)?,
             Err(exit) => {
-                output::note(
+                output::to_stderr(
                     "stopped while comparing: everything is copied; to compare, run the same command again",
                 );
                 return Ok(Err(exit));
@@ -182,7 +182,7 @@ impl Run {
             progress.elapsed().as_secs_f64(),
         ))?;
         if !same && compared.iter().all(|one| one.source.damaged == 0 && one.target.damaged == 0) {
-            output::note(
+            output::to_stderr(
                 "one of the stores was written to, or rows were deleted in the source after they were \
                  copied: stop all writers, and migrate into an empty target",
             );
@@ -194,13 +194,13 @@ impl Run {
 fn print_state(state: MigrationState) {
     match state {
         MigrationState::New => {}
-        MigrationState::Resumed(before) => output::note(format_args!(
+        MigrationState::Resumed(before) => output::to_stderr(format_args!(
             "resuming a migration that was interrupted after {}, {}",
             counted(before.rows, "row"),
             output::bytes(before.bytes)
         )),
         MigrationState::Again => {
-            output::note("the target was migrated from this source before: copying all of it again");
+            output::to_stderr("the target was migrated from this source before: copying all of it again");
         }
     }
 }
@@ -208,9 +208,9 @@ fn print_state(state: MigrationState) {
 /// Reports the rows of the source that were not copied.
 fn print_damaged(migration: &Migration) {
     for row in migration.named_damage() {
-        output::note(format_args!("damaged in the source, and not copied: {row}"));
+        output::to_stderr(format_args!("damaged in the source, and not copied: {row}"));
     }
-    output::note(format_args!(
+    output::to_stderr(format_args!(
         "{} of the source damaged, and not copied: `rashomon verify --repair` restores rows that can be \
          derived from others; restore the rest from a backup, and run the same command again to copy them",
         counted(migration.damaged_rows(), "row"),
@@ -219,7 +219,7 @@ fn print_damaged(migration: &Migration) {
 
 fn print_next_step(error: &MigrationError) {
     if matches!(error, MigrationError::Source(_) | MigrationError::Target(_)) {
-        output::note("copied rows stay: to continue, run the same command again");
+        output::to_stderr("copied rows stay: to continue, run the same command again");
     }
 }
 

@@ -6,7 +6,7 @@ use rashomon_clock::{Clock, SystemClock};
 
 use crate::{
     arguments::{ServeArguments, store_of, variables},
-    config::{GivenSettings, Settings, unknown_variables},
+    config::{RawSettings, Settings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     logging, output, server,
@@ -16,9 +16,9 @@ use crate::{
 
 /// Serves a store until a signal comes.
 pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
-    let ServeArguments { config, data, accept_lost_log, given } = arguments;
-    let given = GivenSettings { store: store_of(data, given.store.clone()), ..given };
-    let mut settings = Settings::load(given, config.as_deref())?;
+    let ServeArguments { config, data, accept_lost_log, raw } = arguments;
+    let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
+    let mut settings = Settings::load(raw, config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
     let _log = logging::start_beside(settings.log_format, &settings.log_level);
     for warning in unknown_variables(&variables()) {

@@ -71,7 +71,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     // Damaged rows that the buckets read have been reported already.
     if !damage {
         for row in damaged.iter().take(MAX_NAMED) {
-            output::note(format_args!("damaged: {row}"));
+            output::to_stderr(format_args!("damaged: {row}"));
         }
     }
     let damage = damage || !damaged.is_empty();

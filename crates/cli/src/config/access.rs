@@ -8,17 +8,17 @@ use super::values::{Access, Origin};
 
 /// The setting `access` in a file: a word, or a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum GivenAccess {
+pub(crate) enum RawAccess {
     /// `access = "open"`
     Word(Access),
     /// `[access]`
-    Table(GivenAccessTable),
+    Table(RawAccessTable),
 }
 
 /// The table `[access]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenAccessTable {
+pub(crate) struct RawAccessTable {
     /// The same as `access = "open"`.
     #[serde(default)]
     open: bool,
@@ -26,23 +26,23 @@ pub(crate) struct GivenAccessTable {
     origins: Vec<Origin>,
 }
 
-impl<'de> Deserialize<'de> for GivenAccess {
+impl<'de> Deserialize<'de> for RawAccess {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = GivenAccess;
+            type Value = RawAccess;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"open\", or a table with 'open' and 'origins'")
             }
 
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<GivenAccess, E> {
-                Access::deserialize(de::value::StrDeserializer::new(word)).map(GivenAccess::Word)
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<RawAccess, E> {
+                Access::deserialize(de::value::StrDeserializer::new(word)).map(RawAccess::Word)
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GivenAccess, A::Error> {
-                let table = GivenAccessTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(GivenAccess::Table(table))
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RawAccess, A::Error> {
+                let table = RawAccessTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(RawAccess::Table(table))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -60,13 +60,13 @@ pub(crate) struct AccessSettings {
 
 impl AccessSettings {
     /// Combines the flags and the environment with the file.
-    pub(super) fn merge(given: Option<Access>, file: Option<GivenAccess>) -> Self {
+    pub(super) fn merge(flag: Option<Access>, file: Option<RawAccess>) -> Self {
         let table = match file {
-            None => GivenAccessTable::default(),
-            Some(GivenAccess::Word(Access::Open)) => GivenAccessTable { open: true, origins: Vec::new() },
-            Some(GivenAccess::Table(table)) => table,
+            None => RawAccessTable::default(),
+            Some(RawAccess::Word(Access::Open)) => RawAccessTable { open: true, origins: Vec::new() },
+            Some(RawAccess::Table(table)) => table,
         };
-        let open = table.open || given == Some(Access::Open);
+        let open = table.open || flag == Some(Access::Open);
         Self { open, origins: table.origins.into_iter().collect() }
     }
 

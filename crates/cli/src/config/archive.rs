@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::{
     File,
     errors::Problem,
-    given::GivenDomain,
+    raw::RawDomain,
     retention::{BucketRetention, RetentionSettings},
     values::{ByteSize, Span},
 };
@@ -21,7 +21,7 @@ const MIN_AFTER: Duration = Duration::from_secs(3600);
 /// The table `[archive]` in a file. Its presence turns the archive on.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of its own: [archive], with its settings below")]
-pub(crate) struct GivenArchive {
+pub(crate) struct RawArchive {
     enabled: Option<bool>,
     policy: Option<ArchivePolicy>,
     after: Option<Span>,
@@ -36,7 +36,7 @@ pub(crate) struct GivenArchive {
     deny_unknown_fields,
     expecting = "a table of its own: [domains.NAME.buckets.page.archive], with its settings below"
 )]
-pub(crate) struct GivenBucketArchive {
+pub(crate) struct RawBucketArchive {
     policy: Option<ArchivePolicy>,
     after: Option<Span>,
 }
@@ -114,7 +114,7 @@ pub(crate) struct BucketArchive {
 
 impl BucketArchive {
     /// Describes an error in the settings, as a sentence that says what to do.
-    fn wrong(self) -> Option<String> {
+    fn find_error(self) -> Option<String> {
         let Self { after, .. } = self;
         (after.0 < MIN_AFTER).then(|| {
             let least = Span(MIN_AFTER);
@@ -127,7 +127,7 @@ impl BucketArchive {
 
     /// Checks a policy that leaves renders out. Sealing removes these renders, so it must not happen before
     /// their grace is over.
-    fn wrong_beside(self, grace: Option<Duration>) -> Option<String> {
+    fn check_grace(self, grace: Option<Duration>) -> Option<String> {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
         Some(format!(
@@ -170,30 +170,30 @@ impl Default for ArchiveSettings {
 
 impl ArchiveSettings {
     pub(super) fn merge(
-        given: Option<Spanned<GivenArchive>>,
+        raw: Option<Spanned<RawArchive>>,
         retention: &RetentionSettings,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let default = Self::default();
-        let Some(given) = given else { return default };
-        let span = given.span();
-        let given = given.into_inner();
+        let Some(raw) = raw else { return default };
+        let span = raw.span();
+        let raw = raw.into_inner();
         // Values that retention would delete after its grace are sealed after that time instead.
         let grace = retention.all.policy().map(|policy| policy.grace);
         let after = grace.map_or(default.all.after, Span);
         let settings = Self {
-            enabled: given.enabled.unwrap_or(true),
+            enabled: raw.enabled.unwrap_or(true),
             all: BucketArchive {
-                policy: given.policy.unwrap_or(default.all.policy),
-                after: given.after.unwrap_or(after),
+                policy: raw.policy.unwrap_or(default.all.policy),
+                after: raw.after.unwrap_or(after),
             },
-            within: given.within.unwrap_or(default.within),
-            every: given.every.unwrap_or(default.every),
-            cache_size: given.cache_size.unwrap_or(default.cache_size),
+            within: raw.within.unwrap_or(default.within),
+            every: raw.every.unwrap_or(default.every),
+            cache_size: raw.cache_size.unwrap_or(default.cache_size),
         };
-        let wrong = settings.all.wrong().or_else(|| settings.all.wrong_beside(grace));
-        if let Some(message) = wrong.filter(|_| settings.enabled) {
+        let error = settings.all.find_error().or_else(|| settings.all.check_grace(grace));
+        if let Some(message) = error.filter(|_| settings.enabled) {
             problems.push(file.problem(span.clone(), message));
         }
         if settings.enabled && settings.every.0.is_zero() {
@@ -208,36 +208,36 @@ impl ArchiveSettings {
     /// own table or grace have settings.
     pub(super) fn of_buckets(
         &self,
-        domain: &GivenDomain,
+        domain: &RawDomain,
         (retention, retentions): (&RetentionSettings, &BTreeMap<BucketName, BucketRetention>),
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> BTreeMap<BucketName, BucketArchive> {
         let mut all = BTreeMap::new();
         for (name, bucket) in &domain.buckets {
-            let given = bucket.archive.as_ref();
+            let raw = bucket.archive.as_ref();
             if !self.enabled {
-                if let Some(given) = given {
+                if let Some(raw) = raw {
                     let message = "this table configures the archive of a bucket, but the archive is off: \
                                    add the table [archive]";
-                    problems.push(file.problem(given.span(), message.to_owned()));
+                    problems.push(file.problem(raw.span(), message.to_owned()));
                 }
                 continue;
             }
             let grace = retentions.get(name).and_then(BucketRetention::policy).map(|policy| policy.grace);
-            let place = given.map(Spanned::span).or_else(|| {
+            let place = raw.map(Spanned::span).or_else(|| {
                 let retention = bucket.retention.as_ref().filter(|_| grace.is_some());
                 retention.map(Spanned::span)
             });
             let Some(place) = place else { continue };
-            let given = given.map(|given| *given.get_ref()).unwrap_or_default();
+            let raw = raw.map(|raw| *raw.get_ref()).unwrap_or_default();
             let own = BucketArchive {
-                policy: given.policy.unwrap_or(self.all.policy),
-                after: given.after.or(grace.map(Span)).unwrap_or(self.all.after),
+                policy: raw.policy.unwrap_or(self.all.policy),
+                after: raw.after.or(grace.map(Span)).unwrap_or(self.all.after),
             };
             let in_effect =
                 retentions.get(name).unwrap_or(&retention.all).policy().map(|policy| policy.grace);
-            if let Some(message) = own.wrong().or_else(|| own.wrong_beside(in_effect)) {
+            if let Some(message) = own.find_error().or_else(|| own.check_grace(in_effect)) {
                 problems.push(file.problem(place, message));
             }
             all.insert(name.clone(), own);
@@ -277,24 +277,24 @@ impl super::Settings {
             self.archive.all.after = after;
             let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
             buckets.filter_map(|bucket| bucket.archive.as_mut()).for_each(|own| own.after = after);
-            if let Some(wrong) = self.sealed_too_early() {
-                return Err(format!("--after {after}: {wrong}"));
+            if let Some(error) = self.check_after() {
+                return Err(format!("--after {after}: {error}"));
             }
         }
         Ok(())
     }
 
     /// Describes an error if buckets are sealed too early, compared with their graces.
-    fn sealed_too_early(&self) -> Option<String> {
-        let wrong = |archive: BucketArchive, retention: &BucketRetention| {
-            archive.wrong_beside(retention.policy().map(|policy| policy.grace))
+    fn check_after(&self) -> Option<String> {
+        let check = |archive: BucketArchive, retention: &BucketRetention| {
+            archive.check_grace(retention.policy().map(|policy| policy.grace))
         };
         let buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
         let of_buckets = buckets.filter_map(|bucket| {
             let retention = bucket.retention.as_ref().unwrap_or(&self.retention.all);
-            wrong(bucket.archive.unwrap_or(self.archive.all), retention)
+            check(bucket.archive.unwrap_or(self.archive.all), retention)
         });
-        wrong(self.archive.all, &self.retention.all).into_iter().chain(of_buckets).next()
+        check(self.archive.all, &self.retention.all).into_iter().chain(of_buckets).next()
     }
 
     /// The archive settings of the buckets.
@@ -316,7 +316,7 @@ impl super::Settings {
     /// Describes an error if the strategy does not fit the archive. With an archive nothing is culled: values
     /// that retention would delete are sealed instead. This needs app-ttl, since only its values are in the
     /// tables that are sealed.
-    pub(super) fn wrong_beside_the_archive(&self) -> Option<String> {
+    pub(super) fn check_archive_strategy(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
         let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);

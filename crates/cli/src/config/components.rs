@@ -98,11 +98,11 @@ fn seconds(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::GivenSettings;
+    use crate::config::RawSettings;
 
     #[test]
     fn defaults_are_those_of_the_components() {
-        let settings = Settings::load(GivenSettings::default(), None).unwrap();
+        let settings = Settings::load(RawSettings::default(), None).unwrap();
         // The server listens on loopback by default.
         let on_loopback = rashomon_api::Settings { check_host: true, ..rashomon_api::Settings::default() };
         assert_eq!(settings.api(), on_loopback);

@@ -212,7 +212,7 @@ mod tests {
                 "sequence is not allowed here: write a length of time, such as \"30s\"",
             ),
             (
-                "invalid type: string \"x\", expected struct GivenDomain",
+                "invalid type: string \"x\", expected struct RawDomain",
                 "string \"x\" is not allowed here: write a table",
             ),
         ] {

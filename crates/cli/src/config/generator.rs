@@ -8,17 +8,17 @@ use rashomon_generator_http::{self as http, HttpGenerator};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::{File, Problem, Settings, given::GivenDomain, values::Span};
+use super::{File, Problem, Settings, raw::RawDomain, values::Span};
 
 /// The table `[generator]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenGenerator {
+pub(crate) struct RawGenerator {
     #[serde(default)]
     hosts: Vec<String>,
     timeout: Option<Span>,
     #[serde(default)]
-    properties: BTreeMap<PropertyName, GivenSource>,
+    properties: BTreeMap<PropertyName, PropertySource>,
     max_requests: Option<NonZeroUsize>,
     authorities: Option<PathBuf>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct GivenGenerator {
 /// The source of a property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenSource {
+pub(crate) struct PropertySource {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct GivenSource {
 pub(crate) struct Renderer {
     hosts: Vec<String>,
     timeout: Span,
-    properties: BTreeMap<PropertyName, GivenSource>,
+    properties: BTreeMap<PropertyName, PropertySource>,
 }
 
 /// The renderer of all buckets without their own, and the settings that apply to all renderers.
@@ -50,40 +50,40 @@ pub(crate) struct GeneratorSettings {
     renderer: Renderer,
 }
 
-impl From<GivenGenerator> for Renderer {
-    fn from(given: GivenGenerator) -> Self {
-        let timeout = given.timeout.unwrap_or(Span(http::Upstream::TIMEOUT));
-        Self { hosts: given.hosts, timeout, properties: given.properties }
+impl From<RawGenerator> for Renderer {
+    fn from(raw: RawGenerator) -> Self {
+        let timeout = raw.timeout.unwrap_or(Span(http::Upstream::TIMEOUT));
+        Self { hosts: raw.hosts, timeout, properties: raw.properties }
     }
 }
 
 impl GeneratorSettings {
-    pub(super) fn merge(given: Option<Spanned<GivenGenerator>>) -> Option<Self> {
-        let given = given?.into_inner();
+    pub(super) fn merge(raw: Option<Spanned<RawGenerator>>) -> Option<Self> {
+        let raw = raw?.into_inner();
         Some(Self {
-            max_requests: given.max_requests.unwrap_or(http::Settings::MAX_REQUESTS),
-            authorities: given.authorities.clone(),
-            renderer: given.into(),
+            max_requests: raw.max_requests.unwrap_or(http::Settings::MAX_REQUESTS),
+            authorities: raw.authorities.clone(),
+            renderer: raw.into(),
         })
     }
 }
 
 /// The renderers of single buckets.
 pub(super) fn of_buckets(
-    domain: &GivenDomain,
+    domain: &RawDomain,
     file: &File,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<BucketName, Renderer> {
     let mut all = BTreeMap::new();
     for (name, bucket) in &domain.buckets {
-        let Some(given) = bucket.generator.clone() else { continue };
-        let span = given.span();
-        let given = given.into_inner();
-        if given.max_requests.is_some() || given.authorities.is_some() {
+        let Some(raw) = bucket.generator.clone() else { continue };
+        let span = raw.span();
+        let raw = raw.into_inner();
+        if raw.max_requests.is_some() || raw.authorities.is_some() {
             let message = "max_requests and authorities apply to all buckets: move them to [generator]";
             problems.push(file.problem(span, message.to_owned()));
         }
-        all.insert(name.clone(), given.into());
+        all.insert(name.clone(), raw.into());
     }
     all
 }
@@ -124,7 +124,7 @@ impl Settings {
     }
 
     fn upstream(&self, renderer: &Renderer) -> http::Upstream {
-        let source = |(name, source): (&PropertyName, &GivenSource)| {
+        let source = |(name, source): (&PropertyName, &PropertySource)| {
             let source = http::Source {
                 url: source.url.clone(),
                 content_type: source.content_type.clone(),

@@ -3,7 +3,7 @@
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
 //! `--body-limit` on the command line. Tables of settings are in the file only:
-//! [`GivenSettings::properties`], [`GivenSettings::domains`], the retention, and the store if it is a
+//! [`RawSettings::properties`], [`RawSettings::domains`], the retention, and the store if it is a
 //! cluster.
 
 mod access;
@@ -11,7 +11,7 @@ mod archive;
 mod components;
 mod errors;
 mod generator;
-mod given;
+mod raw;
 mod retention;
 mod store;
 mod values;
@@ -34,8 +34,8 @@ pub(crate) use self::{
     archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
-    given::{GivenDomain, GivenProperty, GivenSettings, check_bucket},
-    retention::{Above, BucketRetention, RetentionSettings},
+    raw::{RawDomain, RawProperty, RawSettings, check_bucket},
+    retention::{BucketRetention, RetentionFlags, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
@@ -124,18 +124,18 @@ pub(crate) struct Bucket {
 struct File {
     path: std::path::PathBuf,
     text: String,
-    given: GivenSettings,
+    raw: RawSettings,
 }
 
 impl File {
     fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.display().to_string(), source })?;
-        let given = toml::from_str(&text).map_err(|error| {
+        let raw = toml::from_str(&text).map_err(|error| {
             let place = error.span().map(|span| Place::new(path, &text, span));
             ConfigError::Invalid(vec![Problem { message: explain(error.message()), place }])
         })?;
-        Ok(Self { path: path.to_owned(), text, given })
+        Ok(Self { path: path.to_owned(), text, raw })
     }
 
     fn problem(&self, span: Range<usize>, message: String) -> Problem {
@@ -146,45 +146,45 @@ impl File {
 impl Settings {
     /// Loads the settings in effect: flags and environment override the file, and the file overrides the
     /// defaults. Returns all errors in the settings.
-    pub(crate) fn load(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
+    pub(crate) fn load(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
-        let settings = Self::merge(given, &file, &mut problems);
+        let settings = Self::merge(raw, &file, &mut problems);
         settings.check(&mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
     /// Loads the settings in the same way, for a command that does not listen.
-    pub(crate) fn load_offline(given: GivenSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
+    pub(crate) fn load_offline(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
-        let settings = Self::merge(given, &file, &mut problems);
+        let settings = Self::merge(raw, &file, &mut problems);
         settings.check_components(&mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
-    fn merge(given: GivenSettings, file: &File, problems: &mut Vec<Problem>) -> Self {
-        let below = file.given.clone();
+    fn merge(raw: RawSettings, file: &File, problems: &mut Vec<Problem>) -> Self {
+        let below = file.raw.clone();
         macro_rules! or {
             ($setting:ident) => {
-                given.$setting.or(below.$setting)
+                raw.$setting.or(below.$setting)
             };
         }
         let bytes = |mebibytes: u64| ByteSize(mebibytes << 20);
         let seconds = |seconds| Span(Duration::from_secs(seconds));
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         let body_limit = or!(body_limit).unwrap_or(bytes(256));
-        let store = StoreSettings::merge(given.store, below.store_of_file, file, problems);
+        let store = StoreSettings::merge(raw.store, below.store_of_file, file, problems);
         let skew = or!(skew).unwrap_or(seconds(300));
-        let early = store.early(skew);
-        let retention = RetentionSettings::merge(below.retention, early, file, problems);
+        let max_clock_error = store.max_clock_error(skew);
+        let retention = RetentionSettings::merge(below.retention, max_clock_error, file, problems);
         let archive = ArchiveSettings::merge(below.archive, &retention, file, problems);
         Self {
             store,
             cache_size: or!(cache_size).unwrap_or(bytes(256)),
             collect_every: or!(collect_every).unwrap_or(seconds(3600)),
             listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
-            access: AccessSettings::merge(given.access, below.access_of_file),
+            access: AccessSettings::merge(raw.access, below.access_of_file),
             hosts: or!(hosts).unwrap_or_default(),
             shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
             skew,
@@ -210,7 +210,7 @@ impl Settings {
             log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
             access_log: or!(access_log).unwrap_or(AccessLog::Failures),
             properties: properties(below.properties, body_limit, file, problems),
-            domains: domains(below.domains, &retention, early, &archive, file, problems),
+            domains: domains(below.domains, &retention, max_clock_error, &archive, file, problems),
             archive,
             retention,
             generator: GeneratorSettings::merge(below.generator),
@@ -250,8 +250,8 @@ impl Settings {
     /// Checks that the components can be built.
     fn check_components(&self, problems: &mut Vec<Problem>) {
         problems.extend(self.generator().err().map(|message| Problem { message, place: None }));
-        problems.extend(self.wrong_beside_the_archive().map(|message| Problem { message, place: None }));
-        problems.extend(self.retention.timeline.wrong().map(|message| Problem { message, place: None }));
+        problems.extend(self.check_archive_strategy().map(|message| Problem { message, place: None }));
+        problems.extend(self.retention.timeline.find_error().map(|message| Problem { message, place: None }));
     }
 
     /// Adds hosts under which a domain's pages are at `/wiki/`.
@@ -263,7 +263,7 @@ impl Settings {
 
 /// The built-in definitions, with the additions and changes of the file.
 fn properties(
-    given: BTreeMap<PropertyName, Spanned<GivenProperty>>,
+    raw: BTreeMap<PropertyName, Spanned<RawProperty>>,
     body_limit: ByteSize,
     file: &File,
     problems: &mut Vec<Problem>,
@@ -276,7 +276,7 @@ fn properties(
     };
     let mut all: BTreeMap<PropertyName, Property> =
         known.iter().map(|(name, definition)| (name.clone(), property(definition))).collect();
-    for (name, entry) in given {
+    for (name, entry) in raw {
         let span = entry.span();
         let entry = entry.into_inner();
         let before = property(known.get(&name));
@@ -306,17 +306,17 @@ fn properties(
 
 /// The domains. No two domains may have the same host.
 fn domains(
-    given: BTreeMap<DomainName, GivenDomain>,
+    raw: BTreeMap<DomainName, RawDomain>,
     retention: &RetentionSettings,
-    early: Option<Span>,
+    max_clock_error: Option<Span>,
     archive: &ArchiveSettings,
     file: &File,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<DomainName, Domain> {
     let mut owners: BTreeMap<Host, DomainName> = BTreeMap::new();
     let mut all = BTreeMap::new();
-    for (name, domain) in given {
-        let mut retentions = retention.of_buckets(&domain, early, file, problems);
+    for (name, domain) in raw {
+        let mut retentions = retention.of_buckets(&domain, max_clock_error, file, problems);
         let mut archives = archive.of_buckets(&domain, (retention, &retentions), file, problems);
         let mut renderers = generator::of_buckets(&domain, file, problems);
         let buckets = (domain.buckets.keys())

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::CommandFactory as _;
 use rashomon_buckets::{Definitions, Versions};
 
-use super::{ByteSize, ClusterSettings, GivenSettings, Settings};
+use super::{ByteSize, ClusterSettings, RawSettings, Settings};
 use crate::{arguments::Arguments, exit};
 
 fn reference() -> String {
@@ -65,11 +65,11 @@ fn every_setting_is_in_the_reference_as_in_the_help() {
 
 #[test]
 fn defaults_in_the_help_are_those_in_effect() {
-    let defaults = toml::Table::try_from(Settings::load(GivenSettings::default(), None).unwrap()).unwrap();
-    for (name, said, _) in settings() {
+    let defaults = toml::Table::try_from(Settings::load(RawSettings::default(), None).unwrap()).unwrap();
+    for (name, shown, _) in settings() {
         match defaults.get(&name) {
-            Some(toml::Value::String(value)) => assert_eq!(&said, value, "{name}"),
-            Some(value) => assert_eq!(said, value.to_string(), "{name}"),
+            Some(toml::Value::String(value)) => assert_eq!(&shown, value, "{name}"),
+            Some(value) => assert_eq!(shown, value.to_string(), "{name}"),
             None => assert_eq!(name, "access", "only access has no default of its own"),
         }
     }
@@ -78,7 +78,7 @@ fn defaults_in_the_help_are_those_in_effect() {
 #[test]
 fn every_key_of_a_cluster_is_in_the_reference_with_its_default() {
     // The error about an unknown key lists all known keys.
-    let error = toml::from_str::<GivenSettings>("[store]\nx = 1").unwrap_err();
+    let error = toml::from_str::<RawSettings>("[store]\nx = 1").unwrap_err();
     let (_, known) = error.message().split_once("expected one of").unwrap();
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
     let reference = reference();
@@ -104,7 +104,7 @@ fn a_setting_has_one_name_everywhere() {
         let variable = flag.get_env().unwrap().to_str().unwrap();
         assert_eq!(variable, format!("{}{}", super::ENVIRONMENT_PREFIX, name.to_uppercase()));
         // No setting has a value of this type. If the key were unknown, the error would be about the key.
-        let error = toml::from_str::<GivenSettings>(&format!("{name} = [[]]")).unwrap_err();
+        let error = toml::from_str::<RawSettings>(&format!("{name} = [[]]")).unwrap_err();
         assert!(!error.message().contains("unknown field"), "{name}: {error}");
     }
 }
@@ -147,5 +147,5 @@ fn examples_of_the_reference_are_valid() {
     assert!(examples.len() >= 2);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), examples.concat()).unwrap();
-    Settings::load(GivenSettings::default(), Some(file.path())).unwrap();
+    Settings::load(RawSettings::default(), Some(file.path())).unwrap();
 }

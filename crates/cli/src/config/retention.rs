@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::{
     File, Problem,
-    given::GivenDomain,
+    raw::RawDomain,
     values::{Span, as_text},
 };
 
@@ -61,7 +61,7 @@ impl TimelineStore {
     }
 
     /// Describes an error in the setting, as a sentence that says what to do.
-    pub(super) fn wrong(&self) -> Option<String> {
+    pub(super) fn find_error(&self) -> Option<String> {
         let clock: Arc<dyn Clock> = Arc::new(rashomon_clock::SystemClock::new());
         self.open(&clock).err()
     }
@@ -98,7 +98,7 @@ as_text!(TimelineStore, "a place for the timeline: \"table\", \"memory\", or \"r
 /// A table of retention in a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenRetention {
+pub(crate) struct RawRetention {
     strategy: Option<Strategy>,
     option: Option<Current>,
     fill: Option<Fill>,
@@ -143,13 +143,13 @@ pub(crate) struct RetentionSettings {
     pub(crate) domain_rate: NonZeroU32,
     /// Whether the file has a `[retention]` table. If it has, `keep-everything` is intended.
     #[serde(skip)]
-    said: bool,
+    is_configured: bool,
 }
 
-/// Ignores `said`, since printed defaults become a table when they are read again.
+/// Ignores `is_configured`, since printed defaults become a table when they are read again.
 impl PartialEq for RetentionSettings {
     fn eq(&self, other: &Self) -> bool {
-        let Self { all, timeline, sample, domain_rate, said: _ } = self;
+        let Self { all, timeline, sample, domain_rate, is_configured: _ } = self;
         (all, timeline, sample, domain_rate)
             == (&other.all, &other.timeline, &other.sample, &other.domain_rate)
     }
@@ -183,7 +183,7 @@ impl Default for RetentionSettings {
             timeline: TimelineStore::Table,
             sample: Span(buckets.sample),
             domain_rate: buckets.domain_rate,
-            said: false,
+            is_configured: false,
         }
     }
 }
@@ -191,35 +191,35 @@ impl Default for RetentionSettings {
 impl BucketRetention {
     /// Returns these settings, overridden by the settings of a table. A table without a strategy turns
     /// retention on.
-    fn with(&self, given: GivenRetention) -> Self {
-        let grace = given.grace.unwrap_or(self.grace);
+    fn with(&self, raw: RawRetention) -> Self {
+        let grace = raw.grace.unwrap_or(self.grace);
         // The default slack is a quarter of the grace.
-        let slack = given.slack.or_else(|| given.grace.map(|Span(grace)| Span(grace / 4)));
+        let slack = raw.slack.or_else(|| raw.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
         // By default, queue entries are kept twice as long as values.
         let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
-        let strategy = given.strategy.unwrap_or(Strategy::AppTtl);
+        let strategy = raw.strategy.unwrap_or(Strategy::AppTtl);
         // Options of another strategy are not inherited.
         let of_above = (strategy == self.strategy).then_some((self.option, self.fill));
         let (option, fill) = of_above.unwrap_or_default();
         Self {
             strategy,
-            option: given.option.or(option),
-            fill: given.fill.or(fill),
+            option: raw.option.or(option),
+            fill: raw.fill.or(fill),
             grace,
-            ttl: given.ttl.unwrap_or(self.ttl),
+            ttl: raw.ttl.unwrap_or(self.ttl),
             slack,
-            index_ttl: given.index_ttl.unwrap_or(remembered),
-            delete_probability: given.delete_probability.unwrap_or(self.delete_probability),
-            cull: given.cull.unwrap_or(self.cull),
-            min_keep: given.min_keep.unwrap_or(self.min_keep),
-            skew: given.skew.unwrap_or(self.skew),
+            index_ttl: raw.index_ttl.unwrap_or(remembered),
+            delete_probability: raw.delete_probability.unwrap_or(self.delete_probability),
+            cull: raw.cull.unwrap_or(self.cull),
+            min_keep: raw.min_keep.unwrap_or(self.min_keep),
+            skew: raw.skew.unwrap_or(self.skew),
         }
     }
 
-    /// Describes an error in the settings, as a sentence that says what to do. `early`: how much too early
-    /// the times of rows may be, if other processes write to the store.
-    fn wrong(&self, early: Option<Span>) -> Option<String> {
+    /// Describes an error in the settings, as a sentence that says what to do. `max_clock_error`: how much
+    /// too early the times of rows may be, if other processes write to the store.
+    fn find_error(&self, max_clock_error: Option<Span>) -> Option<String> {
         let Self { grace, ttl, slack, index_ttl, delete_probability, skew, .. } = self;
         if grace.0.is_zero() || ttl.0.is_zero() {
             return Some(
@@ -240,7 +240,9 @@ impl BucketRetention {
         if *skew > *slack {
             return Some(format!("skew is {skew}, more than slack, {slack}: raise slack"));
         }
-        if let Some(message) = self.wrong_among_others(early).or_else(|| self.wrong_for_its_strategy()) {
+        if let Some(message) =
+            self.check_slack_on_cluster(max_clock_error).or_else(|| self.check_strategy_options())
+        {
             return Some(message);
         }
         let least = grace.0.saturating_add(slack.0).saturating_add(skew.0);
@@ -254,29 +256,29 @@ impl BucketRetention {
     }
 
     /// Describes an error if the slack is too short for several writing processes: it must not end before the
-    /// sweep comes. A write may count as made up to `early` later than its time. The superseded value may
-    /// also count as stored up to `early` later than its time.
-    fn wrong_among_others(&self, early: Option<Span>) -> Option<String> {
-        let early = early.filter(|_| self.strategy != Strategy::KeepEverything)?;
-        let waits = early.0.saturating_mul(2).saturating_add(self.skew.0);
+    /// sweep comes. A write may count as made up to `max_clock_error` later than its time. The superseded
+    /// value may also count as stored up to `max_clock_error` later than its time.
+    fn check_slack_on_cluster(&self, max_clock_error: Option<Span>) -> Option<String> {
+        let max_clock_error = max_clock_error.filter(|_| self.strategy != Strategy::KeepEverything)?;
+        let waits = max_clock_error.0.saturating_mul(2).saturating_add(self.skew.0);
         // The sweep pauses for a quarter of the slack. The rest of the slack is the waiting time, so the
         // pause is a third of it.
-        let rests = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
-        let least = Span(waits.saturating_add(rests));
+        let pause = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
+        let least = Span(waits.saturating_add(pause));
         (self.slack < least).then(|| {
             format!(
                 "slack is {}, but on a cluster superseded values may be culled as late as {least} after \
-                 their grace: twice the skew of the server, {early}, plus the skew of retention, {}, plus \
-                 {} between two sweeps; raise slack to the sum, or lower the skew of the server",
+                 their grace: twice the skew of the server, {max_clock_error}, plus the skew of retention, \
+                 {}, plus {} between two sweeps; raise slack to the sum, or lower the skew of the server",
                 self.slack,
                 self.skew,
-                Span(rests)
+                Span(pause)
             )
         })
     }
 
     /// Describes an error if the strategy does not have a setting, or cannot fulfil it.
-    fn wrong_for_its_strategy(&self) -> Option<String> {
+    fn check_strategy_options(&self) -> Option<String> {
         if self.strategy != Strategy::TablePerQuery {
             return (self.option.is_some() || self.fill.is_some()).then(|| {
                 "option and fill belong to another strategy: remove them, or use strategy = \
@@ -328,60 +330,60 @@ const MIN_SLACK: Duration = Duration::from_millis(100);
 
 impl RetentionSettings {
     pub(super) fn merge(
-        given: Option<Spanned<GivenRetention>>,
-        early: Option<Span>,
+        raw: Option<Spanned<RawRetention>>,
+        max_clock_error: Option<Span>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let default = Self::default();
-        let Some(given) = given else { return default };
-        let span = given.span();
-        let given = given.into_inner();
-        let (timeline, sample, domain_rate) = (given.timeline.clone(), given.sample, given.domain_rate);
-        let all = default.all.with(given);
-        report(all.wrong(early), span, file, problems);
+        let Some(raw) = raw else { return default };
+        let span = raw.span();
+        let raw = raw.into_inner();
+        let (timeline, sample, domain_rate) = (raw.timeline.clone(), raw.sample, raw.domain_rate);
+        let all = default.all.with(raw);
+        report(all.find_error(max_clock_error), span, file, problems);
         Self {
             all,
             timeline: timeline.unwrap_or(default.timeline),
             sample: sample.unwrap_or(default.sample),
             domain_rate: domain_rate.unwrap_or(default.domain_rate),
-            said: true,
+            is_configured: true,
         }
     }
 
     /// The settings of single buckets, which override the settings of all buckets.
     pub(super) fn of_buckets(
         &self,
-        domain: &GivenDomain,
-        early: Option<Span>,
+        domain: &RawDomain,
+        max_clock_error: Option<Span>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> BTreeMap<BucketName, BucketRetention> {
         let mut all = BTreeMap::new();
         for (name, bucket) in &domain.buckets {
-            let Some(given) = bucket.retention.clone() else { continue };
-            let span = given.span();
-            let given = given.into_inner();
-            if given.timeline.is_some() || given.sample.is_some() || given.domain_rate.is_some() {
+            let Some(raw) = bucket.retention.clone() else { continue };
+            let span = raw.span();
+            let raw = raw.into_inner();
+            if raw.timeline.is_some() || raw.sample.is_some() || raw.domain_rate.is_some() {
                 let message =
                     "timeline, sample and domain_rate apply to all buckets: move them to [retention]";
                 problems.push(file.problem(span.clone(), message.to_owned()));
             }
-            let retention = self.all.with(given);
-            report(retention.wrong(early), span, file, problems);
+            let retention = self.all.with(raw);
+            report(retention.find_error(max_clock_error), span, file, problems);
             all.insert(name.clone(), retention);
         }
         all
     }
 }
 
-fn report(wrong: Option<String>, span: Range<usize>, file: &File, problems: &mut Vec<Problem>) {
-    problems.extend(wrong.map(|message| file.problem(span, message)));
+fn report(error: Option<String>, span: Range<usize>, file: &File, problems: &mut Vec<Problem>) {
+    problems.extend(error.map(|message| file.problem(span, message)));
 }
 
 /// The flags of `rashomon retention`, which override the configuration.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Above<'a> {
+pub(crate) struct RetentionFlags<'a> {
     /// If set, only this domain is affected.
     pub(crate) domain: Option<&'a DomainName>,
     pub(crate) grace: Option<Span>,
@@ -390,28 +392,29 @@ pub(crate) struct Above<'a> {
     pub(crate) deletes: bool,
 }
 
-impl Above<'_> {
-    fn says_something(&self) -> bool {
+impl RetentionFlags<'_> {
+    fn has_overrides(&self) -> bool {
         self.grace.is_some() || self.min_keep.is_some()
     }
 
-    /// Applies the flags to one table. `said`: the table is in the file, so its strategy is intended.
-    fn over(&self, below: &BucketRetention, said: bool) -> Result<BucketRetention, String> {
+    /// Applies the flags to one table. `is_configured`: the table is in the file, so its strategy is
+    /// intended.
+    fn apply_to(&self, below: &BucketRetention, is_configured: bool) -> Result<BucketRetention, String> {
         let keeps = below.strategy == Strategy::KeepEverything;
-        if keeps && said && self.deletes && self.says_something() {
+        if keeps && is_configured && self.deletes && self.has_overrides() {
             return Err("the configuration keeps everything (strategy = \"keep-everything\"), and flags \
                         cannot override that: remove the strategy from the configuration, or use --dry-run \
                         to see what would be freed"
                 .to_owned());
         }
         // `--min-keep` alone is not a policy for deletes.
-        let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !said);
-        if keeps && !turns_on || !keeps && !self.says_something() {
+        let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !is_configured);
+        if keeps && !turns_on || !keeps && !self.has_overrides() {
             return Ok(below.clone());
         }
         let strategy = Some(if keeps { Strategy::AppTtl } else { below.strategy });
         let Self { grace, min_keep, .. } = *self;
-        Ok(below.with(GivenRetention { strategy, grace, min_keep, ..GivenRetention::default() }))
+        Ok(below.with(RawRetention { strategy, grace, min_keep, ..RawRetention::default() }))
     }
 }
 
@@ -423,39 +426,39 @@ impl super::Settings {
 
     /// Applies the flags to the configuration. Returns an error in the result, as for a file. Refuses deletes
     /// if neither a configuration nor a flag sets a policy, or if the configuration keeps everything.
-    pub(crate) fn retain(&mut self, above: Above<'_>) -> Result<(), String> {
+    pub(crate) fn retain(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
         // If a bucket has a table, keeping everything is intended for the buckets without a table, unless
         // flags override it.
-        let said = self.retention.said || self.own_retentions().next().is_some();
-        if above.deletes && !said && above.grace.is_none() {
+        let is_configured = self.retention.is_configured || self.own_retentions().next().is_some();
+        if flags.deletes && !is_configured && flags.grace.is_none() {
             return Err("no retention policy is configured, so nothing may be deleted: name the \
                         configuration of the store's server with --config FILE, or give --grace TIME; \
                         --dry-run shows what would be freed"
                 .to_owned());
         }
-        match above.domain {
-            Some(domain) => self.retain_of(domain, above, said)?,
-            None => self.retain_of_all(above, said)?,
+        match flags.domain {
+            Some(domain) => self.retain_of(domain, flags, is_configured)?,
+            None => self.retain_of_all(flags, is_configured)?,
         }
-        let early = self.store.early(self.skew);
-        let wrong = std::iter::once(&self.retention.all)
+        let max_clock_error = self.store.max_clock_error(self.skew);
+        let error = std::iter::once(&self.retention.all)
             .chain(self.own_retentions())
-            .find_map(|all| all.wrong(early));
-        wrong.map_or(Ok(()), |wrong| {
-            let grace = above.grace.map(|grace| format!("--grace {grace} (slack is a quarter of it)"));
-            let min_keep = above.min_keep.map(|number| format!("--min-keep {number}"));
-            let flags: Vec<_> = grace.into_iter().chain(min_keep).collect();
-            Err(if flags.is_empty() { wrong } else { format!("{}: {wrong}", flags.join(", and ")) })
+            .find_map(|all| all.find_error(max_clock_error));
+        error.map_or(Ok(()), |error| {
+            let grace = flags.grace.map(|grace| format!("--grace {grace} (slack is a quarter of it)"));
+            let min_keep = flags.min_keep.map(|number| format!("--min-keep {number}"));
+            let shown: Vec<_> = grace.into_iter().chain(min_keep).collect();
+            Err(if shown.is_empty() { error } else { format!("{}: {error}", shown.join(", and ")) })
         })
     }
 
-    fn retain_of_all(&mut self, above: Above<'_>, said: bool) -> Result<(), String> {
-        let said = self.retention.said || said && !above.says_something();
-        self.retention.all = above.over(&self.retention.all, said)?;
+    fn retain_of_all(&mut self, flags: RetentionFlags<'_>, is_configured: bool) -> Result<(), String> {
+        let is_configured = self.retention.is_configured || is_configured && !flags.has_overrides();
+        self.retention.all = flags.apply_to(&self.retention.all, is_configured)?;
         let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
         for own in buckets.filter_map(|bucket| bucket.retention.as_mut()) {
             if own.strategy != Strategy::KeepEverything {
-                *own = above.over(own, true)?;
+                *own = flags.apply_to(own, true)?;
             }
         }
         Ok(())
@@ -463,14 +466,19 @@ impl super::Settings {
 
     /// Applies the flags to one domain. The sweep also processes queue entries of other domains, by their own
     /// configuration.
-    fn retain_of(&mut self, domain: &DomainName, above: Above<'_>, said: bool) -> Result<(), String> {
-        let (all, all_said) = (self.retention.all.clone(), self.retention.said);
+    fn retain_of(
+        &mut self,
+        domain: &DomainName,
+        flags: RetentionFlags<'_>,
+        is_configured: bool,
+    ) -> Result<(), String> {
+        let (all, all_is_configured) = (self.retention.all.clone(), self.retention.is_configured);
         let none = || super::Domain { hosts: Vec::new(), buckets: BTreeMap::new() };
         let buckets = &mut self.domains.entry(domain.clone()).or_insert_with(none).buckets;
         let none = || super::Bucket { retention: None, archive: None, generator: None };
         let own = &mut buckets.entry(BucketName::page()).or_insert_with(none).retention;
-        let said = all_said || own.is_some() || said && !above.says_something();
-        *own = Some(above.over(own.as_ref().unwrap_or(&all), said)?);
+        let is_configured = all_is_configured || own.is_some() || is_configured && !flags.has_overrides();
+        *own = Some(flags.apply_to(own.as_ref().unwrap_or(&all), is_configured)?);
         Ok(())
     }
 

@@ -3,16 +3,16 @@ use rashomon_buckets::{ArchivePolicy, Current, Fill, Strategy};
 use super::*;
 
 /// Loads a file together with settings that override it.
-fn load_above(file: &str, given: GivenSettings) -> Result<Settings, String> {
+fn load_above(file: &str, raw: RawSettings) -> Result<Settings, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("rashomon.toml");
     std::fs::write(&path, file).unwrap();
     let place = format!("{}/", directory.path().display());
-    Settings::load(given, Some(&path)).map_err(|error| error.to_string().replace(&place, ""))
+    Settings::load(raw, Some(&path)).map_err(|error| error.to_string().replace(&place, ""))
 }
 
 fn load(file: &str) -> Result<Settings, String> {
-    load_above(file, GivenSettings::default())
+    load_above(file, RawSettings::default())
 }
 
 fn refused(file: &str, expected: &str) {
@@ -22,7 +22,7 @@ fn refused(file: &str, expected: &str) {
 
 #[test]
 fn empty_configuration_has_the_defaults() {
-    let settings = Settings::load(GivenSettings::default(), None).unwrap();
+    let settings = Settings::load(RawSettings::default(), None).unwrap();
     assert_eq!(settings, load("").unwrap());
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7231");
     assert_eq!(settings.store.to_string(), "sqlite:./rashomon-data");
@@ -50,12 +50,12 @@ fn printed_configuration_means_the_same() {
 
 #[test]
 fn flags_override_the_file() {
-    let given = || GivenSettings {
+    let raw = || RawSettings {
         listen: Some("127.0.0.1:1".parse().unwrap()),
         skew: Some("1s".parse().unwrap()),
-        ..GivenSettings::default()
+        ..RawSettings::default()
     };
-    let settings = load_above("listen = '127.0.0.1:2'\nstore = 'memory:'\n", given()).unwrap();
+    let settings = load_above("listen = '127.0.0.1:2'\nstore = 'memory:'\n", raw()).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
     assert_eq!(settings.skew.to_string(), "1s");
     assert_eq!(settings.store, StoreSettings::Memory);
@@ -147,21 +147,21 @@ fn definitions_extend_the_built_in_ones() {
 
 #[test]
 fn missing_file_is_named() {
-    let error = Settings::load(GivenSettings::default(), Some(Path::new("/no/such.toml"))).unwrap_err();
+    let error = Settings::load(RawSettings::default(), Some(Path::new("/no/such.toml"))).unwrap_err();
     assert!(error.to_string().contains("cannot read the configuration /no/such.toml"), "{error}");
 }
 
 #[test]
 fn misspelled_variable_is_reported() {
     let known = BTreeSet::from(["RASHOMON_LISTEN", "RASHOMON_STORE"].map(str::to_owned));
-    let told = |name: &str| unknown_variable(name, &known);
+    let warning = |name: &str| unknown_variable(name, &known);
     let expected = "the variable RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?";
-    assert_eq!(told("RASHOMON_LISTN").as_deref(), Some(expected));
+    assert_eq!(warning("RASHOMON_LISTN").as_deref(), Some(expected));
     assert_eq!(
-        told("RASHOMON_SERVICE_HOST").as_deref(),
+        warning("RASHOMON_SERVICE_HOST").as_deref(),
         Some("the variable RASHOMON_SERVICE_HOST is not a setting")
     );
-    assert_eq!([told("RASHOMON_STORE"), told("HOME")], [None, None]);
+    assert_eq!([warning("RASHOMON_STORE"), warning("HOME")], [None, None]);
 }
 
 #[test]
@@ -334,8 +334,8 @@ fn invalid_archive_is_reported_with_the_right_notation() {
     }
     refused("archive = true", "write a table of its own: [archive]");
     refused("[archive]\n[domains.a.buckets.page]\narchive = 1", "[domains.NAME.buckets.page.archive]");
-    let given = "[archive]\npolicy = { interval = '2d' }";
-    let settings = load(given).unwrap();
+    let file = "[archive]\npolicy = { interval = '2d' }";
+    let settings = load(file).unwrap();
     assert_eq!(settings.archive.all.policy, archive::ArchivePolicy::Interval("2d".parse().unwrap()));
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
 }
@@ -410,7 +410,7 @@ fn flags_override_a_table_of_retention() {
         let domain: Option<DomainName> = domain.map(|domain| domain.parse().unwrap());
         let grace = grace.map(|hours| Span(Duration::from_secs(hours * 3600)));
         let min_keep = min_keep.and_then(std::num::NonZeroU32::new);
-        settings.retain(Above { domain: domain.as_ref(), grace, min_keep, deletes }).ok()?;
+        settings.retain(RetentionFlags { domain: domain.as_ref(), grace, min_keep, deletes }).ok()?;
         let retention = settings.buckets().retention;
         Some(["a", "b"].map(|domain| {
             let policy = retention.of_bucket(&domain.parse().unwrap(), &BucketName::page());
@@ -418,16 +418,16 @@ fn flags_override_a_table_of_retention() {
         }))
     };
     for deletes in [true, false] {
-        let looks = !deletes;
-        let when_looking = |graces| looks.then_some(graces);
-        assert_eq!(graces("", deletes, None, None, None), when_looking([Some(24), Some(24)]));
-        assert_eq!(graces("", deletes, None, None, Some(2)), when_looking([Some(24), Some(24)]));
+        let is_dry_run = !deletes;
+        let if_dry_run = |graces| is_dry_run.then_some(graces);
+        assert_eq!(graces("", deletes, None, None, None), if_dry_run([Some(24), Some(24)]));
+        assert_eq!(graces("", deletes, None, None, Some(2)), if_dry_run([Some(24), Some(24)]));
         assert_eq!(graces("", deletes, None, Some(2), None), Some([Some(2), Some(2)]));
         assert_eq!(graces("", deletes, Some("b"), Some(2), None), Some([None, Some(2)]));
         assert_eq!(graces(KEPT, deletes, None, None, None), Some([None, None]));
-        assert_eq!(graces(KEPT, deletes, None, Some(2), None), when_looking([Some(2), Some(2)]));
-        assert_eq!(graces(KEPT, deletes, None, None, Some(2)), when_looking([Some(4), Some(4)]));
-        assert_eq!(graces(KEPT, deletes, Some("a"), Some(2), None), when_looking([Some(2), None]));
+        assert_eq!(graces(KEPT, deletes, None, Some(2), None), if_dry_run([Some(2), Some(2)]));
+        assert_eq!(graces(KEPT, deletes, None, None, Some(2)), if_dry_run([Some(4), Some(4)]));
+        assert_eq!(graces(KEPT, deletes, Some("a"), Some(2), None), if_dry_run([Some(2), None]));
         assert_eq!(graces(OWN, deletes, None, None, None), Some([Some(5), None]));
         assert_eq!(graces(OWN, deletes, None, Some(2), None), Some([Some(2), Some(2)]));
         assert_eq!(graces(OWN, deletes, Some("a"), Some(2), None), Some([Some(2), None]));
@@ -503,8 +503,7 @@ fn hosts_are_checked_on_loopback_unless_any_may_be_asked_for() {
     assert!(named.other_hosts.contains("wiki.internal:8080"));
     assert!(!api("hosts = ['*']").check_host);
     assert!(!api("listen = '192.0.2.1:1'\naccess = 'open'").check_host);
-    let given = GivenSettings { access: Some(Access::Open), ..GivenSettings::default() };
-    let both =
-        load_above("listen = '192.0.2.1:1'\n[access]\norigins = ['https://X.org:443']", given).unwrap();
+    let raw = RawSettings { access: Some(Access::Open), ..RawSettings::default() };
+    let both = load_above("listen = '192.0.2.1:1'\n[access]\norigins = ['https://X.org:443']", raw).unwrap();
     assert!(both.api().origins.contains("https://x.org"));
 }

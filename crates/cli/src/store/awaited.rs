@@ -29,32 +29,32 @@ pub(super) struct Awaited {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
     /// The error of the last attempt.
-    absent: std::sync::Mutex<Outage>,
+    last_error: std::sync::Mutex<Outage>,
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
 impl Awaited {
-    /// `absent` is the error of the first attempt.
-    pub(super) fn new(connect: Connect, absent: Outage) -> Self {
-        Self { connect, found: OnceLock::new(), absent: absent.into(), wanted: Mutex::default() }
+    /// `first_error` is the error of the first attempt.
+    pub(super) fn new(connect: Connect, first_error: Outage) -> Self {
+        Self { connect, found: OnceLock::new(), last_error: first_error.into(), wanted: Mutex::default() }
     }
 
     /// Repeats the attempt as long as the store is `Unavailable`.
     pub(super) async fn find(&self) -> Result<()> {
-        let mut told = None;
+        let mut logged = None;
         loop {
             tokio::time::sleep(PAUSE).await;
-            match self.look().await {
+            match self.try_to_connect().await {
                 Ok(()) => {
                     tracing::info!("the store answers");
                     return Ok(());
                 }
                 Err(Error::Unavailable(reason)) => {
                     // The same message is not repeated in the log.
-                    if told.as_ref() != Some(&reason) {
+                    if logged.as_ref() != Some(&reason) {
                         tracing::warn!("{reason}");
-                        *self.absent.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
-                        told = Some(reason);
+                        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
+                        logged = Some(reason);
                     }
                 }
                 Err(error) => return Err(error),
@@ -62,7 +62,7 @@ impl Awaited {
         }
     }
 
-    async fn look(&self) -> Result<()> {
+    async fn try_to_connect(&self) -> Result<()> {
         let store = (self.connect)().await?;
         // Keeps the lock until calls go to the store, so that no requested table is missed.
         let wanted = self.wanted.lock().await;
@@ -75,9 +75,9 @@ impl Awaited {
     }
 
     fn store(&self) -> Result<&dyn TableStore> {
-        let absent =
-            || Error::Unavailable(self.absent.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        self.found.get().map(|store| &**store).ok_or_else(absent)
+        let last_error =
+            || Error::Unavailable(self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        self.found.get().map(|store| &**store).ok_or_else(last_error)
     }
 }
 
@@ -152,10 +152,10 @@ mod tests {
 
     /// A store whose first `times` attempts fail with this error, and whose next attempt succeeds.
     fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
-        let looks = AtomicUsize::new(0);
+        let attempts = AtomicUsize::new(0);
         Arc::new(Awaited::new(
             Box::new(move || {
-                let failed = looks.fetch_add(1, Ordering::Relaxed) < times;
+                let failed = attempts.fetch_add(1, Ordering::Relaxed) < times;
                 let memory = Arc::new(Memory::new(Arc::clone(&clock))) as Arc<dyn TableStore>;
                 let found = if failed { Err(error.clone()) } else { Ok(memory) };
                 Box::pin(std::future::ready(found))

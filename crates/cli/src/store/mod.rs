@@ -13,7 +13,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use self::awaited::Awaited;
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
-    config::{Above, ClusterSettings, ConfigError, GivenSettings, Settings, StoreSettings},
+    config::{ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings},
     errors::CommandError,
 };
 
@@ -149,8 +149,8 @@ impl Store {
 
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
-        let given = GivenSettings { store, ..GivenSettings::default() };
-        let mut settings = Settings::load_offline(given, arguments.config.as_deref())?;
+        let raw = RawSettings { store, ..RawSettings::default() };
+        let mut settings = Settings::load_offline(raw, arguments.config.as_deref())?;
         settings.accept_lost_log = arguments.accept_lost_log;
         if settings.store == StoreSettings::Memory {
             let message = "memory: is empty at the start and lost at exit: name a store with --data DIR";
@@ -171,8 +171,8 @@ impl Store {
             return Err(CommandError::Usage(message.to_owned()));
         }
         let RetentionArguments { grace, min_keep, now: deletes, .. } = *arguments;
-        let above = Above { domain: arguments.domain.as_ref(), grace, min_keep, deletes };
-        settings.retain(above).map_err(CommandError::Usage)?;
+        let flags = RetentionFlags { domain: arguments.domain.as_ref(), grace, min_keep, deletes };
+        settings.retain(flags).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
@@ -237,7 +237,7 @@ impl Backend {
         Ok(match &settings.store {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
             StoreSettings::Sqlite(directory) => {
-                look(directory, absent)?;
+                check_directory(directory, absent)?;
                 let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
                 let options = Options { accept_lost_log, is_read_only_command, ..Options::default() };
                 let store = SqliteStore::open(directory, Arc::clone(clock), options);
@@ -277,7 +277,7 @@ fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
 }
 
 /// Checks that the path is a directory, or may become one.
-fn look(directory: &Path, absent: Absent) -> Result<(), CommandError> {
+fn check_directory(directory: &Path, absent: Absent) -> Result<(), CommandError> {
     if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
         let message = format!(
             "{} is not a directory: name the directory of a store with --data DIR",

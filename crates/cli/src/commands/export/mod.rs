@@ -123,7 +123,7 @@ async fn write(
         }
         Err(exit) => {
             gone.wait().await;
-            output::note("stopped: the export is incomplete, and no file has the final name");
+            output::to_stderr("stopped: the export is incomplete, and no file has the final name");
             return Ok(exit);
         }
     };
@@ -150,7 +150,7 @@ fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
 /// Reports the losses of the format and the totals on standard error.
 fn print(report: &ExportReport, elapsed: Duration) {
     for title in &report.missing {
-        output::note(format_args!("there is no page {title}"));
+        output::to_stderr(format_args!("there is no page {title}"));
     }
     print_warnings(&report.left_out, "left out", "more were left out");
     print_warnings(
@@ -159,20 +159,20 @@ fn print(report: &ExportReport, elapsed: Duration) {
         "more are not allowed by the schema",
     );
     if report.invalid.first.iter().any(|warning| matches!(warning.loss, Loss::NotUnique { .. })) {
-        output::note(
+        output::to_stderr(
             "some numbers occur twice: MediaWiki would mix up the pages, and the schema refuses them; \
              export these pages separately with --title, or all pages with --format jsonl, which allows \
              such numbers",
         );
     }
     if report.properties_left_out > 0 {
-        output::note(format_args!(
+        output::to_stderr(format_args!(
             "left out, since XML cannot hold properties of renders, such as html: {}; --format jsonl \
              exports them",
             thousands(report.properties_left_out)
         ));
     }
-    output::note(format_args!(
+    output::to_stderr(format_args!(
         "{} of {}, {} before compression, in {:.1} s",
         counted(report.revisions, "revision"),
         counted(report.pages, "page"),
@@ -184,10 +184,10 @@ fn print(report: &ExportReport, elapsed: Duration) {
 /// Reports the data that the store has lost.
 fn print_unreadable(report: &ExportReport, domain: &DomainName) {
     for what in &report.damaged.first {
-        output::note(format_args!("damaged: {what}"));
+        output::to_stderr(format_args!("damaged: {what}"));
     }
     if report.damaged.count > 0 {
-        output::note(format_args!(
+        output::to_stderr(format_args!(
             "{} damaged, besides those of revisions; `rashomon verify --repair` restores rows that can be \
              derived from others",
             counted(report.damaged.count, "row"),
@@ -198,10 +198,10 @@ fn print_unreadable(report: &ExportReport, domain: &DomainName) {
             1 => format!("revision {first}"),
             count => format!("up to {} from {first} to {last}", counted(count, "revision")),
         };
-        output::note(format_args!("left out: {revisions} of {title} of {domain}: {why}"));
+        output::to_stderr(format_args!("left out: {revisions} of {title} of {domain}: {why}"));
     }
     if report.unreadable.count > 0 {
-        output::note(format_args!(
+        output::to_stderr(format_args!(
             "{} could not be read: they, or some of their renders, are left out; `rashomon verify` names \
              the damage: restore it from a replica or a backup, and export these pages again",
             counted(report.unreadable.count, "revision"),
@@ -212,11 +212,11 @@ fn print_unreadable(report: &ExportReport, domain: &DomainName) {
 fn print_warnings(warnings: &Named<Warning>, what: &str, more: &str) {
     for Warning { title, rev, loss } in &warnings.first {
         let rev = rev.map_or_else(String::new, |rev| format!("revision {rev} of "));
-        output::note(format_args!("{what}: {rev}{title}: {loss}"));
+        output::to_stderr(format_args!("{what}: {rev}{title}: {loss}"));
     }
     let rest = warnings.count.saturating_sub(warnings.first.len() as u64);
     if rest > 0 {
-        output::note(format_args!("and {} {more}", thousands(rest)));
+        output::to_stderr(format_args!("and {} {more}", thousands(rest)));
     }
 }
 

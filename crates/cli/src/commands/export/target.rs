@@ -38,7 +38,7 @@ impl Target {
         let writer = match output {
             None => Writer::Standard(io::stdout()),
             Some(path) => {
-                look(path)?;
+                check_directory(path)?;
                 let file = Output::create(path).map_err(|source| cannot_write(path, source))?;
                 Writer::File(Box::new(file), path.to_owned())
             }
@@ -60,7 +60,7 @@ impl Target {
 }
 
 /// Checks that the directory of the file exists.
-fn look(path: &Path) -> Result<(), CommandError> {
+fn check_directory(path: &Path) -> Result<(), CommandError> {
     let directory = path.parent().filter(|directory| *directory != Path::new(""));
     match directory {
         Some(directory) if !directory.is_dir() => Err(CommandError::Usage(format!(

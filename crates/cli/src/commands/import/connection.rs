@@ -16,7 +16,7 @@ use super::{is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES}
 use crate::{errors::CommandError, server_url::ServerUrl};
 
 /// The number of bytes of the dump that one read returns.
-const PIECE: usize = 1 << 16;
+const READ_BYTES: usize = 1 << 16;
 
 /// The size limit of a line of the answer, or of the whole answer if it is an error.
 const MAX_LINE: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub(super) async fn send(
     tokio::spawn(connection);
 
     let Upload { reader, size } = upload;
-    let pieces = ReaderStream::with_capacity(reader, PIECE).map_ok(Frame::data);
+    let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
     let mut request = Request::post(format!("{}/v1/{domain}/import", server.prefix()))
         .header(header::HOST, server.authority())
         .header(header::CONTENT_TYPE, "application/octet-stream");

@@ -66,7 +66,7 @@ async fn files(
                 return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
             }
             Ended::Stopped(exit, progress) => {
-                output::note(format_args!(
+                output::to_stderr(format_args!(
                     "stopped in {} after {}: stored revisions stay; to continue, import the files again",
                     shown(file),
                     output::counted(progress.revisions, "revision"),

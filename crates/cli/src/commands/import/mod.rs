@@ -23,7 +23,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Checks all names first, so that a mistyped name is reported before the other files take hours. So every
     // problem with a name is an error of the command line.
-    arguments.files.iter().try_for_each(|file| look(file))?;
+    arguments.files.iter().try_for_each(|file| check_readable(file))?;
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
         None => Box::pin(local::run(&arguments, clock, signals)).await,
@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
 const STANDARD_INPUT: &str = "-";
 
 /// Checks that a file of this name can be read.
-fn look(file: &Path) -> Result<(), CommandError> {
+fn check_readable(file: &Path) -> Result<(), CommandError> {
     if is_standard_input(file) {
         return Ok(());
     }

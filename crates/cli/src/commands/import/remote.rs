@@ -59,7 +59,7 @@ pub(super) async fn run(
         let (outcome, error) = match sent {
             Ok(sent) => sent?,
             Err(exit) => {
-                output::note("stopped: stored revisions stay; to continue, import the files again");
+                output::to_stderr("stopped: stored revisions stay; to continue, import the files again");
                 return Ok(exit);
             }
         };

@@ -112,7 +112,7 @@ impl Outcome {
             "is stored as it is in the file, but its sha1 differs from that in the file",
         );
         for (name, count) in &self.skipped {
-            output::note(format_args!("{file}: {} <{name}> not imported", counted(*count, "element")));
+            output::to_stderr(format_args!("{file}: {} <{name}> not imported", counted(*count, "element")));
         }
     }
 
@@ -145,10 +145,10 @@ fn print(file: &str, count: u64, first: &[Exception], what: &str) {
     for Exception { title, rev, line, detail } in first {
         let rev = rev.map_or_else(String::new, |rev| format!(" {rev}"));
         let title = title.as_ref().map_or_else(String::new, |title| format!(" of {title}"));
-        output::note(format_args!("{file}, line {line}: revision{rev}{title} {what}: {detail}"));
+        output::to_stderr(format_args!("{file}, line {line}: revision{rev}{title} {what}: {detail}"));
     }
     let rest = count.saturating_sub(first.len() as u64);
     if rest > 0 {
-        output::note(format_args!("{file}: and {} more: revision ... {what}", thousands(rest)));
+        output::to_stderr(format_args!("{file}: and {} more: revision ... {what}", thousands(rest)));
     }
 }

@@ -15,7 +15,7 @@ use super::{
 /// The table `[store]` of a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenCluster {
+pub(crate) struct RawCluster {
     pub(super) url: Option<StoreUrl>,
     pub(super) contact_points: Option<Vec<ContactPoint>>,
     pub(super) keyspace: Option<Keyspace>,
@@ -55,9 +55,9 @@ pub(crate) struct ClusterSettings {
     connect_timeout: Span,
 }
 
-impl GivenCluster {
+impl RawCluster {
     /// The settings in effect, with the defaults of the store. Adds errors in their combination to `wrong`.
-    pub(super) fn settle(self, wrong: &mut Vec<String>) -> ClusterSettings {
+    pub(super) fn into_settings(self, wrong: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
             wrong.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
         }

@@ -10,36 +10,36 @@ use std::{fmt, path::PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
 
-use self::cluster::GivenCluster;
+use self::cluster::RawCluster;
 pub(crate) use self::{cluster::ClusterSettings, replication::Replication, url::StoreUrl};
 use super::{DEFAULT_DIRECTORY, File, Problem, Span};
 
 /// The store in a file: `store = "URL"`, or `[store]`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum GivenStore {
+pub(crate) enum RawStore {
     /// One line.
     Url(StoreUrl),
     /// A table.
-    Table(Box<GivenCluster>),
+    Table(Box<RawCluster>),
 }
 
-impl<'de> Deserialize<'de> for GivenStore {
+impl<'de> Deserialize<'de> for RawStore {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = GivenStore;
+            type Value = RawStore;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a store such as \"sqlite:DIRECTORY\", or a table with the settings of a cluster")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<GivenStore, E> {
-                text.parse().map(GivenStore::Url).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawStore, E> {
+                text.parse().map(RawStore::Url).map_err(E::custom)
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<GivenStore, A::Error> {
-                let table = GivenCluster::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(GivenStore::Table(Box::new(table)))
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RawStore, A::Error> {
+                let table = RawCluster::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(RawStore::Table(Box::new(table)))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -61,22 +61,22 @@ impl StoreSettings {
     /// The store in effect: from flags and environment, otherwise from the file, otherwise the default. If
     /// flags or the environment name a cluster, the other settings of a cluster in the file apply to it.
     pub(super) fn merge(
-        given: Option<StoreUrl>,
-        below: Option<Spanned<GivenStore>>,
+        flag: Option<StoreUrl>,
+        below: Option<Spanned<RawStore>>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let span = below.as_ref().map(Spanned::span);
         let (mut line, mut table) = match below.map(Spanned::into_inner) {
             None => (None, None),
-            Some(GivenStore::Url(url)) => (Some(url), None),
-            Some(GivenStore::Table(mut table)) => (table.url.take(), Some(*table)),
+            Some(RawStore::Url(url)) => (Some(url), None),
+            Some(RawStore::Table(mut table)) => (table.url.take(), Some(*table)),
         };
         let mut wrong = Vec::new();
         if let (Some(url), Some(table)) = (&line, &table) {
             wrong.extend(contradiction(url, table));
         }
-        line = given.or(line);
+        line = flag.or(line);
         let settings = match line {
             Some(StoreUrl::Sqlite(directory)) => Self::Sqlite(directory),
             Some(StoreUrl::Memory) => Self::Memory,
@@ -98,19 +98,19 @@ impl StoreSettings {
 
     /// How much too early the time of a row may be, if clocks differ by at most `skew`. `None` if no other
     /// process writes to the store.
-    pub(super) fn early(&self, skew: Span) -> Option<Span> {
+    pub(super) fn max_clock_error(&self, skew: Span) -> Option<Span> {
         matches!(self, Self::Cassandra(_)).then_some(skew)
     }
 
-    fn cluster(given: GivenCluster, wrong: &mut Vec<String>) -> Self {
-        Self::Cassandra(Box::new(given.settle(wrong)))
+    fn cluster(raw: RawCluster, wrong: &mut Vec<String>) -> Self {
+        Self::Cassandra(Box::new(raw.into_settings(wrong)))
     }
 }
 
 /// Describes a setting that contradicts the `url` of the table.
-fn contradiction(url: &StoreUrl, table: &GivenCluster) -> Option<String> {
+fn contradiction(url: &StoreUrl, table: &RawCluster) -> Option<String> {
     let StoreUrl::Cassandra(cluster) = url else {
-        return (*table != GivenCluster::default())
+        return (*table != RawCluster::default())
             .then(|| format!("url is {url}, but the other keys of [store] are for a cluster: remove them"));
     };
     let twice = [

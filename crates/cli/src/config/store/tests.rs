@@ -4,7 +4,7 @@ use rashomon_tables_cassandra::Options;
 use tempfile::{TempDir, tempdir};
 
 use super::*;
-use crate::config::{GivenSettings, Settings};
+use crate::config::{RawSettings, Settings};
 
 /// The store that a file configures, or the error.
 fn load(file: &str) -> Result<StoreSettings, String> {
@@ -17,9 +17,9 @@ fn load_below(flag: Option<&str>, file: &str) -> Result<StoreSettings, String> {
     let path = directory.path().join("c.toml");
     fs::write(&path, file).unwrap();
     let store = flag.map(|url| url.parse().unwrap());
-    let given = GivenSettings { store, ..GivenSettings::default() };
+    let raw = RawSettings { store, ..RawSettings::default() };
     let place = format!("{}/", directory.path().display());
-    Settings::load(given, Some(&path))
+    Settings::load(raw, Some(&path))
         .map(|settings| settings.store)
         .map_err(|error| error.to_string().replace(&place, ""))
 }
@@ -121,7 +121,7 @@ fn every_key_of_the_table_is_read_and_printed() {
     assert_eq!(timeouts.map(|timeout| timeout.as_secs()), [1, 3, 5]);
 
     let printed = toml::to_string(
-        &Settings::load(GivenSettings::default(), None)
+        &Settings::load(RawSettings::default(), None)
             .map(|settings| Settings { store: store.clone(), ..settings })
             .unwrap(),
     )
@@ -180,7 +180,7 @@ fn password(bytes: &[u8], mode: u32) -> (TempDir, Result<(Options, Option<String
         format!("[store]\ncontact_points = ['db1']\nuser = 'me'\npassword_file = '{}'", path.display());
     let StoreSettings::Cassandra(cluster) = load(&file).unwrap() else { panic!("no cluster") };
     let mut warning = None;
-    let read = cluster.read(|told| warning = Some(told));
+    let read = cluster.read(|text| warning = Some(text));
     (directory, read.map(|options| (options, warning)).map_err(|error| error.to_string()))
 }
 

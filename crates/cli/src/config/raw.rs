@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::{
-    access::GivenAccess,
-    archive::{GivenArchive, GivenBucketArchive},
-    generator::GivenGenerator,
-    retention::GivenRetention,
-    store::{GivenStore, StoreUrl},
+    access::RawAccess,
+    archive::{RawArchive, RawBucketArchive},
+    generator::RawGenerator,
+    retention::RawRetention,
+    store::{RawStore, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
@@ -19,7 +19,7 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[command(next_help_heading = "Settings (in the file: the same names with '_')")]
-pub(crate) struct GivenSettings {
+pub(crate) struct RawSettings {
     /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
     /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
@@ -29,7 +29,7 @@ pub(crate) struct GivenSettings {
     /// The store in a file, where it may be a table.
     #[arg(skip)]
     #[serde(rename = "store")]
-    pub(crate) store_of_file: Option<Spanned<GivenStore>>,
+    pub(crate) store_of_file: Option<Spanned<RawStore>>,
 
     /// Bytes of the latest bodies that are cached in memory [default: 256 MiB]
     #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]
@@ -53,7 +53,7 @@ pub(crate) struct GivenSettings {
     /// The access rights in a file, where they may be a table.
     #[arg(skip)]
     #[serde(rename = "access")]
-    pub(crate) access_of_file: Option<GivenAccess>,
+    pub(crate) access_of_file: Option<RawAccess>,
 
     /// Additional `Host` names that a server on loopback answers, such as the names that a proxy on this
     /// machine passes on; * for any name. The hosts of domains and localhost are always answered [default:
@@ -153,31 +153,31 @@ pub(crate) struct GivenSettings {
 
     /// The retention settings.
     #[arg(skip)]
-    pub(crate) retention: Option<Spanned<GivenRetention>>,
+    pub(crate) retention: Option<Spanned<RawRetention>>,
 
     /// The archive settings.
     #[arg(skip)]
-    pub(crate) archive: Option<Spanned<GivenArchive>>,
+    pub(crate) archive: Option<Spanned<RawArchive>>,
 
     /// The renderers.
     #[arg(skip)]
-    pub(crate) generator: Option<Spanned<GivenGenerator>>,
+    pub(crate) generator: Option<Spanned<RawGenerator>>,
 
     /// The definitions of properties, by name.
     #[arg(skip)]
     #[serde(default)]
-    pub(crate) properties: BTreeMap<PropertyName, Spanned<GivenProperty>>,
+    pub(crate) properties: BTreeMap<PropertyName, Spanned<RawProperty>>,
 
     /// The domains, by name.
     #[arg(skip)]
     #[serde(default)]
-    pub(crate) domains: BTreeMap<DomainName, GivenDomain>,
+    pub(crate) domains: BTreeMap<DomainName, RawDomain>,
 }
 
 /// The definition of a property in a file. Fields without a value keep their built-in values.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenProperty {
+pub(crate) struct RawProperty {
     pub(super) content_type: Option<ContentType>,
     pub(super) versions: Option<Versions>,
     pub(super) max_size: Option<ByteSize>,
@@ -186,16 +186,16 @@ pub(crate) struct GivenProperty {
 /// The settings of a domain in a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenDomain {
+pub(crate) struct RawDomain {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<Host>>,
     #[serde(default, deserialize_with = "known_buckets")]
-    pub(super) buckets: BTreeMap<BucketName, GivenBucket>,
+    pub(super) buckets: BTreeMap<BucketName, RawBucket>,
 }
 
 /// Reads the tables of buckets. A table of an unknown bucket is an error, since its settings would have no
 /// effect.
-fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, GivenBucket>, D::Error> {
+fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, RawBucket>, D::Error> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
     struct Known(BucketName);
 
@@ -207,7 +207,7 @@ fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketNa
         }
     }
 
-    let buckets = BTreeMap::<Known, GivenBucket>::deserialize(from)?;
+    let buckets = BTreeMap::<Known, RawBucket>::deserialize(from)?;
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
@@ -224,8 +224,8 @@ pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
 /// The settings of a bucket of a domain in a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenBucket {
-    pub(super) retention: Option<Spanned<GivenRetention>>,
-    pub(super) archive: Option<Spanned<GivenBucketArchive>>,
-    pub(super) generator: Option<Spanned<GivenGenerator>>,
+pub(crate) struct RawBucket {
+    pub(super) retention: Option<Spanned<RawRetention>>,
+    pub(super) archive: Option<Spanned<RawBucketArchive>>,
+    pub(super) generator: Option<Spanned<RawGenerator>>,
 }
