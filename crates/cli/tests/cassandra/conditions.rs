@@ -14,7 +14,7 @@ const WRITERS: u32 = 32;
 const ROUNDS: u32 = 8;
 
 #[test]
-fn of_32_writers_at_two_servers_one_passes_each_time() {
+fn conditional_write_succeeds_once_across_servers() {
     let Some(home) = Home::new() else { return };
     let (first, one) = home.serve(&[]);
     let (second, other) = home.serve(&[]);

@@ -47,7 +47,7 @@ fn a_server_culls_a_page_that_is_never_written_again() {
 
 /// A server culls with the timeline in Redis, even if Redis loses all entries at the worst time.
 #[test]
-fn a_server_culls_with_the_timeline_in_a_redis() {
+fn server_culls_after_redis_lost_all_entries() {
     let Some(home) = Home::new() else { return };
     let Some(redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
