@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The time within which a refusal must be reported.
-const SOON: Duration = Duration::from_secs(5);
+const MAX_ERROR_DELAY: Duration = Duration::from_secs(5);
 
 const LITTLE: &str = "little.toml";
 
@@ -64,7 +64,7 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
     });
     let import = ["import", "--domain", "wiki", "dump.xml"];
     let needs = "run the statements that `rashomon cassandra schema` prints";
-    little(&import).ends_with(1).tells(&["must be created or changed", needs]);
+    little(&import).ends_with(1).stderr_contains(&["must be created or changed", needs]);
 
     let schema = little(&["cassandra", "schema"]).ends_with(0).stdout;
     ask(kept.node(), async |session| {
@@ -74,9 +74,9 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
                 .await;
         }
     });
-    little(&import).ends_with(0).prints(&["2 stored"]);
-    little(&["verify"]).ends_with(0).prints(&["sound: 1 page, 2 revisions"]);
-    little(&["stats"]).ends_with(0).prints(&["wiki: 1 page, 2 revisions"]);
+    little(&import).ends_with(0).stdout_contains(&["2 stored"]);
+    little(&["verify"]).ends_with(0).stdout_contains(&["sound: 1 page, 2 revisions"]);
+    little(&["stats"]).ends_with(0).stdout_contains(&["wiki: 1 page, 2 revisions"]);
     let mut command = rashomon(path);
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--config", LITTLE]);
     let mut server = Running::start(&mut command);
@@ -113,8 +113,8 @@ fn refused_login_ends_server_and_commands_at_once() {
             assert_eq!(running.line(), "");
             let ran = running.wait().ends_with(1);
             let took = clock.monotonic() - started;
-            assert!(took < SOON, "{took:?}: {ran:#?}");
-            ran.tells(&words).tells(&["error: the cluster at "]);
+            assert!(took < MAX_ERROR_DELAY, "{took:?}: {ran:#?}");
+            ran.stderr_contains(&words).stderr_contains(&["error: the cluster at "]);
         }
     }
 }
@@ -133,10 +133,10 @@ fn read_only_commands_create_no_tables() {
     let missing = format!("does not exist in keyspace {keyspace}");
     for words in [&["stats"][..], &["verify"], &["export", "--domain", "wiki"]] {
         let ran = looks(words).ends_with(1);
-        ran.tells(&["error: table ", &missing, "`rashomon serve`", "`rashomon cassandra schema`"]);
+        ran.stderr_contains(&["error: table ", &missing, "`rashomon serve`", "`rashomon cassandra schema`"]);
     }
     let from = ["migrate", "--from", &store[1], "--to", "sqlite:copy", "--config", &store[3]];
-    run(directory.path(), &from).ends_with(1).tells(&[&missing]);
+    run(directory.path(), &from).ends_with(1).stderr_contains(&[&missing]);
     assert!(!directory.path().join("copy").exists());
     let tables = ask(kept.node(), async |session| {
         let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";

@@ -21,10 +21,10 @@ use crate::{
 const PAGES: [&str; 2] = ["A", "B"];
 
 /// The number of revisions that one edit adds to each page.
-const MORE: u64 = 3;
+const REVISIONS_PER_EDIT: u64 = 3;
 
 /// The maximum number of kills. All commands here have fewer writes.
-const MOST: u64 = 30;
+const MAX_KILLS: u64 = 30;
 
 /// A written render: its page, its tid, its revision and its properties.
 struct Render {
@@ -54,9 +54,9 @@ impl Wiki {
     /// Adds some revisions to each page.
     fn edit(&self) {
         let from = self.latest.get() + 1;
-        self.latest.set(self.latest.get() + MORE);
+        self.latest.set(self.latest.get() + REVISIONS_PER_EDIT);
         for page in PAGES {
-            for rev in from..from + MORE {
+            for rev in from..from + REVISIONS_PER_EDIT {
                 let properties = ["wikitext", "html"].map(|name| (name, format!("{name}-{page}-{rev}")));
                 let [wikitext, html] = &properties;
                 let form = format!("_rev={rev}&wikitext={}&html={}", wikitext.1, html.1);
@@ -88,7 +88,7 @@ impl Wiki {
             ran.ends_with(0);
             return false;
         }
-        assert!(writes < MOST, "the command never stops writing");
+        assert!(writes < MAX_KILLS, "the command never stops writing");
         true
     }
 
@@ -113,7 +113,7 @@ impl Wiki {
     fn assert_sound(self, erased: &[u64]) {
         self.assert_readable(.., erased, &[]);
         self.server.stop().ends_with(0);
-        self.home.run(&["verify"]).ends_with(0).prints(&["sound: 2 pages"]);
+        self.home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages"]);
         let exported = self.home.everything();
         for Render { page, rev, properties, .. } in &*self.renders.borrow() {
             let is_erased = *page == PAGES[0] && erased.contains(rev);
@@ -134,7 +134,7 @@ fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
         wiki.home.pass_a_day();
         let was_killed = wiki.kill(&["seal"], writes);
         wiki.assert_readable(.., &[], &[]);
-        wiki.archive(&["verify"]).ends_with(0).prints(&["sound: "]);
+        wiki.archive(&["verify"]).ends_with(0).stdout_contains(&["sound: "]);
         if !was_killed {
             break;
         }
@@ -142,7 +142,7 @@ fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
     }
     // The writes are an entry, the block, a batch for each page, and the deletion of the entry.
     assert!(writes >= 5, "{writes} writes");
-    wiki.archive(&["stats"]).ends_with(0).prints(&["; 2 revisions not in blocks"]);
+    wiki.archive(&["stats"]).ends_with(0).stdout_contains(&["; 2 revisions not in blocks"]);
     wiki.assert_sound(&[]);
 }
 
@@ -157,7 +157,7 @@ fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next
         wiki.home.seal().ends_with(0);
         let was_killed = wiki.kill(&["merge"], writes);
         wiki.assert_readable(.., &[], &[]);
-        wiki.archive(&["verify"]).ends_with(0).prints(&["sound: "]);
+        wiki.archive(&["verify"]).ends_with(0).stdout_contains(&["sound: "]);
         if !was_killed {
             break;
         }
@@ -167,8 +167,8 @@ fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next
     }
     assert!(writes >= 5, "{writes} writes");
     wiki.home.pass_late_writes();
-    wiki.archive(&["merge"]).ends_with(0).prints(&["that no page references any more"]);
-    wiki.archive(&["stats"]).ends_with(0).prints(&[" in 1 block, "]);
+    wiki.archive(&["merge"]).ends_with(0).stdout_contains(&["that no page references any more"]);
+    wiki.archive(&["stats"]).ends_with(0).stdout_contains(&[" in 1 block, "]);
     wiki.assert_sound(&[]);
 }
 
@@ -202,6 +202,6 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
     wiki.home.pass_late_writes();
     wiki.archive(&[&erase[..5], &revs].concat()).ends_with(0);
-    wiki.archive(&["erase", "--status"]).ends_with(0).prints(&["deleted; "]);
+    wiki.archive(&["erase", "--status"]).ends_with(0).stdout_contains(&["deleted; "]);
     wiki.assert_sound(&begun);
 }

@@ -16,15 +16,15 @@ use crate::{
 const LENGTHS: [usize; 4] = [9_000, 700, 1_300_000, 30_000];
 
 /// If the search is correct, it finds more pieces of the texts than this.
-const MANY: usize = 10_000;
+const MIN_FOUND_PIECES: usize = 10_000;
 
 /// If the commit log is read soon enough, it has more pieces of a new text than this. Several attempts are
 /// made.
-const FEW: usize = 100;
-const LOOKS_AT_LOG: u64 = 8;
+const MIN_LOGGED_PIECES: usize = 100;
+const LOG_ATTEMPTS: u64 = 8;
 
 /// Rows that fill more than one segment of the node's commit log.
-const FILLING: usize = 5;
+const FILLING_ROWS: usize = 5;
 const FILLING_BYTES: usize = 8 << 20;
 
 /// Returns the content of all files below a folder, one after the other.
@@ -65,8 +65,8 @@ async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
 
 /// Checks repeatedly until nothing is left, since a node deletes unused files with a delay.
 fn assert_goes(what: &str, left: impl Fn() -> usize) {
-    const LOOKS: u32 = 60;
-    for _ in 0..LOOKS {
+    const MAX_POLLS: u32 = 60;
+    for _ in 0..MAX_POLLS {
         if left() == 0 {
             return;
         }
@@ -119,19 +119,19 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let mut is_logged = |seed: &u64| {
         post_html("Other?rev/91/", &letters(*seed, 12_000));
         look(&mut wanted);
-        wanted.found_in(&files(&log)).len() > FEW
+        wanted.found_in(&files(&log)).len() > MIN_LOGGED_PIECES
     };
-    assert!((300..300 + LOOKS_AT_LOG).any(|seed| is_logged(&seed)), "new texts are found in the commit log");
+    assert!((300..300 + LOG_ATTEMPTS).any(|seed| is_logged(&seed)), "new texts are found in the commit log");
     server.stop().ends_with(0);
     let assert_found = |wanted: &Wanted, folder: &Path| {
         let found = wanted.found_in(&files(folder)).len();
-        assert!(found > MANY, "texts are found in files: {found} in {}", folder.display());
+        assert!(found > MIN_FOUND_PIECES, "texts are found in files: {found} in {}", folder.display());
     };
-    home.seal().ends_with(0).prints(&["wiki: sealed 6 revisions"]);
+    home.seal().ends_with(0).stdout_contains(&["wiki: sealed 6 revisions"]);
     look(&mut wanted);
     home.import(&dump("A", &[("7", "more"), ("8", "the last of all")]));
-    home.seal().ends_with(0).prints(&["wiki: sealed 2 revisions"]);
-    home.run(&["archive", "merge"]).ends_with(0).prints(&["merged 2 parts"]);
+    home.seal().ends_with(0).stdout_contains(&["wiki: sealed 2 revisions"]);
+    home.run(&["archive", "merge"]).ends_with(0).stdout_contains(&["merged 2 parts"]);
     look(&mut wanted);
     nodetool(&["flush", &keyspace]);
     assert_found(&wanted, &tables_of_store);
@@ -141,23 +141,23 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let revs = ["--rev", "1", "--rev", "2", "--rev", "3", "--rev", "4"];
     home.run(&[&erase[..], &revs].concat())
         .ends_with(0)
-        .prints(&["the nodes' files hold the content until they are compacted"]);
+        .stdout_contains(&["the nodes' files hold the content until they are compacted"]);
     let mut erased = Wanted::new();
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
     assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
     // Some pieces were stored before, but the blocks that had erased content are gone.
     let current = wanted.found_in(&in_tables);
-    assert!((1..MANY / 2).contains(&current.len()), "{} pieces are in tables", current.len());
+    assert!((1..MIN_FOUND_PIECES / 2).contains(&current.len()), "{} pieces are in tables", current.len());
     let left = |folder: &Path| {
         let found = files(folder);
         wanted.found_in(&found).difference(&current).count() + erased.found_in(&found).len()
     };
     nodetool(&["flush", &keyspace]);
-    assert!(left(&tables_of_store) > MANY, "the node's files still have erased content");
+    assert!(left(&tables_of_store) > MIN_FOUND_PIECES, "the node's files still have erased content");
     nodetool(&["compact", &keyspace]);
     assert_goes("the tables", || left(&tables_of_store));
-    home.run(&["verify"]).ends_with(0).prints(&["sound: 2 pages, 10 revisions"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 10 revisions"]);
 
     // A segment of the commit log is deleted when it is full and all of its data is in the tables.
     let filler = home.kept.keyspace("filler");
@@ -166,7 +166,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
         execute(&session, &format!("CREATE KEYSPACE {filler} WITH replication = {replicas}")).await;
         execute(&session, &format!("CREATE TABLE {filler}.bytes (id int PRIMARY KEY, bytes blob)")).await;
         let text = format!("INSERT INTO {filler}.bytes (id, bytes) VALUES (?, ?)");
-        for id in 0..FILLING {
+        for id in 0..FILLING_ROWS {
             session.query_unpaged(text.as_str(), (id as i32, vec![0_u8; FILLING_BYTES])).await.unwrap();
         }
     });

@@ -78,7 +78,7 @@ fn server_recovers_when_its_cluster_starts_and_restarts() {
     assert!(until(200, || get(&address, READ)).ends_with("lit"));
     until(201, || post(&address, WRITE, "_rev=2&html=out"));
     assert!(get(&address, READ).ends_with("out"));
-    server.stop().ends_with(0).tells(&["no cluster at ", "the store answers"]);
+    server.stop().ends_with(0).stderr_contains(&["no cluster at ", "the store answers"]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn printed_schema_makes_the_tables_that_a_server_needs() {
     // The service uses the tables as they are.
     finish(rashomon(directory.path()).args(["stats"]).args(&store))
         .ends_with(0)
-        .prints(&["cluster: Cassandra 5."]);
+        .stdout_contains(&["cluster: Cassandra 5."]);
     let after = ask(kept.node(), async |session| tables(&session, &keyspace).await);
     assert_eq!(after, made);
 }

@@ -18,7 +18,12 @@ fn the_strategies_are_measured_on_a_cluster_that_asks_for_a_password() {
     fs::write(directory.path().join("wiki.xml"), history).unwrap();
     let cluster = format!("cassandra://{}/{}?replication=1", kept.node(), kept.keyspace("compared"));
     let compare = ["compare-strategies", "--input", "wiki.xml", "--backend", &cluster];
-    run(directory.path(), &compare).ends_with(1).tells(&["asks for a user and a password"]);
+    run(directory.path(), &compare).ends_with(1).stderr_contains(&["asks for a user and a password"]);
     let compared = run(directory.path(), &[&compare[..], &["--config", PATIENT]].concat()).ends_with(0);
-    compared.prints(&["4 edits of 1 page", "two-table", "write a later revision", "1.00 / 3.00 / 1.00"]);
+    compared.stdout_contains(&[
+        "4 edits of 1 page",
+        "two-table",
+        "write a later revision",
+        "1.00 / 3.00 / 1.00",
+    ]);
 }

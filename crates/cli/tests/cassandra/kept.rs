@@ -40,7 +40,7 @@ pub(crate) const USER: &str = "cassandra";
 /// The part of a configuration with user and password.
 const LOGIN: &str = "[store]\nuser = 'cassandra'\npassword_file = 'password'\n";
 /// The part of a configuration with long timeouts, since a node on a busy machine is slow.
-const PATIENCE: &str = "attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n";
+const LONG_TIMEOUTS: &str = "attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n";
 
 /// The configuration for a node that may be slow.
 pub(crate) const PATIENT: &str = "patient.toml";
@@ -129,7 +129,7 @@ impl Kept {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let node = node()?;
         fs::write(directory.join(IMPATIENT), LOGIN).unwrap();
-        fs::write(directory.join(PATIENT), format!("{LOGIN}{PATIENCE}")).unwrap();
+        fs::write(directory.join(PATIENT), format!("{LOGIN}{LONG_TIMEOUTS}")).unwrap();
         let password = directory.join("password");
         fs::write(&password, format!("{USER}\n")).unwrap();
         fs::set_permissions(password, fs::Permissions::from_mode(0o600)).unwrap();

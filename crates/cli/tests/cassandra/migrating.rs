@@ -15,8 +15,8 @@ use crate::{
 /// Waits until a table of the keyspace has a row.
 async fn has_rows(session: Session, keyspace: &str, table: &str) {
     /// The number of attempts in two minutes.
-    const LOOKS: u32 = 6_000;
-    for _ in 0..LOOKS {
+    const MAX_POLLS: u32 = 6_000;
+    for _ in 0..MAX_POLLS {
         let first = session.query_unpaged(format!("SELECT * FROM {keyspace}.{table} LIMIT 1"), ()).await;
         // Until the keyspace and the table exist, the query is an error.
         if first.is_ok_and(|rows| rows.into_rows_result().is_ok_and(|rows| rows.rows_num() > 0)) {
@@ -54,11 +54,13 @@ fn migration_to_a_cluster_and_back_survives_kills() {
     assert_eq!(running.wait().code, None);
     let there = there.each_ref().map(String::as_str);
     let ran = run(directory.path(), &there).ends_with(0);
-    let ran = ran.tells(&["resuming a migration that was interrupted after"]).prints(&["the same: "]);
+    let ran = ran
+        .stderr_contains(&["resuming a migration that was interrupted after"])
+        .stdout_contains(&["the same: "]);
 
     let back = migrate(&cluster, "sqlite:back");
     let came = run(directory.path(), &back.each_ref().map(String::as_str)).ends_with(0);
-    assert_eq!(digests(&came.prints(&["the same: "])), digests(&ran));
+    assert_eq!(digests(&came.stdout_contains(&["the same: "])), digests(&ran));
     let exported = ["data", "back"].map(|store| {
         let words = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
         run(directory.path(), &words).ends_with(0).stdout

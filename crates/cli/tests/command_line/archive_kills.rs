@@ -21,7 +21,7 @@ const ROUNDS: u64 = 12;
 
 /// The number of pages, and the number of revisions that each page gets in a round.
 const PAGES: u64 = 12;
-const MORE: u64 = 4;
+const REVISIONS_PER_ROUND: u64 = 4;
 
 /// A page's text in a round: much of the previous text, and some new words.
 fn text(page: u64, rev: u64) -> String {
@@ -38,7 +38,7 @@ fn dump(round: u64) -> String {
     let mut pages = String::new();
     for page in 1..=PAGES {
         let mut revisions = String::new();
-        for rev in round * MORE + 1..=(round + 1) * MORE {
+        for rev in round * REVISIONS_PER_ROUND + 1..=(round + 1) * REVISIONS_PER_ROUND {
             revisions.push_str(&format!(
                 "<revision><id>{}</id><timestamp>2020-01-01T00:{:02}:{:02}Z</timestamp><contributor><username>Ann</username>\
                  </contributor><model>wikitext</model><format>text/x-wiki</format><text xml:space=\"preserve\">{}</text>\
@@ -97,7 +97,8 @@ fn an_archive_survives_kills() {
         for (rev, lines) in revisions(&on_a_file(&export).ends_with(0).stdout) {
             model.entry(rev).or_insert(lines);
         }
-        let (page, number) = (chance(&mut state) % PAGES + 1, chance(&mut state) % ((round + 1) * MORE) + 1);
+        let (page, number) =
+            (chance(&mut state) % PAGES + 1, chance(&mut state) % ((round + 1) * REVISIONS_PER_ROUND) + 1);
         let (title, rev) = (format!("P{page}"), page * 10_000 + number);
         let erase = ["--title", &title, "--rev", &rev.to_string(), "--domain", "wiki"].map(str::to_owned);
         let command: Vec<String> = match round % 3 {
@@ -133,12 +134,12 @@ fn an_archive_survives_kills() {
             assert!(is_erased || found[rev] == *lines, "round {round} {command:?}: {rev}");
         }
         if round % 3 != 2 {
-            on_a_file(&["archive", "verify"]).ends_with(0).prints(&["sound"]);
+            on_a_file(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound"]);
         }
         // Repeating the command completes the erasure.
         let again: Vec<&str> = command.iter().map(String::as_str).collect();
         on_a_file(&[&["archive"], &again[..]].concat()).ends_with(0);
-        on_a_file(&["verify"]).ends_with(0).prints(&["sound"]);
+        on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
     }
     let found =
         revisions(&on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).stdout);
@@ -147,5 +148,5 @@ fn an_archive_survives_kills() {
         assert!(begun.contains(rev) || found[rev] == *lines, "{rev}");
     }
     assert!(killed > rounds / 3, "{killed} of {rounds} were killed before they were done");
-    on_a_file(&["archive", "erase", "--status"]).ends_with(0).prints(&[": erased from all files"]);
+    on_a_file(&["archive", "erase", "--status"]).ends_with(0).stdout_contains(&[": erased from all files"]);
 }

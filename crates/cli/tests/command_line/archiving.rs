@@ -13,29 +13,31 @@ fn settings_that_contradict_the_archive_are_reported() {
     };
     check("[archive]\n")
         .ends_with(0)
-        .prints(&["[archive]\nenabled = true\npolicy = \"every\"\nafter = \"24h\""]);
+        .stdout_contains(&["[archive]\nenabled = true\npolicy = \"every\"\nafter = \"24h\""]);
     check("[archive]\npolicy = { interval = \"1d\" }\n")
         .ends_with(0)
-        .prints(&["[archive.policy]\ninterval = \"24h\""]);
-    check("[archive]\npolicy = \"first-render\"\n").ends_with(0).prints(&["policy = \"first-render\""]);
-    check("[archive]\npolicy = \"last\"\n").ends_with(2).tells(&["first-render"]);
-    check("").ends_with(0).prints(&["[archive]\nenabled = false"]);
-    check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).prints(&["after = \"48h\""]);
-    check("[archive]\nafter = \"1m\"\n").ends_with(2).tells(&["raise after to at least 1h"]);
-    check("[archive]\nevery = \"0s\"\n").ends_with(2).tells(&["between two searches"]);
+        .stdout_contains(&["[archive.policy]\ninterval = \"24h\""]);
+    check("[archive]\npolicy = \"first-render\"\n")
+        .ends_with(0)
+        .stdout_contains(&["policy = \"first-render\""]);
+    check("[archive]\npolicy = \"last\"\n").ends_with(2).stderr_contains(&["first-render"]);
+    check("").ends_with(0).stdout_contains(&["[archive]\nenabled = false"]);
+    check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).stdout_contains(&["after = \"48h\""]);
+    check("[archive]\nafter = \"1m\"\n").ends_with(2).stderr_contains(&["raise after to at least 1h"]);
+    check("[archive]\nevery = \"0s\"\n").ends_with(2).stderr_contains(&["between two searches"]);
     check("[retention]\nstrategy = \"two-table\"\n[archive]\n")
         .ends_with(2)
-        .tells(&["strategy = \"app-ttl\""]);
+        .stderr_contains(&["strategy = \"app-ttl\""]);
     std::fs::write(directory.path().join("r.toml"), "[retention]\n").unwrap();
     let cluster = ["--store", "cassandra://127.0.0.1:1/wiki"];
     run(directory.path(), &[&["archive", "seal"], &cluster[..]].concat())
         .ends_with(2)
-        .tells(&["to the configuration of every server"]);
+        .stderr_contains(&["to the configuration of every server"]);
     run(directory.path(), &["archive", "seal", "--config", "r.toml"])
         .ends_with(2)
-        .tells(&["so that they are sealed instead"]);
+        .stderr_contains(&["so that they are sealed instead"]);
     std::fs::write(directory.path().join("a.toml"), "[archive]\n").unwrap();
     run(directory.path(), &["retention", "--now", "--config", "a.toml"])
         .ends_with(2)
-        .tells(&["retention deletes nothing"]);
+        .stderr_contains(&["retention deletes nothing"]);
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The time within which an unreachable cluster must be reported.
-const SOON: Duration = Duration::from_secs(5);
+const MAX_ERROR_DELAY: Duration = Duration::from_secs(5);
 
 /// An address on which nobody listens.
 fn nobody() -> String {
@@ -35,7 +35,7 @@ fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
                 scope.spawn(move || {
                     let ran = finish(&mut command);
                     let took = clock.monotonic() - started;
-                    assert!(took < SOON, "{took:?}: {ran:#?}");
+                    assert!(took < MAX_ERROR_DELAY, "{took:?}: {ran:#?}");
                     ran
                 })
             })
@@ -59,7 +59,11 @@ fn unreachable_cluster_is_reported_soon_by_every_command() {
         ];
         for ran in run_soon(&address, commands) {
             let expected = format!("error: no cluster at {address}: ");
-            ran.ends_with(1).tells(&[&expected, "Check that Cassandra runs there", "contact_points"]);
+            ran.ends_with(1).stderr_contains(&[
+                &expected,
+                "Check that Cassandra runs there",
+                "contact_points",
+            ]);
         }
     }
 }
@@ -75,7 +79,7 @@ fn server_reports_an_unreachable_cluster_and_waits() {
     let mut server = Running::start(&mut command);
     let line = server.line();
     let took = clock.monotonic() - started;
-    assert!(took < SOON, "{took:?}");
+    assert!(took < MAX_ERROR_DELAY, "{took:?}");
     let listening = line.split(['/', ',']).nth(2).unwrap().to_owned();
     assert!(get(&listening, "/healthz").starts_with("HTTP/1.1 200"));
     let page = "/v1/wiki/page/Night";
@@ -89,7 +93,7 @@ fn server_reports_an_unreachable_cluster_and_waits() {
         assert!(answer.contains("retry-after: ") && answer.contains("application/problem+json"), "{answer}");
     }
     let ran = server.stop().ends_with(0);
-    ran.tells(&[
+    ran.stderr_contains(&[
         &format!("no cluster at {address}: "),
         "until the store answers; trying again",
         "the store is closed",
@@ -103,12 +107,13 @@ fn the_settings_of_a_cluster_are_checked_and_printed() {
     let file = "[store]\nurl = 'cassandra://db1,db2:9043/wiki'\nuser = 'me'\npassword_file = 'password'\n";
     fs::write(path.join("c.toml"), file).unwrap();
     let ran = run(path, &["check-config", "c.toml"]).ends_with(2);
-    ran.tells(&["error: cannot read password_file password: No such file"]);
+    ran.stderr_contains(&["error: cannot read password_file password: No such file"]);
     fs::write(path.join("password"), "secret\n").unwrap();
     fs::set_permissions(path.join("password"), fs::Permissions::from_mode(0o644)).unwrap();
     let ran = run(path, &["check-config", "c.toml"]).ends_with(0);
-    let ran = ran.tells(&["warning: everybody on this machine can read the password in password"]);
-    let ran = ran.prints(&["[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n"]);
+    let ran = ran.stderr_contains(&["warning: everybody on this machine can read the password in password"]);
+    let ran =
+        ran.stdout_contains(&["[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n"]);
     assert!(!format!("{ran:?}").contains("secret"), "{ran:#?}");
     // The printed configuration means the same.
     fs::write(path.join("printed.toml"), &ran.stdout).unwrap();
@@ -117,11 +122,13 @@ fn the_settings_of_a_cluster_are_checked_and_printed() {
 
     let mut command = rashomon(path);
     command.args(["check-config", "c.toml"]).env("RASHOMON_STORE", "cassandra://db3/other");
-    finish(&mut command).ends_with(0).prints(&["contact_points = [\"db3\"]", "keyspace = \"other\""]);
+    finish(&mut command)
+        .ends_with(0)
+        .stdout_contains(&["contact_points = [\"db3\"]", "keyspace = \"other\""]);
     fs::write(path.join("c.toml"), "[store]\ncontact_point = ['db1']\n").unwrap();
     for command in [&["check-config", "c.toml"][..], &["stats", "--config", "c.toml"]] {
         let expected = "c.toml:2:1: there is no setting 'contact_point'; did you mean 'contact_points'?";
-        run(path, command).ends_with(2).tells(&[expected]);
+        run(path, command).ends_with(2).stderr_contains(&[expected]);
     }
 }
 
@@ -130,16 +137,20 @@ fn the_schema_is_printed_without_a_cluster() {
     let directory = tempdir().unwrap();
     let schema = |words: &[&str]| run(directory.path(), &[&["cassandra", "schema"], words].concat());
     let plain = schema(&[]).ends_with(0);
-    let plain = plain.prints(&[
+    let plain = plain.stdout_contains(&[
         "CREATE KEYSPACE IF NOT EXISTS rashomon WITH replication = {'class': 'SimpleStrategy', \
          'replication_factor': 3};",
         "CREATE TABLE IF NOT EXISTS rashomon.revisions (",
     ]);
     assert_eq!(plain.stdout, schema(&[]).stdout);
     let store = ["--store", "cassandra://db1/wiki?replication=2"];
-    schema(&store).ends_with(0).prints(&["KEYSPACE IF NOT EXISTS wiki", "'replication_factor': 2"]);
+    schema(&store).ends_with(0).stdout_contains(&["KEYSPACE IF NOT EXISTS wiki", "'replication_factor': 2"]);
     let above = [&store[..], &["--replication", "east:3,west:2"]].concat();
-    schema(&above).ends_with(0).prints(&["'NetworkTopologyStrategy', 'east': 3, 'west': 2"]);
-    schema(&["--replication", "many"]).ends_with(2).tells(&["--replication", "as in east:3,west:2"]);
-    schema(&["--store", "sqlite:d"]).ends_with(2).tells(&["sqlite:d is not a cluster", "cassandra://HOST"]);
+    schema(&above).ends_with(0).stdout_contains(&["'NetworkTopologyStrategy', 'east': 3, 'west': 2"]);
+    schema(&["--replication", "many"])
+        .ends_with(2)
+        .stderr_contains(&["--replication", "as in east:3,west:2"]);
+    schema(&["--store", "sqlite:d"])
+        .ends_with(2)
+        .stderr_contains(&["sqlite:d is not a cluster", "cassandra://HOST"]);
 }

@@ -16,7 +16,12 @@ fn every_strategy_is_measured_and_drawn() {
     let compare = ["compare-strategies", "--input", "wiki.xml", "--backend", "sqlite:compared"];
     let files = ["--json", "compared.json", "--svg", "compared.svg"];
     let compared = run(directory.path(), &[&compare[..], &files].concat()).ends_with(0);
-    compared.prints(&["4 edits of 1 page", "two-table", "write a later revision", "1.00 / 3.00 / 1.00"]);
+    compared.stdout_contains(&[
+        "4 edits of 1 page",
+        "two-table",
+        "write a later revision",
+        "1.00 / 3.00 / 1.00",
+    ]);
     let json: Value = serde_json::from_str(&read("compared.json")).unwrap();
     assert_eq!(json["edits"], 4);
     assert_eq!(json["strategies"].as_array().unwrap().len(), 9);
@@ -24,15 +29,15 @@ fn every_strategy_is_measured_and_drawn() {
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
     // Counts of a store with two histories would be wrong for both.
-    run(directory.path(), &compare).ends_with(2).tells(&["already exists"]);
+    run(directory.path(), &compare).ends_with(2).stderr_contains(&["already exists"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
-    run(directory.path(), &missing).ends_with(1).tells(&["cannot read missing.xml"]);
+    run(directory.path(), &missing).ends_with(1).stderr_contains(&["cannot read missing.xml"]);
     // An unwritable target is reported before the measurement, which may take hours.
     fs::write(directory.path().join("kept.json"), "before").unwrap();
     for flag in ["--json", "--svg"] {
         run(directory.path(), &[&missing[..], &[flag, "nowhere/x"]].concat())
             .ends_with(2)
-            .tells(&["cannot write nowhere/x", "in an existing directory"]);
+            .stderr_contains(&["cannot write nowhere/x", "in an existing directory"]);
     }
     // The check leaves no new file, and does not change existing files.
     run(directory.path(), &[&missing[..], &["--json", "kept.json", "--svg", "new.svg"]].concat())

@@ -13,7 +13,7 @@ fn flags_override_environment_and_environment_overrides_file() {
     command.args(["check-config", "c.toml", "--listen", "127.0.0.1:3"]);
     command.env("RASHOMON_LISTEN", "127.0.0.1:2").env("RASHOMON_SKEW", "2s").env("RASHOMON_STORE", "memory:");
     let ran = finish(&mut command).ends_with(0);
-    ran.prints(&[
+    ran.stdout_contains(&[
         "listen = \"127.0.0.1:3\"",
         "skew = \"2s\"",
         "body_limit = \"1 MiB\"",
@@ -21,7 +21,7 @@ fn flags_override_environment_and_environment_overrides_file() {
     ]);
     // The short flag overrides the environment variable of the long flag.
     let ran = finish(command.args(["--data", "d"])).ends_with(0);
-    ran.prints(&["store = \"sqlite:d\""]);
+    ran.stdout_contains(&["store = \"sqlite:d\""]);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn the_configuration_can_be_named_by_the_environment() {
     std::fs::write(directory.path().join("c.toml"), "lisen = 1").unwrap();
     let mut command = rashomon(directory.path());
     command.arg("serve").env("RASHOMON_CONFIG", "c.toml");
-    finish(&mut command).ends_with(2).tells(&["c.toml:1:1", "'lisen'", "did you mean 'listen'?"]);
+    finish(&mut command).ends_with(2).stderr_contains(&["c.toml:1:1", "'lisen'", "did you mean 'listen'?"]);
 }
 
 #[test]
@@ -39,18 +39,20 @@ fn every_command_reports_a_wrong_file() {
     std::fs::write(directory.path().join("dump.xml"), "").unwrap();
     std::fs::write(directory.path().join("c.toml"), "skew = '1s'\n[domains.a]\nhost = ['a.org']\n").unwrap();
     let expected = ["c.toml:3:1: there is no setting 'host'; did you mean 'hosts'?", "3 | host = ['a.org']"];
-    run(directory.path(), &["check-config", "c.toml"]).ends_with(2).tells(&expected);
+    run(directory.path(), &["check-config", "c.toml"]).ends_with(2).stderr_contains(&expected);
     for command in ["serve", "verify", "stats"] {
-        run(directory.path(), &[command, "--config", "c.toml"]).ends_with(2).tells(&expected);
+        run(directory.path(), &[command, "--config", "c.toml"]).ends_with(2).stderr_contains(&expected);
     }
     for command in ["import", "export"] {
         let file = if command == "import" { "dump.xml" } else { "--history" };
         run(directory.path(), &[command, "--config", "c.toml", "--domain", "a", file])
             .ends_with(2)
-            .tells(&expected);
+            .stderr_contains(&expected);
     }
     assert!(!directory.path().join("rashomon-data").exists(), "nothing was done");
-    run(directory.path(), &["check-config", "none.toml"]).ends_with(2).tells(&["cannot read", "none.toml"]);
+    run(directory.path(), &["check-config", "none.toml"])
+        .ends_with(2)
+        .stderr_contains(&["cannot read", "none.toml"]);
 }
 
 #[test]
@@ -58,11 +60,11 @@ fn a_wrong_value_names_where_it_came_from() {
     let directory = tempdir().unwrap();
     run(directory.path(), &["serve", "--skew", "5"])
         .ends_with(2)
-        .tells(&["--skew", "'5' is not a length of time"]);
+        .stderr_contains(&["--skew", "'5' is not a length of time"]);
     let mut command = rashomon(directory.path());
     command.arg("serve").env("RASHOMON_SKEW", "5");
     let ran = finish(&mut command).ends_with(2);
-    ran.tells(&["'5' is not a length of time", "the environment variable RASHOMON_SKEW"]);
+    ran.stderr_contains(&["'5' is not a length of time", "the environment variable RASHOMON_SKEW"]);
 }
 
 #[test]
@@ -71,16 +73,19 @@ fn unknown_variable_is_warned_of() {
     let mut command = rashomon(directory.path());
     command.arg("check-config").env("RASHOMON_LISTN", "x").env("RASHOMON_SERVICE_HOST", "10.0.0.1");
     let ran = finish(&mut command).ends_with(0);
-    ran.tells(&["RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?", "RASHOMON_SERVICE_HOST"]);
+    ran.stderr_contains(&[
+        "RASHOMON_LISTN is not a setting; did you mean RASHOMON_LISTEN?",
+        "RASHOMON_SERVICE_HOST",
+    ]);
 }
 
 #[test]
 fn two_names_of_the_store_are_refused() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--data", "a", "--store", "memory:"]).ends_with(2);
-    ran.tells(&["--data DIR is short for --store sqlite:DIR"]);
+    ran.stderr_contains(&["--data DIR is short for --store sqlite:DIR"]);
     let ran = run(directory.path(), &["stats", "--store", "redis:x"]).ends_with(2);
-    ran.tells(&[
+    ran.stderr_contains(&[
         "'redis:' is not a kind of store; a store is one of sqlite:DIRECTORY, memory: and cassandra://",
     ]);
 }
@@ -89,5 +94,5 @@ fn two_names_of_the_store_are_refused() {
 fn other_addresses_require_access_rights() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]).ends_with(2);
-    ran.tells(&["other machines can reach 0.0.0.0:0", "--access open"]);
+    ran.stderr_contains(&["other machines can reach 0.0.0.0:0", "--access open"]);
 }

@@ -71,7 +71,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
         on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
         on_a_file(&["archive", "seal", "--after", "0s"])
             .ends_with(0)
-            .prints(&["sealed 2 revisions", "1 block"]);
+            .stdout_contains(&["sealed 2 revisions", "1 block"]);
     }
     let rotten = home.path().join("rotten");
     let blocks = blocks(&rotten);
@@ -81,7 +81,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
         rot(&rotten, bytes);
     }
     for words in [&["archive", "verify"][..], &["verify"]] {
-        let ran = on_a_file(words).ends_with(1).prints(&["NOT SOUND", "4 blocks"]);
+        let ran = on_a_file(words).ends_with(1).stdout_contains(&["NOT SOUND", "4 blocks"]);
         for (number, (id, _)) in blocks.iter().enumerate() {
             let named: Vec<_> = ran
                 .stdout
@@ -112,7 +112,7 @@ fn export_and_statistics_continue_beside_damage() {
     // These commands work on an SQLite file.
     let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
     on_a_file(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
-    on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0).prints(&["sealed 31 revisions"]);
+    on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 31 revisions"]);
     let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let archived = home.path().join("archived");
 
@@ -128,7 +128,7 @@ fn export_and_statistics_continue_beside_damage() {
         ran.stderr.contains("left out: revision ").then_some(ran)
     });
     let ran = ran.expect("some texts are lost").ends_with(3);
-    let ran = ran.tells(&[
+    let ran = ran.stderr_contains(&[
         " of wiki: block ",
         "could not be read: they, or some of their renders, are left out",
         "`rashomon verify`",
@@ -143,38 +143,43 @@ fn export_and_statistics_continue_beside_damage() {
     // No part of this block can be read.
     damage(&archived, |block| block.truncate(100));
     let ran = on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
-    ran.tells(&[
+    ran.stderr_contains(&[
         "left out: up to 29 revisions from 1 to 29 of A of wiki: block ",
         "left out: up to 2 revisions from 41 to 42 of B of wiki: block ",
         "31 revisions could not be read",
         "2 revisions of 2 pages",
     ]);
-    on_a_file(&["export", "--domain", "wiki"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
+    on_a_file(&["export", "--domain", "wiki"]).ends_with(0).stderr_contains(&["2 revisions of 2 pages"]);
     for words in [&["archive", "stats", "--json"][..], &["stats", "--json"]] {
         let ran = on_a_file(words).ends_with(1);
-        let ran = ran.tells(&["1 block is damaged", "`rashomon archive verify`"]);
+        let ran = ran.stderr_contains(&["1 block is damaged", "`rashomon archive verify`"]);
         let stats: Json = serde_json::from_str(&ran.stdout).unwrap();
         let text = stats.to_string();
         assert!(text.contains("\"damaged_blocks\":1"), "{text}");
     }
-    on_a_file(&["archive", "stats"]).ends_with(1).prints(&["2 revisions not in blocks"]);
+    on_a_file(&["archive", "stats"]).ends_with(1).stdout_contains(&["2 revisions not in blocks"]);
 
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "5"];
-    on_a_file(&erase).ends_with(1).tells(&[
+    on_a_file(&erase).ends_with(1).stderr_contains(&[
         "revision 5 may be in a block",
         "if neither a replica nor a backup has the block, --give-up-damaged gives up",
     ]);
     let give_up = [&erase[..], &["--give-up-damaged"]].concat();
     on_a_file(&[&give_up[..], &["--rev", "77"]].concat())
         .ends_with(2)
-        .tells(&["the page has no revision 77"]);
+        .stderr_contains(&["the page has no revision 77"]);
     on_a_file(&[&give_up[..], &["--rev", "6"]].concat())
         .ends_with(0)
-        .prints(&["given up: up to 29 revisions from 1 to 29 of A", "up to 2 revisions from 41 to 42 of B"])
-        .prints(&["revision 5 was lost with its block", "revision 6 was lost with its block"]);
-    on_a_file(&["verify"]).ends_with(0).prints(&["sound: 2 pages, 2 revisions"]);
-    on_a_file(&erase).ends_with(2).tells(&["the page has no revision 5"]);
-    on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).tells(&["2 revisions of 2 pages"]);
+        .stdout_contains(&[
+            "given up: up to 29 revisions from 1 to 29 of A",
+            "up to 2 revisions from 41 to 42 of B",
+        ])
+        .stdout_contains(&["revision 5 was lost with its block", "revision 6 was lost with its block"]);
+    on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 2 revisions"]);
+    on_a_file(&erase).ends_with(2).stderr_contains(&["the page has no revision 5"]);
+    on_a_file(&["export", "--domain", "wiki", "--history"])
+        .ends_with(0)
+        .stderr_contains(&["2 revisions of 2 pages"]);
 }
 
 /// A block of a later version is not damaged: its version is reported, and no revision in it is given up.
@@ -194,18 +199,19 @@ fn a_block_of_a_later_version_is_not_given_up() {
         let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "1"];
         for words in [&erase[..], &[&erase[..], &["--give-up-damaged"]].concat()] {
             let ran = on_a_file(words).ends_with(1);
-            let ran = ran.tells(&["revision 1 may be in a block that a later version of Rashomon wrote"]);
+            let ran =
+                ran.stderr_contains(&["revision 1 may be in a block that a later version of Rashomon wrote"]);
             assert!(!ran.stderr.contains("give-up-damaged"), "{ran:#?}");
         }
         for words in [&["archive", "stats"][..], &["stats"]] {
-            let ran = on_a_file(words).ends_with(1).tells(&[
+            let ran = on_a_file(words).ends_with(1).stderr_contains(&[
                 "1 block was written by a later version",
                 "use the version of Rashomon that wrote it, or a later one",
             ]);
             assert!(!ran.stderr.contains("damaged"), "{ran:#?}");
         }
         damage(&later, |block| block[place] = known);
-        on_a_file(&["verify"]).ends_with(0).prints(&["sound"]);
+        on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
     }
     assert_eq!(on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout, whole);
 }
@@ -251,7 +257,7 @@ fn statistics_report_a_damaged_index_row() {
         file[place + key.len() + 16 + 12] ^= 1;
     }
     std::fs::write(path, file).unwrap();
-    on_a_file(&["stats"]).ends_with(1).prints(&["1 page, 2 revisions"]).tells(&[
+    on_a_file(&["stats"]).ends_with(1).stdout_contains(&["1 page, 2 revisions"]).stderr_contains(&[
         "damaged: ",
         "table revisions_by_time",
         "its checksum does not agree",
@@ -273,34 +279,37 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
     let titles = home.path().join("titles");
     flip_title(&titles, "Unmistakable_title");
 
-    let ran = on_a_file(&export).ends_with(3).tells(&[
+    let ran = on_a_file(&export).ends_with(3).stderr_contains(&[
         "damaged: table titles",
         "Unmistakable_title",
         "verify --repair",
     ]);
     assert_eq!(ran.stdout, whole, "nothing is left out");
-    on_a_file(&["stats"]).ends_with(1).tells(&["damaged: table titles"]).prints(&["3 pages, 9 revisions"]);
+    on_a_file(&["stats"])
+        .ends_with(1)
+        .stderr_contains(&["damaged: table titles"])
+        .stdout_contains(&["3 pages, 9 revisions"]);
     on_a_file(&["archive", "seal", "--after", "0s"])
         .ends_with(1)
-        .prints(&["sealed 6 revisions"])
-        .tells(&["damaged: table titles"]);
+        .stdout_contains(&["sealed 6 revisions"])
+        .stderr_contains(&["damaged: table titles"]);
     run(home.path(), &["migrate", "--from", "sqlite:titles", "--to", "sqlite:copy", "--verify"])
         .ends_with(1)
-        .prints(&["titles: DAMAGED, 1 row of the source", "NOT THE SAME"])
-        .tells(&["damaged in the source, and not copied: table titles"]);
+        .stdout_contains(&["titles: DAMAGED, 1 row of the source", "NOT THE SAME"])
+        .stderr_contains(&["damaged in the source, and not copied: table titles"]);
 
-    on_a_file(&["verify"]).ends_with(1).prints(&["NOT SOUND", "Unmistakable_title"]);
+    on_a_file(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", "Unmistakable_title"]);
     let would =
         ["would be repaired: domain wiki, bucket page, title Unmistakable_title: restored the catalog row"];
     on_a_file(&["verify", "--repair", "--dry-run"])
         .ends_with(1)
-        .prints(&would)
-        .prints(&["1 row would be repaired"]);
+        .stdout_contains(&would)
+        .stdout_contains(&["1 row would be repaired"]);
     on_a_file(&["verify", "--dry-run"]).ends_with(2);
     on_a_file(&["verify", "--repair"])
         .ends_with(0)
-        .prints(&["1 row repaired", "sound: 3 pages, 9 revisions"]);
-    on_a_file(&["verify", "--repair"]).ends_with(0).prints(&["0 rows repaired"]);
+        .stdout_contains(&["1 row repaired", "sound: 3 pages, 9 revisions"]);
+    on_a_file(&["verify", "--repair"]).ends_with(0).stdout_contains(&["0 rows repaired"]);
     on_a_file(&["stats"]).ends_with(0);
     assert_eq!(on_a_file(&export).ends_with(0).stdout, whole);
 }
@@ -371,10 +380,11 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
         let missing = whole.lines().filter(|line| !ran.stdout.contains(line)).count();
         assert!(missing <= lost + 1, "{what}: {missing} lines are missing\n{}", ran.stdout);
         assert_eq!(on_a_file(&export_other).stdout, other, "{what}: of the other domain all is exported");
-        on_a_file(&["verify"]).ends_with(1).prints(&["NOT SOUND", &format!("table {table}")]);
+        on_a_file(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", &format!("table {table}")]);
         let would = format!("would be repaired: table {table}, row ");
-        let planned = on_a_file(&["verify", "--repair", "--dry-run"]).ends_with(1).prints(&[&would]);
-        let repaired = on_a_file(&["verify", "--repair"]).ends_with(0).prints(&["1 row repaired", "sound"]);
+        let planned = on_a_file(&["verify", "--repair", "--dry-run"]).ends_with(1).stdout_contains(&[&would]);
+        let repaired =
+            on_a_file(&["verify", "--repair"]).ends_with(0).stdout_contains(&["1 row repaired", "sound"]);
         let of = |text: &str, verb: &str| -> Vec<String> {
             text.lines().filter_map(|line| line.strip_prefix(verb).map(str::to_owned)).collect()
         };
@@ -406,7 +416,11 @@ fn repair_is_refused_while_pages_are_in_wrong_places() {
     std::fs::write(&path, &file).unwrap();
     for words in [&["verify", "--repair", "--dry-run"][..], &["verify", "--repair"]] {
         let ran = on_a_file(words).ends_with(1);
-        let ran = ran.tells(&["repair refused, nothing was changed", "Restore a backup", "rashomon export"]);
+        let ran = ran.stderr_contains(&[
+            "repair refused, nothing was changed",
+            "Restore a backup",
+            "rashomon export",
+        ]);
         assert!(!ran.stdout.contains("repaired"), "{ran:#?}");
         assert!(std::fs::read(&path).unwrap() == file, "nothing is written");
     }

@@ -56,14 +56,14 @@ fn printed_lines_work() {
 }
 
 /// The number of attempts in ten seconds.
-const LOOKS: u32 = 1_000;
+const MAX_POLLS: u32 = 1_000;
 
 #[test]
 fn demo_takes_the_next_free_port() {
     let directory = tempdir().unwrap();
     // Another run of the tests may have the port for a moment. The test works with any process that has the
     // port.
-    let _taken = (0..LOOKS).find_map(|_| {
+    let _taken = (0..MAX_POLLS).find_map(|_| {
         let taken = TcpListener::bind("127.0.0.1:7231").ok();
         if taken.is_none() {
             sleep(Duration::from_millis(10));

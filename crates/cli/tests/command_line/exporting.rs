@@ -20,7 +20,9 @@ fn every_compression_holds_the_same() {
         let second = name.replace("first", "second");
         home.export(&["--history", "--output", name]).ends_with(0);
         let other = format!("data-{name}");
-        home.run_on(&other, &["import", "--domain", "wiki", name]).ends_with(0).prints(&["3 stored"]);
+        home.run_on(&other, &["import", "--domain", "wiki", name])
+            .ends_with(0)
+            .stdout_contains(&["3 stored"]);
         home.run_on(&other, &["export", "--domain", "wiki", "--history", "--output", &second]).ends_with(0);
         let read = |name: &str| fs::read(home.path().join(name)).unwrap();
         assert!(read(name) == read(&second), "{name}");
@@ -31,14 +33,14 @@ fn every_compression_holds_the_same() {
 fn unwritable_target_is_named() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one")]));
-    home.export(&["--output", "a.xml.7z"]).ends_with(2).tells(&[".gz, .bz2 or .zst"]);
+    home.export(&["--output", "a.xml.7z"]).ends_with(2).stderr_contains(&[".gz, .bz2 or .zst"]);
     let ran = home.export(&["--output", "no/such/a.xml"]).ends_with(2);
-    ran.tells(&["cannot write no/such/a.xml: there is no directory no/such"]);
+    ran.stderr_contains(&["cannot write no/such/a.xml: there is no directory no/such"]);
     let ran = home.export(&["--output", "/proc/a.xml"]).ends_with(1);
     assert!(ran.stderr.starts_with("error: cannot write /proc/a.xml: "), "{}", ran.stderr);
     assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
     let ran = home.export(&["--format", "xml", "--output", "/dev/full"]).ends_with(1);
-    ran.tells(&["cannot write /dev/full: No space left on device"]);
+    ran.stderr_contains(&["cannot write /dev/full: No space left on device"]);
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn duplicate_numbers_are_reported_with_the_cure() {
     home.import(&dump("A", &[("1", "one")]));
     home.import(&dump("B", &[("1", "other")]));
     let ran = home.export(&[]).ends_with(3);
-    ran.tells(&[
+    ran.stderr_contains(&[
         "revision 1 of B: the revision id 1 occurs earlier",
         "separately with --title",
         "--format jsonl",

@@ -19,7 +19,8 @@ use crate::{
 fn revision_without_a_number_is_named_and_others_are_stored() {
     let Some(home) = Home::new() else { return };
     let ran = home.import_file(&dump("Page", &[("1", "one"), ("0", "none"), ("3", "three")])).ends_with(3);
-    ran.tells(&["dump.xml, line ", "left out", "not a positive number"]).prints(&["2 stored", "1 left out"]);
+    ran.stderr_contains(&["dump.xml, line ", "left out", "not a positive number"])
+        .stdout_contains(&["2 stored", "1 left out"]);
     let all = home.everything();
     assert!(all.contains("three") && !all.contains("none"), "{all}");
 }
@@ -31,7 +32,7 @@ fn a_text_with_another_sha1_is_stored_and_named() {
     let dump = dump
         .replace("    </revision>", "      <sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>\n    </revision>");
     let ran = home.import_file(&dump).ends_with(0);
-    ran.prints(&["1 stored", "1 text with another sha1"]).tells(&[
+    ran.stdout_contains(&["1 stored", "1 text with another sha1"]).stderr_contains(&[
         "line ",
         "revision 1 of Page is stored as it is in the file, but its sha1 differs from that in the file",
         "phoiac9h4m842xq45sp7s6u21eteeq1",
@@ -47,22 +48,24 @@ fn the_files_after_a_damaged_one_are_named() {
     let files = ["good.xml", "bad.xml", "good.xml"];
     let ran =
         run(directory.path(), &[&["import", "--data", "data", "--domain", "wiki"][..], &files].concat());
-    ran.ends_with(1).tells(&["bad.xml: line 1", "not read: good.xml"]).prints(&["1 stored"]);
+    ran.ends_with(1)
+        .stderr_contains(&["bad.xml: line 1", "not read: good.xml"])
+        .stdout_contains(&["1 stored"]);
 }
 
 #[test]
 fn unreadable_files_are_reported_before_the_import() {
     let directory = tempdir().unwrap();
     let import = |file: &str| run(directory.path(), &["import", "--data", "data", "--domain", "wiki", file]);
-    import("none.xml").ends_with(2).tells(&["cannot read none.xml: No such file"]);
-    import(".").ends_with(2).tells(&["is a directory"]);
+    import("none.xml").ends_with(2).stderr_contains(&["cannot read none.xml: No such file"]);
+    import(".").ends_with(2).stderr_contains(&["is a directory"]);
     assert!(!directory.path().join("data").exists());
     fs::write(directory.path().join("text.txt"), "just words\n").unwrap();
-    import("text.txt").ends_with(1).tells(&["text.txt: line 1"]);
-    run(directory.path(), &["import", "--domain", "wiki"]).ends_with(2).tells(&["<FILE>"]);
+    import("text.txt").ends_with(1).stderr_contains(&["text.txt: line 1"]);
+    run(directory.path(), &["import", "--domain", "wiki"]).ends_with(2).stderr_contains(&["<FILE>"]);
     run(directory.path(), &["import", "--store", "memory:", "--domain", "wiki", "text.txt"])
         .ends_with(2)
-        .tells(&["lost at exit"]);
+        .stderr_contains(&["lost at exit"]);
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn sizes_declared_by_an_archive_do_not_end_the_process() {
         fs::write(directory.path().join("input"), input).unwrap();
         run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "input"])
             .ends_with(1)
-            .tells(&["error: input: ", words]);
+            .stderr_contains(&["error: input: ", words]);
     }
 }
 
@@ -93,9 +96,9 @@ fn locked_store_is_refused_with_the_way_to_import() {
     let (server, _) = home.serve(&[]);
     let ran = home.import_file(&dump("Page", &[("1", "one")])).ends_with(1);
     let process = format!("process {}", server.id());
-    ran.tells(&["data", &process, "--to http://127.0.0.1:7231"]);
+    ran.stderr_contains(&["data", &process, "--to http://127.0.0.1:7231"]);
     for command in ["verify", "stats"] {
-        home.run(&[command]).ends_with(1).tells(&[&process]);
+        home.run(&[command]).ends_with(1).stderr_contains(&[&process]);
     }
     server.stop().ends_with(0);
 }
@@ -109,11 +112,11 @@ fn missing_server_is_reported() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     import(&format!("http://{free}"))
         .ends_with(1)
-        .tells(&["cannot reach a server at", "is `rashomon serve` running"]);
-    import("https://127.0.0.1").ends_with(2).tells(&["https is not supported"]);
+        .stderr_contains(&["cannot reach a server at", "is `rashomon serve` running"]);
+    import("https://127.0.0.1").ends_with(2).stderr_contains(&["https is not supported"]);
     let mut command = rashomon(directory.path());
     command.args(["import", "--to", "http://127.0.0.1", "--data", "x", "--domain", "wiki", "dump.xml"]);
-    finish(&mut command).ends_with(2).tells(&["--to", "--data"]);
+    finish(&mut command).ends_with(2).stderr_contains(&["--to", "--data"]);
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn answer_of_a_server_that_closes_early_is_read() {
     for _ in 0..TIMES {
         let ran =
             run(directory.path(), &["import", "--to", &url, "--domain", "wiki", "dump.xml"]).ends_with(1);
-        ran.tells(&["refused the import (400 Bad Request): the reason"]);
+        ran.stderr_contains(&["refused the import (400 Bad Request): the reason"]);
     }
     server.join().unwrap();
 }

@@ -20,14 +20,14 @@ const MIB: u64 = 1 << 20;
 const CLIENTS: usize = 24;
 
 /// The number of properties of 1 MB that each client sends. Its request announces 60.
-const SENT: usize = 15;
+const PROPERTIES_SENT: usize = 15;
 
 /// The server's memory in addition to the budget: for threads that compress, for SQLite's writes, and for
 /// memory that the allocator has not returned.
-const BESIDE: u64 = 96 * MIB;
+const OVERHEAD_BYTES: u64 = 96 * MIB;
 
 /// The interval between two reads of the metrics.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bytes in a field of the process's status, such as `VmHWM`.
 fn status(process: u32, field: &str) -> u64 {
@@ -68,7 +68,7 @@ fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     // The server stops reading if it has no memory for the body. Only its answer is checked.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| {
-        (0..SENT)
+        (0..PROPERTIES_SENT)
             .try_for_each(|number| stream.write_all(&part(number)).and_then(|()| stream.write_all(noise)))
     });
     let mut line = String::new();
@@ -112,7 +112,7 @@ fn stalled_writes_take_no_more_memory_than_the_budget() {
         let mut most = 0;
         while !clients.iter().all(thread::ScopedJoinHandle::is_finished) {
             most = most.max(metric(&address, "staged_bytes"));
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         let answers: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         (answers, most)
@@ -127,7 +127,7 @@ fn stalled_writes_take_no_more_memory_than_the_budget() {
     );
     assert!(late > 0, "{answers:?}");
     assert!(most > 24 * MIB && most <= 32 * MIB, "{most}");
-    assert!(peak - before <= 32 * MIB + BESIDE, "{} MiB more than before", (peak - before) / MIB);
+    assert!(peak - before <= 32 * MIB + OVERHEAD_BYTES, "{} MiB more than before", (peak - before) / MIB);
     assert_eq!(metric(&address, "staged_bytes"), 0);
     server.stop().ends_with(0);
 }

@@ -35,11 +35,11 @@ fn copy_has_the_content_of_its_source() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one"), ("2", "two")]));
     let ran = migrate(directory.path()).ends_with(0);
-    ran.prints(&["copied ", "rows/s", "  revisions: 2 rows, ", "the same: ", "tables, compared in"]);
+    ran.stdout_contains(&["copied ", "rows/s", "  revisions: 2 rows, ", "the same: ", "tables, compared in"]);
     assert_eq!(exported(directory.path(), "data"), exported(directory.path(), "copy"));
     run(directory.path(), &["verify", "--data", "copy"]).ends_with(0);
     let again = migrate(directory.path()).ends_with(0);
-    again.tells(&["migrated from this source before"]).prints(&["the same: "]);
+    again.stderr_contains(&["migrated from this source before"]).stdout_contains(&["the same: "]);
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn store_is_identified_by_its_place() {
     migrate(directory.path()).ends_with(0);
     let from = format!("sqlite:{}", directory.path().join("data").display());
     let again = run(directory.path(), &["migrate", "--from", &from, "--to", "sqlite:copy"]).ends_with(0);
-    again.tells(&["migrated from this source before"]);
+    again.stderr_contains(&["migrated from this source before"]);
     let ran = run(directory.path(), &["migrate", "--from", &from, "--to", "sqlite:./data"]).ends_with(2);
-    ran.tells(&["both --from and --to"]);
+    ran.stderr_contains(&["both --from and --to"]);
 }
 
 #[test]
@@ -62,12 +62,12 @@ fn difference_is_named_and_fails() {
     fs::write(directory.path().join("other.xml"), dump("Marigold", &[("5", "there alone")])).unwrap();
     run(directory.path(), &["import", "--data", "copy", "--domain", "wiki", "other.xml"]).ends_with(0);
     let ran = migrate(directory.path()).ends_with(1);
-    ran.prints(&[
+    ran.stdout_contains(&[
         "revisions: DIFFERENT, 1 row in the source and 2 in the target",
         "Marigold",
         "NOT THE SAME",
     ])
-    .tells(&["migrate into an empty target"]);
+    .stderr_contains(&["migrate into an empty target"]);
 }
 
 #[test]
@@ -77,14 +77,14 @@ fn a_target_with_other_data_is_refused() {
     fs::rename(directory.path().join("data"), directory.path().join("copy")).unwrap();
     import(directory.path(), &dump("B", &[("1", "one")]));
     let ran = migrate(directory.path()).ends_with(2);
-    ran.tells(&["the target already has data", "migrate into an empty target"]);
+    ran.stderr_contains(&["the target already has data", "migrate into an empty target"]);
     assert!(!exported(directory.path(), "copy").contains("\"B\""));
 }
 
 #[test]
 fn missing_source_makes_no_target() {
     let directory = tempdir().unwrap();
-    migrate(directory.path()).ends_with(2).tells(&["there is no store in data"]);
+    migrate(directory.path()).ends_with(2).stderr_contains(&["there is no store in data"]);
     run(directory.path(), &["migrate", "--from", "memory:", "--to", "sqlite:copy"]).ends_with(2);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
@@ -96,7 +96,7 @@ fn locked_source_is_refused() {
     let arguments = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
     let mut server = Running::start(rashomon(directory.path()).args(arguments));
     server.line();
-    migrate(directory.path()).ends_with(1).tells(&["data", &server.id().to_string()]);
+    migrate(directory.path()).ends_with(1).stderr_contains(&["data", &server.id().to_string()]);
     assert!(!directory.path().join("copy").exists());
     server.stop();
 }
@@ -106,11 +106,11 @@ fn some_way(directory: &Path) -> Running {
     /// The size of the target's log at which some tables are copied, but not all.
     const SOME_WAY: u64 = 3_000_000;
     /// The number of attempts in more than a minute.
-    const LOOKS: u32 = 60_000;
+    const MAX_POLLS: u32 = 60_000;
     let running = Running::start(rashomon(directory).args(COMMAND));
     let log = directory.join("copy/rashomon.sqlite-wal");
     let mut was_there = false;
-    let came_some_way = (0..LOOKS).any(|_| {
+    let came_some_way = (0..MAX_POLLS).any(|_| {
         sleep(Duration::from_millis(1));
         let log = fs::metadata(&log).ok();
         // The log is deleted when the target is closed.
@@ -151,8 +151,8 @@ fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
 #[track_caller]
 fn assert_goes_on(next: Ran, directory: &Path) {
     next.ends_with(0)
-        .tells(&["resuming a migration that was interrupted after"])
-        .prints(&["; with the rows of earlier runs, "]);
+        .stderr_contains(&["resuming a migration that was interrupted after"])
+        .stdout_contains(&["; with the rows of earlier runs, "]);
     assert_eq!(exported(directory, "data"), exported(directory, "copy"));
 }
 
@@ -168,7 +168,7 @@ fn killed_migration_is_continued() {
 fn interrupted_migration_says_how_to_continue() {
     let directory = tempdir().unwrap();
     let (ran, next) = cut_off(directory.path(), Signal::INT);
-    ran.ends_with(130).tells(&["to continue, run the same command again"]);
+    ran.ends_with(130).stderr_contains(&["to continue, run the same command again"]);
     assert_goes_on(next, directory.path());
 }
 
@@ -184,5 +184,5 @@ fn progress_is_printed_every_few_seconds() {
         let was_in_time = ran.stderr.contains("copying: ");
         (ran, was_in_time)
     });
-    ran.ends_with(0).tells(&["copying: ", " rows, ", "/s, ", "B/s"]);
+    ran.ends_with(0).stderr_contains(&["copying: ", " rows, ", "/s, ", "B/s"]);
 }

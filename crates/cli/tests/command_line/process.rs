@@ -46,14 +46,14 @@ impl Ran {
 
     /// Asserts that standard error contains all these texts.
     #[track_caller]
-    pub(crate) fn tells(self, words: &[&str]) -> Self {
+    pub(crate) fn stderr_contains(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "no {word:?} in {self:#?}"));
         self
     }
 
     /// Asserts that standard output contains all these texts.
     #[track_caller]
-    pub(crate) fn prints(self, words: &[&str]) -> Self {
+    pub(crate) fn stdout_contains(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stdout.contains(word), "no {word:?} in {self:#?}"));
         self
     }
@@ -82,10 +82,10 @@ pub(crate) fn finish(command: &mut Command) -> Ran {
 #[track_caller]
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     /// A timeout that no step of a test reaches, even on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(120);
     let clock = SystemClock::new();
     while !is_so() {
-        assert!(clock.monotonic() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(clock.monotonic() < TEST_TIMEOUT, "{what}: not within {TEST_TIMEOUT:?}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -17,12 +17,12 @@ fn address_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = run(directory.path(), &["serve", "--data", "data", "--listen", &address]).ends_with(1);
-    ran.tells(&[&address, "another process already listens there", "--listen"]);
+    ran.stderr_contains(&[&address, "another process already listens there", "--listen"]);
     let ran = run(
         directory.path(),
         &["serve", "--store", "memory:", "--access", "open", "--listen", "192.0.2.1:7231"],
     );
-    ran.ends_with(1).tells(&["192.0.2.1:7231", "no such address"]);
+    ran.ends_with(1).stderr_contains(&["192.0.2.1:7231", "no such address"]);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_second_server_of_one_store_is_refused_by_name() {
     let Some(home) = Home::new() else { return };
     let (server, _) = home.serve(&[]);
     let ran = home.run(&["serve", "--listen", "127.0.0.1:0"]).ends_with(1);
-    ran.tells(&["data", &format!("process {}", server.id())]);
+    ran.stderr_contains(&["data", &format!("process {}", server.id())]);
     server.stop().ends_with(0);
 }
 

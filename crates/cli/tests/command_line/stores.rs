@@ -19,7 +19,7 @@ use crate::{
 fn stats_show_the_sizes_of_the_files() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three")]));
-    home.run(&["stats"]).ends_with(0).prints(&["files: ", "revisions: 2 rows"]);
+    home.run(&["stats"]).ends_with(0).stdout_contains(&["files: ", "revisions: 2 rows"]);
     let ran = home.run(&["stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(stats["sqlite"]["format_version"], 1);
@@ -41,7 +41,7 @@ fn a_flipped_bit_is_found_and_named() {
     file.write_all(&[byte[0] ^ 0x10]).unwrap();
     drop(file);
     let ran = home.run(&["verify"]).ends_with(1);
-    ran.prints(&["Noise", "checksum", "NOT SOUND"]);
+    ran.stdout_contains(&["Noise", "checksum", "NOT SOUND"]);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn faults_of_the_file_structure_are_found() {
     home.import(&dump("A", &[("1", "one")]));
     patch(home.path(), FREE_PAGES, &7_u32.to_be_bytes());
     let ran = home.run(&["verify"]).ends_with(1);
-    ran.prints(&["reelist", "NOT SOUND"]);
+    ran.stdout_contains(&["reelist", "NOT SOUND"]);
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn missing_store_is_not_created() {
     let directory = tempdir().unwrap();
     for command in ["verify", "stats"] {
         let ran = run(directory.path(), &[command]).ends_with(2);
-        ran.tells(&["there is no store in ./rashomon-data", "--data DIR"]);
+        ran.stderr_contains(&["there is no store in ./rashomon-data", "--data DIR"]);
     }
     let ran = run(directory.path(), &["export", "--domain", "wiki", "--data", "typo"]).ends_with(2);
-    ran.tells(&["there is no store in typo"]);
+    ran.stderr_contains(&["there is no store in typo"]);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -84,7 +84,7 @@ fn a_store_of_an_unknown_version_is_refused() {
     patch(home.path(), USER_VERSION, &99_u32.to_be_bytes());
     for command in [&["verify"][..], &["serve", "--listen", "127.0.0.1:0"]] {
         let ran = home.run(command).ends_with(1);
-        ran.tells(&["data", "version 99"]);
+        ran.stderr_contains(&["data", "version 99"]);
     }
 }
 
@@ -93,8 +93,10 @@ fn other_sqlite_file_is_refused() {
     let directory = tempdir().unwrap();
     fs::create_dir(directory.path().join("data")).unwrap();
     fs::write(directory.path().join("data/rashomon.sqlite"), "a diary, say\n".repeat(1000)).unwrap();
-    run(directory.path(), &["stats", "--data", "data"]).ends_with(1).tells(&["data", "is not a store"]);
+    run(directory.path(), &["stats", "--data", "data"])
+        .ends_with(1)
+        .stderr_contains(&["data", "is not a store"]);
     fs::write(directory.path().join("file"), "").unwrap();
     let ran = run(directory.path(), &["serve", "--data", "file"]).ends_with(2);
-    ran.tells(&["file is not a directory", "--data DIR"]);
+    ran.stderr_contains(&["file is not a directory", "--data DIR"]);
 }

@@ -13,15 +13,15 @@ use crate::{
 
 /// Returns the answer for a URL with its ETag, without the headers that differ in every answer.
 fn read(address: &str, target: &str) -> String {
-    told(target, &get(address, target))
+    without_varying_headers(target, &get(address, target))
 }
 
-fn told(target: &str, answer: &str) -> String {
+fn without_varying_headers(target: &str, answer: &str) -> String {
     let status = answer.split(' ').nth(1).unwrap_or_default();
     assert!(matches!(status, "200" | "302"), "{target}: {answer}");
     let own = ["date:", "x-request-id:"];
-    let told = answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name)));
-    told.collect::<Vec<_>>().join("\n")
+    let kept = answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name)));
+    kept.collect::<Vec<_>>().join("\n")
 }
 
 /// Reads a page in every way: its lists, and its revisions by number, by tid and by time.
@@ -33,7 +33,7 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
     let by_tid: Vec<String> = by_tid.collect();
     let heads = by_tid.clone().into_iter().map(|target| {
         let target = format!("{page}{target}");
-        told(&target, &request(address, "HEAD", &target, "Accept-Encoding: zstd\r\n"))
+        without_varying_headers(&target, &request(address, "HEAD", &target, "Accept-Encoding: zstd\r\n"))
     });
     let others = [
         "?rev/",
@@ -82,9 +82,9 @@ fn sealed_revisions_are_read_as_before() {
     assert!(compressed.clone().count() >= 20, "{read_before:?}");
     assert!(compressed.clone().all(|answer| answer.contains("content-length: ")), "{read_before:?}");
 
-    home.run(&["archive", "seal"]).ends_with(0).prints(&["wiki: sealed 0 revisions"]);
+    home.run(&["archive", "seal"]).ends_with(0).stdout_contains(&["wiki: sealed 0 revisions"]);
     let sealed = home.seal().ends_with(0);
-    sealed.prints(&["wiki: sealed 29 revisions with 29 renders of 21 pages", "1 block"]);
+    sealed.stdout_contains(&["wiki: sealed 29 revisions with 29 renders of 21 pages", "1 block"]);
 
     assert_eq!(home.run(&export).ends_with(0).stdout, before);
     assert_eq!(answers(&home), read_before);
@@ -92,25 +92,28 @@ fn sealed_revisions_are_read_as_before() {
     let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
     home.write("more.xml", &dump("A", &more));
     home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
-    home.seal().ends_with(0).prints(&["sealed 3 revisions"]);
+    home.seal().ends_with(0).stdout_contains(&["sealed 3 revisions"]);
     let unmerged = home.run(&export).ends_with(0).stdout;
     let merged = home.run(&["archive", "merge"]).ends_with(0);
-    let merged =
-        merged.prints(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
+    let merged = merged
+        .stdout_contains(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
     let deleted = ["deleted 2 blocks that no page references any more"];
     if ALONE {
-        merged.prints(&deleted);
+        merged.stdout_contains(&deleted);
     } else {
-        home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 3 blocks"]);
+        home.run(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound: 3 blocks"]);
         home.pass_late_writes();
-        home.run(&["archive", "merge"]).ends_with(0).prints(&["merged 0 parts"]).prints(&deleted);
+        home.run(&["archive", "merge"])
+            .ends_with(0)
+            .stdout_contains(&["merged 0 parts"])
+            .stdout_contains(&deleted);
     }
     assert_eq!(answers(&home).len(), read_before.len() + 6);
     assert_eq!(home.run(&export).ends_with(0).stdout, unmerged);
-    home.run(&["archive", "verify"]).ends_with(0).prints(&["sound: 1 block"]);
-    home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 53 revisions", "1 block"]);
+    home.run(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound: 1 block"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 21 pages, 53 revisions", "1 block"]);
     // Repeated revisions are recognised.
-    home.run(&import).ends_with(0).prints(&["0 stored"]);
+    home.run(&import).ends_with(0).stdout_contains(&["0 stored"]);
     let stats = home.run(&["archive", "stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
     let stats = &stats["wiki"]["page"];
@@ -120,7 +123,7 @@ fn sealed_revisions_are_read_as_before() {
     assert_eq!((&wikitext["bodies"], &wikitext["blocks"]), (&32.into(), &1.into()), "{stats}");
     let records = stats["record_bytes"].as_u64().unwrap();
     assert_eq!(wikitext["stored_bytes"].as_u64().unwrap() + records, stats["block_bytes"], "{stats}");
-    home.run(&["archive", "stats"]).ends_with(0).prints(&[
+    home.run(&["archive", "stats"]).ends_with(0).stdout_contains(&[
         "wiki/page: 32 revisions and 32 renders in 1 block",
         "wikitext: 32 times in 1 block, ",
         "records and checksums: ",
@@ -128,7 +131,7 @@ fn sealed_revisions_are_read_as_before() {
     ]);
     home.run(&["archive", "seal", "--domain", "nowhere"])
         .ends_with(2)
-        .tells(&["the store has no domain nowhere"]);
+        .stderr_contains(&["the store has no domain nowhere"]);
 }
 
 /// A history that is imported directly into blocks is exported and verified like one that was stored in rows.
@@ -145,18 +148,20 @@ fn an_import_goes_straight_into_blocks() {
     let as_rows = on_a_file(&export).ends_with(0).stdout;
 
     let import = [&["import", "--archive"], &files[..]].concat();
-    home.run(&import).ends_with(0).prints(&["50 stored", "29 revisions in 1 block"]);
+    home.run(&import).ends_with(0).stdout_contains(&["50 stored", "29 revisions in 1 block"]);
     assert_eq!(home.everything(), as_rows);
-    home.run(&["verify"]).ends_with(0).prints(&["sound: 21 pages, 50 revisions", "1 block"]);
-    home.run(&import).ends_with(0).prints(&["0 stored, 50 stored before"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 21 pages, 50 revisions", "1 block"]);
+    home.run(&import).ends_with(0).stdout_contains(&["0 stored, 50 stored before"]);
     run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
         .ends_with(2)
-        .tells(&["--archive", "--to"]);
+        .stderr_contains(&["--archive", "--to"]);
     // The first page is read from its first block on, and the damage is reported.
     let cut = whole.replace("</page>", "").replace("</mediawiki>", "");
     home.write("cut.xml", &cut);
-    home.run(&["import", "--archive", "--domain", "cut", "cut.xml"]).ends_with(1).prints(&["30 stored"]);
-    home.run(&["verify"]).ends_with(0).prints(&["sound: 22 pages, 80 revisions", "2 blocks"]);
+    home.run(&["import", "--archive", "--domain", "cut", "cut.xml"])
+        .ends_with(1)
+        .stdout_contains(&["30 stored"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 22 pages, 80 revisions", "2 blocks"]);
 }
 
 /// Other revisions keep the same content. The report lists them by property, so that users can judge whether
@@ -169,7 +174,7 @@ fn other_revisions_with_erased_content_are_named() {
     home.seal().ends_with(0);
     home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3"])
         .ends_with(0)
-        .prints(&["the same bytes stay in wikitext of revision 1"]);
+        .stdout_contains(&["the same bytes stay in wikitext of revision 1"]);
 }
 
 #[test]
@@ -180,42 +185,44 @@ fn erased_content_is_returned_by_no_read() {
     home.write("dump.xml", &dump("A", &revisions));
     let import = ["import", "--domain", "wiki", "dump.xml"];
     home.run(&import).ends_with(0);
-    home.seal().ends_with(0).prints(&["sealed 4 revisions"]);
+    home.seal().ends_with(0).stdout_contains(&["sealed 4 revisions"]);
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--by", "Bea", "--rev"];
     let erase = |rev| home.run(&[&erase[..], &[rev]].concat());
-    erase("3").ends_with(0).prints(&["erased revision 3: 1 render and 1 body, 1 block rewritten"]);
-    erase("3").ends_with(0).prints(&["erased revision 3, which had been erased before"]);
+    erase("3").ends_with(0).stdout_contains(&["erased revision 3: 1 render and 1 body, 1 block rewritten"]);
+    erase("3").ends_with(0).stdout_contains(&["erased revision 3, which had been erased before"]);
     let by_other = [
         "archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3", "--by", "Cid", "--reason",
         "asked",
     ];
     home.run(&by_other)
         .ends_with(0)
-        .prints(&["--by and --reason were not changed: the revision was first erased "]);
+        .stdout_contains(&["--by and --reason were not changed: the revision was first erased "]);
     for by in ["two\nlines", "two\u{2028}lines", " "] {
         home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--by", by])
             .ends_with(2)
-            .tells(&["--by <NAME>"]);
+            .stderr_contains(&["--by <NAME>"]);
     }
-    erase("9").ends_with(2).tells(&["the page has no revision 9"]);
+    erase("9").ends_with(2).stderr_contains(&["the page has no revision 9"]);
     for (domain, bucket, says) in
         [("wikis", "page", "the store has no domain wikis"), ("wiki", "pages", "there is no bucket 'pages'")]
     {
         let wrong = ["--domain", domain, "--bucket", bucket, "--title", "A", "--rev", "4"];
-        home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).tells(&[says]);
+        home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).stderr_contains(&[says]);
     }
     let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
-    home.run(&several).ends_with(2).tells(&["the page has no revision 9"]);
+    home.run(&several).ends_with(2).stderr_contains(&["the page has no revision 9"]);
     home.run(&["archive", "erase", "--status"])
         .ends_with(0)
-        .prints(&["wiki: revision 3 of A, ", &format!(" by Bea: {ERASED}")]);
-    home.run(&["verify"]).ends_with(0).prints(&["sound"]);
+        .stdout_contains(&["wiki: revision 3 of A, ", &format!(" by Bea: {ERASED}")]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
 
     let xml = home.run(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     assert!(!xml.contains("Zwyxhorn") && xml.contains("deleted=\"deleted\" />"), "{xml}");
     let lines = home.run(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]);
     home.write("lines.jsonl", &lines.ends_with(0).stdout);
-    home.run(&import).ends_with(3).tells(&["revision 3 of A was left out: the revision was erased on "]);
+    home.run(&import)
+        .ends_with(3)
+        .stderr_contains(&["revision 3 of A was left out: the revision was erased on "]);
     // A store that imports the export records the erasure, too.
     run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
     let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];

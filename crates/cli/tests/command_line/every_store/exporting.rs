@@ -11,7 +11,7 @@ fn export_of_an_imported_export_is_the_same() {
     for (name, second) in [("first.xml", "second.xml"), ("first.jsonl.zst", "second.jsonl.zst")] {
         home.export(&["--history", "--output", name]).ends_with(0);
         let other = if name.contains("xml") { "xml" } else { "jsonl" };
-        home.run_on(other, &["import", "--domain", "wiki", name]).ends_with(0).prints(&["3 stored"]);
+        home.run_on(other, &["import", "--domain", "wiki", name]).ends_with(0).stdout_contains(&["3 stored"]);
         home.run_on(other, &["export", "--domain", "wiki", "--history", "--output", second]).ends_with(0);
         let read = |name| fs::read(home.path().join(name)).unwrap();
         assert!(read(name) == read(second), "{name}");
@@ -28,7 +28,7 @@ fn only_requested_pages_are_exported() {
     let one = home.export(&["--title", "A", "--history"]).ends_with(0).stdout;
     assert!(one.contains("new") && one.contains("old") && !one.contains("other"), "{one}");
     let ran = home.export(&["--title", "A", "--title", "No such"]).ends_with(3);
-    ran.tells(&["there is no page No_such"]);
+    ran.stderr_contains(&["there is no page No_such"]);
     let ran = home.run(&["export", "--domain", "other"]).ends_with(1);
-    ran.tells(&["the store has no domain other; it has wiki"]);
+    ran.stderr_contains(&["the store has no domain other; it has wiki"]);
 }

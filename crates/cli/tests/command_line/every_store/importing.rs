@@ -12,9 +12,9 @@ use crate::{
 fn importing_again_changes_nothing() {
     let Some(home) = Home::new() else { return };
     let dump = dump("Page", &[("1", "one"), ("2", "two")]);
-    home.import_file(&dump).ends_with(0).prints(&["2 revisions of 1 page", "2 stored"]);
+    home.import_file(&dump).ends_with(0).stdout_contains(&["2 revisions of 1 page", "2 stored"]);
     let before = home.everything();
-    home.import_file(&dump).ends_with(0).prints(&["0 stored", "2 stored before"]);
+    home.import_file(&dump).ends_with(0).stdout_contains(&["0 stored", "2 stored before"]);
     assert_eq!(home.everything(), before);
 }
 
@@ -38,8 +38,8 @@ fn conflicting_revision_is_named_and_not_changed() {
     home.import(&dump("Page", &[("1", "one"), ("2", "two")]));
     let before = home.everything();
     let ran = home.import_file(&dump("Page", &[("1", "one"), ("2", "zwei")])).ends_with(3);
-    ran.tells(&["dump.xml, line ", "revision 2 of Page is stored with different content"])
-        .prints(&["1 in conflict"]);
+    ran.stderr_contains(&["dump.xml, line ", "revision 2 of Page is stored with different content"])
+        .stdout_contains(&["1 in conflict"]);
     assert_eq!(home.everything(), before);
 }
 
@@ -49,11 +49,16 @@ fn truncated_dump_stores_its_complete_revisions() {
     let whole = dump("Page", &[("1", "one"), ("2", "two"), ("3", "three")]);
     let cut = &whole[..whole.find("three").unwrap()];
     let ran = home.import_file(cut).ends_with(1);
-    ran.tells(&["error: dump.xml: line ", "byte ", "the input is truncated", "revision 3 of page \"Page\""])
-        .prints(&["2 stored"]);
+    ran.stderr_contains(&[
+        "error: dump.xml: line ",
+        "byte ",
+        "the input is truncated",
+        "revision 3 of page \"Page\"",
+    ])
+    .stdout_contains(&["2 stored"]);
     let all = home.everything();
     assert!(all.contains("two") && !all.contains("three"), "{all}");
-    home.import_file(&whole).ends_with(0).prints(&["1 stored", "2 stored before"]);
+    home.import_file(&whole).ends_with(0).stdout_contains(&["1 stored", "2 stored before"]);
 }
 
 #[test]
@@ -72,7 +77,7 @@ fn stopped_import_keeps_stored_revisions() {
     // A group of revisions is stored at once.
     wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
-    ran.tells(&["stopped in standard input after", "stored revisions stay"]);
+    ran.stderr_contains(&["stopped in standard input after", "stored revisions stay"]);
     drop(stdin);
 
     home.run(&["verify"]).ends_with(0);
@@ -90,16 +95,19 @@ fn dump_is_sent_to_a_running_server() {
     let dump = dump("Page", &[("1", "one"), ("2", "two"), ("0", "none")]);
     home.write("dump.xml", &dump);
     let import = || run(home.path(), &["import", "--to", &url, "--domain", "wiki", "dump.xml"]);
-    import().ends_with(3).prints(&["2 stored", "1 left out"]).tells(&["not a positive number"]);
-    import().ends_with(3).prints(&["0 stored", "2 stored before"]);
+    import()
+        .ends_with(3)
+        .stdout_contains(&["2 stored", "1 left out"])
+        .stderr_contains(&["not a positive number"]);
+    import().ends_with(3).stdout_contains(&["0 stored", "2 stored before"]);
 
     // A truncated dump is reported as by a local import.
     fs::write(home.path().join("dump.xml"), &dump[..dump.find("two").unwrap()]).unwrap();
-    import().ends_with(1).tells(&["dump.xml: line ", "the input is truncated"]);
+    import().ends_with(1).stderr_contains(&["dump.xml: line ", "the input is truncated"]);
 
     // A file that is not a dump.
     home.write("dump.xml", "just words\n");
-    import().ends_with(1).tells(&["refused the import (400", "neither XML nor JSON lines"]);
+    import().ends_with(1).stderr_contains(&["refused the import (400", "neither XML nor JSON lines"]);
     server.stop().ends_with(0);
     assert!(home.everything().contains("two"));
 }

@@ -57,7 +57,7 @@ fn server_prints_its_address_and_ends_well() {
     let written = post(&address, &format!("{PAGE}?rev/"), BODY);
     assert!(written.starts_with("HTTP/1.1 201"), "{written}");
     let ran = server.stop().ends_with(0);
-    ran.tells(&["stopping: finishing accepted requests", "the store is closed"]);
+    ran.stderr_contains(&["stopping: finishing accepted requests", "the store is closed"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn shutdown_does_not_wait_forever() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--shutdown-grace", "1s"]);
     let (stream, _) = half_a_post(&address);
-    server.stop().ends_with(0).tells(&["closing the connections of requests"]);
+    server.stop().ends_with(0).stderr_contains(&["closing the connections of requests"]);
     drop(stream);
 
     let (server, address) = home.serve(&["--shutdown-grace", "1h"]);
@@ -91,6 +91,6 @@ fn shutdown_does_not_wait_forever() {
     server.signal(Signal::TERM);
     until_it_ends(&address);
     server.signal(Signal::INT);
-    server.wait().ends_with(130).tells(&["ended at once"]);
+    server.wait().ends_with(130).stderr_contains(&["ended at once"]);
     home.run(&["verify"]).ends_with(0);
 }
