@@ -56,13 +56,13 @@ pub(crate) struct ClusterSettings {
 }
 
 impl RawCluster {
-    /// The settings in effect, with the defaults of the store. Adds errors in their combination to `wrong`.
-    pub(super) fn into_settings(self, wrong: &mut Vec<String>) -> ClusterSettings {
+    /// The settings in effect, with the defaults of the store. Adds errors in their combination to `errors`.
+    pub(super) fn into_settings(self, errors: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
-            wrong.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
+            errors.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
         }
         if self.user.is_some() != self.password_file.is_some() {
-            wrong.push("user and password_file belong together: set both or neither".to_owned());
+            errors.push("user and password_file belong together: set both or neither".to_owned());
         }
         for (name, timeout) in [
             ("attempt_timeout", self.attempt_timeout),
@@ -70,7 +70,7 @@ impl RawCluster {
             ("connect_timeout", self.connect_timeout),
         ] {
             if timeout == Some(Span(Duration::ZERO)) {
-                wrong.push(format!(
+                errors.push(format!(
                     "{name} is 0s, which leaves no time for anything: write a time such as 2s"
                 ));
             }

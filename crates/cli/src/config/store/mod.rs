@@ -72,19 +72,19 @@ impl StoreSettings {
             Some(RawStore::Url(url)) => (Some(url), None),
             Some(RawStore::Table(mut table)) => (table.url.take(), Some(*table)),
         };
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         if let (Some(url), Some(table)) = (&line, &table) {
-            wrong.extend(contradiction(url, table));
+            errors.extend(contradiction(url, table));
         }
         line = flag.or(line);
         let settings = match line {
             Some(StoreUrl::Sqlite(directory)) => Self::Sqlite(directory),
             Some(StoreUrl::Memory) => Self::Memory,
             Some(StoreUrl::Cassandra(url)) => {
-                Self::cluster(table.take().unwrap_or_default().at(url), &mut wrong)
+                Self::cluster(table.take().unwrap_or_default().at(url), &mut errors)
             }
             None => match table {
-                Some(table) => Self::cluster(table, &mut wrong),
+                Some(table) => Self::cluster(table, &mut errors),
                 None => Self::Sqlite(DEFAULT_DIRECTORY.into()),
             },
         };
@@ -92,7 +92,7 @@ impl StoreSettings {
             Some(span) => file.problem(span.clone(), message),
             None => Problem { message, place: None },
         };
-        problems.extend(wrong.into_iter().map(problem));
+        problems.extend(errors.into_iter().map(problem));
         settings
     }
 
@@ -102,8 +102,8 @@ impl StoreSettings {
         matches!(self, Self::Cassandra(_)).then_some(skew)
     }
 
-    fn cluster(raw: RawCluster, wrong: &mut Vec<String>) -> Self {
-        Self::Cassandra(Box::new(raw.into_settings(wrong)))
+    fn cluster(raw: RawCluster, errors: &mut Vec<String>) -> Self {
+        Self::Cassandra(Box::new(raw.into_settings(errors)))
     }
 }
 

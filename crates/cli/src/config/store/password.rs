@@ -24,17 +24,17 @@ impl Password {
         });
         let mut bytes = Vec::new();
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        let wrong = |what: &str| {
+        let unusable = |what: &str| {
             let message = format!("password_file {} {what}", path.display());
             Err(ConfigError::File(message))
         };
         if bytes.len() as u64 > MAX_BYTES {
-            return wrong(&format!("has more than {MAX_BYTES} bytes, too many for a password"));
+            return unusable(&format!("has more than {MAX_BYTES} bytes, too many for a password"));
         }
-        let Ok(text) = String::from_utf8(bytes) else { return wrong("is not UTF-8") };
+        let Ok(text) = String::from_utf8(bytes) else { return unusable("is not UTF-8") };
         let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
         if text.is_empty() {
-            return wrong("is empty");
+            return unusable("is empty");
         }
         Ok(Self { text: text.to_owned(), warning })
     }
