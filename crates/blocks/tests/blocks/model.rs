@@ -78,7 +78,7 @@ fn the_same_text_in_another_stream_takes_few_bytes() {
 }
 
 #[test]
-fn incompressible_contents_become_frames_and_text_does_not() {
+fn incompressible_contents_are_stored_as_frames() {
     let mut rng = fastrand::Rng::with_seed(1);
     let noise: Vec<_> =
         (0..5).map(|_| version(&(0..9_000).map(|_| rng.u8(..)).collect::<Vec<_>>())).collect();
@@ -112,7 +112,7 @@ fn a_builder_is_empty_after_each_block() {
 /// A text that is not pushed again is not in the next block, not even among the literals. So a block that is
 /// rebuilt without an erased content does not have the text of that content.
 #[test]
-fn a_block_has_no_text_of_the_block_before() {
+fn a_block_has_no_text_of_the_previous_block() {
     let (common, secret) = (lines(1, 20), lines(2, 3));
     let versions =
         [&common[..], &[&common[..500], &secret, &common[500..]].concat(), &common[..900]].map(version);
