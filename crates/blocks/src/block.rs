@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    chunks::{Chunks, Start},
+    chunks::{ChunkStart, Chunks},
     columns::{self, Column, Value},
     contents::Contents,
     delta::reader::DeltaReader,
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Block<'a> {
     directory: Directory,
-    starts: Vec<Start>,
+    starts: Vec<ChunkStart>,
     body: &'a [u8],
     limits: Limits,
 }
@@ -69,7 +69,7 @@ impl<'a> Block<'a> {
 
     fn look(bytes: &'a [u8], limits: Limits) -> Result<(Self, bool), Error> {
         let opened = Directory::open(bytes, &limits)?;
-        let starts = Start::all(&opened.directory);
+        let starts = ChunkStart::all(&opened.directory);
         let block = Self { directory: opened.directory, starts, body: opened.body, limits };
         Ok((block, opened.intact))
     }
@@ -82,7 +82,7 @@ impl<'a> Block<'a> {
         self.limits
     }
 
-    pub(crate) fn starts(&self) -> &[Start] {
+    pub(crate) fn starts(&self) -> &[ChunkStart] {
         &self.starts
     }
 

@@ -9,14 +9,14 @@ use crate::{
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
     entries,
     error::{Damage, Error},
-    filling::{LastSizes, Settings, other_bytes, script_bytes},
+    filling::{LastSizes, Settings, script_and_value_bytes, script_bytes},
     frames::{self, FrameWriter},
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
 };
 
 /// A block with fewer bytes of literals is never converted to frames: it may be the beginning of a history.
-const MIN_ODD: usize = 16 << 10;
+const MIN_BYTES_FOR_FRAMES: usize = 16 << 10;
 
 /// Once the scripts of a block have this many bytes, further contents are stored whole, and not as
 /// differences from others. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
@@ -38,7 +38,7 @@ pub struct BlockBuilder {
     texts: Texts,
     last: LastSizes,
     /// Bytes of scripts and values in the block.
-    other: usize,
+    script_and_value_bytes: usize,
     /// Bytes of scripts in the block.
     scripts: usize,
     /// Bytes of contents in the block.
@@ -89,7 +89,7 @@ impl BlockBuilder {
             chunk: OpenChunk { values, ..OpenChunk::default() },
             texts: Texts::new(codec),
             last: LastSizes::default(),
-            other: 0,
+            script_and_value_bytes: 0,
             scripts: 0,
             content: 0,
             resumed: false,
@@ -113,7 +113,7 @@ impl BlockBuilder {
             let number = builder.streams.len() as u32;
             builder.streams.insert(name.clone(), number);
         }
-        builder.other = other_bytes(block)?;
+        builder.script_and_value_bytes = script_and_value_bytes(block)?;
         builder.scripts = script_bytes(block);
         builder.directory.chunks.clone_from(&block.directory().chunks);
         builder.body = body.to_vec();
@@ -146,13 +146,13 @@ impl BlockBuilder {
         chunk.checks.extend(checksum(content));
         for (column, value) in chunk.values.iter_mut().zip(values) {
             if let Value::Bytes(bytes) = value {
-                self.other += bytes.len();
+                self.script_and_value_bytes += bytes.len();
             }
             column.push(value.clone());
         }
         let scripts = self.texts.push(stream, content, self.scripts < MAX_SCRIPTS);
         self.scripts += scripts;
-        self.other += scripts;
+        self.script_and_value_bytes += scripts;
         self.last.push(content.len());
         self.content += content.len() as u64;
         self.next = ordinal + 1;
@@ -162,7 +162,7 @@ impl BlockBuilder {
     /// Whether the block is full. If it is, call [`Self::finish`], and continue with the next block.
     pub fn should_seal(&self) -> bool {
         let pool = self.texts.size(self.body.len());
-        self.settings.is_full(self.len(), self.other, pool, self.last.largest())
+        self.settings.is_full(self.len(), self.script_and_value_bytes, pool, self.last.largest())
     }
 
     /// Whether this many bytes of new text fit into an empty block, but not into the rest of this block.
@@ -202,7 +202,7 @@ impl BlockBuilder {
         let mut block = self.directory.seal(&self.body);
         // A reader unpacks all texts of frames. These may have many more bytes than the literals.
         let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
-        if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.is_odd() {
+        if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.suits_frames() {
             let frames = self.as_frames(&block)?;
             if frames.len() < block.len() {
                 block = frames;
@@ -219,7 +219,7 @@ impl BlockBuilder {
         self.streams.clear();
         self.texts.clear();
         self.last = LastSizes::default();
-        (self.entries, self.other, self.scripts) = (0, 0, 0);
+        (self.entries, self.script_and_value_bytes, self.scripts) = (0, 0, 0);
         (self.content, self.resumed) = (0, false);
     }
 
@@ -271,12 +271,13 @@ impl BlockBuilder {
 
     /// Whether pool and scripts save nothing: the literals hardly compress, or the scripts are larger than
     /// the literals.
-    fn is_odd(&self) -> bool {
+    fn suits_frames(&self) -> bool {
         let sections =
             |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);
         let stored = |section| sections(section).map(|section| section.stored).sum::<usize>();
         let literals: usize = sections(TEXTS).map(|section| section.raw).sum();
-        literals >= MIN_ODD && (stored(SCRIPTS) > stored(TEXTS) || stored(TEXTS) > literals / 10 * 9)
+        literals >= MIN_BYTES_FOR_FRAMES
+            && (stored(SCRIPTS) > stored(TEXTS) || stored(TEXTS) > literals / 10 * 9)
     }
 
     /// Rebuilds the block with the codec [`Codec::Frames`].
@@ -401,18 +402,18 @@ mod tests {
             (0..2_000).map(move |word| format!("{} ", word * (1 + word % number))).collect::<String>()
         };
         let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).expect("no columns");
-        builder.push(b"page", text(3).as_bytes(), &[]).expect("it is small");
-        builder.push(b"page", text(5).as_bytes(), &[]).expect("it is small");
+        builder.push(b"page", text(3).as_bytes(), &[]).expect("the content is small");
+        builder.push(b"page", text(5).as_bytes(), &[]).expect("the content is small");
         let compared = builder.scripts;
         assert!(compared > 300, "{compared} bytes: what follows proves nothing");
         builder.scripts = MAX_SCRIPTS;
         for number in 6..16 {
-            builder.push(b"page", text(number).as_bytes(), &[]).expect("it is small");
+            builder.push(b"page", text(number).as_bytes(), &[]).expect("the content is small");
         }
         let more = builder.scripts - MAX_SCRIPTS;
         assert!(more < 200, "{more} bytes for ten contents");
-        let block = builder.finish().expect("it is made");
-        let block = Block::open(&block, Limits::default()).expect("it is whole");
+        let block = builder.finish().expect("the block is built");
+        let block = Block::open(&block, Limits::default()).expect("the block is undamaged");
         let contents: Vec<_> =
             block.iter().map(|content| content.expect("read").bytes.expect("kept")).collect();
         let expected: Vec<_> =

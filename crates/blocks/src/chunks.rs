@@ -20,12 +20,12 @@ pub(crate) struct Chunks<'a> {
     directory: &'a Directory,
     body: &'a [u8],
     limits: Limits,
-    starts: &'a [Start],
+    starts: &'a [ChunkStart],
 }
 
 /// The sums over all chunks before a chunk.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Start {
+pub(crate) struct ChunkStart {
     entries: usize,
     /// Bytes of the body.
     body: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Start {
     texts: usize,
 }
 
-impl Start {
+impl ChunkStart {
     /// The start of each chunk, and a last item for the end of the last chunk.
     pub(crate) fn all(directory: &Directory) -> Vec<Self> {
         let mut start = Self::default();
@@ -49,7 +49,12 @@ impl Start {
 }
 
 impl<'a> Chunks<'a> {
-    pub(crate) fn new(directory: &'a Directory, starts: &'a [Start], body: &'a [u8], limits: Limits) -> Self {
+    pub(crate) fn new(
+        directory: &'a Directory,
+        starts: &'a [ChunkStart],
+        body: &'a [u8],
+        limits: Limits,
+    ) -> Self {
         Self { directory, body, limits, starts }
     }
 
@@ -88,7 +93,7 @@ impl<'a> Chunks<'a> {
     /// The part of the pool that is in a chunk.
     pub(crate) fn pool(&self, chunk: usize) -> Range<u32> {
         // The limits keep a pool below 4 GiB, since scripts could not address a larger one.
-        let place = |start: Start| u32::try_from(start.texts).unwrap_or(u32::MAX);
+        let place = |start: ChunkStart| u32::try_from(start.texts).unwrap_or(u32::MAX);
         place(self.starts[chunk])..place(self.starts[chunk + 1])
     }
 

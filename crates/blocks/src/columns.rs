@@ -10,7 +10,7 @@ use crate::{
 
 /// If strings occur at least this often on average, each string is written once, and then referred to by its
 /// number.
-const ENTRIES_OF_A_STRING: usize = 2;
+const MIN_STRING_REPEATS: usize = 2;
 
 /// A column of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
         return out;
     }
     let absent = values.clone().map(|value| *value == Value::Absent);
-    put_places(&mut out, absent);
+    put_indexes(&mut out, absent);
     match kind {
         Kind::Integer => {
             let numbers = values.filter_map(|value| match value {
@@ -131,7 +131,7 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
         return Some(vec![Value::Absent; count]);
     }
     let mut input = Input(bytes);
-    let absent = places(&mut input, count)?;
+    let absent = indexes(&mut input, count)?;
     let present = count - absent.len();
     let mut others: Box<dyn Iterator<Item = Value>> = match kind {
         Kind::Integer => Box::new(numbers(&mut input, present)?.into_iter().map(Value::Integer)),
@@ -144,7 +144,7 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
     };
     input.end()?;
     let mut absent = absent.into_iter().peekable();
-    let values = (0..count).map(|place| match absent.next_if_eq(&place) {
+    let values = (0..count).map(|index| match absent.next_if_eq(&index) {
         Some(_) => Some(Value::Absent),
         None => others.next(),
     });
@@ -152,27 +152,27 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
 }
 
 /// Encodes which of many items have a property: how many have it, and the gaps between them.
-pub(crate) fn put_places(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
-    let places = which.enumerate().filter_map(|(place, is)| is.then_some(place));
-    varint::put(out, places.clone().count() as u64);
+pub(crate) fn put_indexes(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
+    let indexes = which.enumerate().filter_map(|(index, is)| is.then_some(index));
+    varint::put(out, indexes.clone().count() as u64);
     let mut next = 0;
-    for place in places {
-        varint::put(out, (place - next) as u64);
-        next = place + 1;
+    for index in indexes {
+        varint::put(out, (index - next) as u64);
+        next = index + 1;
     }
 }
 
-/// Decodes what [`put_places`] wrote for `count` items.
-pub(crate) fn places(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> {
+/// Decodes what [`put_indexes`] wrote for `count` items.
+pub(crate) fn indexes(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> {
     let how_many = input.size().filter(|how_many| *how_many <= count)?;
-    let mut places = Vec::with_capacity(how_many);
+    let mut indexes = Vec::with_capacity(how_many);
     let mut next = 0_usize;
     for _ in 0..how_many {
-        let place = next.checked_add(input.size()?).filter(|place| *place < count)?;
-        places.push(place);
-        next = place + 1;
+        let index = next.checked_add(input.size()?).filter(|index| *index < count)?;
+        indexes.push(index);
+        next = index + 1;
     }
-    Some(places)
+    Some(indexes)
 }
 
 /// Encodes the first number, a common divisor of all differences, and the differences.
@@ -224,7 +224,7 @@ fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> +
             once.len() as u64 - 1
         }));
     }
-    if once.len() * ENTRIES_OF_A_STRING > which.len() {
+    if once.len() * MIN_STRING_REPEATS > which.len() {
         varint::put(out, 0);
         put_strings(out, strings);
         return;

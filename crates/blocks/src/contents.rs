@@ -2,7 +2,7 @@
 
 use crate::{
     block::{Block, check},
-    delta::reader::{DeltaReader, Lists},
+    delta::reader::{DeltaReader, SegmentLists},
     directory::{CHECKS, Codec},
     error::Error,
     frames::FrameReader,
@@ -29,7 +29,7 @@ pub struct Contents<'a> {
 
 #[derive(Debug)]
 enum Reader {
-    Delta(DeltaReader, Lists),
+    Delta(DeltaReader, SegmentLists),
     Frames(FrameReader),
 }
 
@@ -44,7 +44,9 @@ struct ChunkEntries {
 impl<'a> Contents<'a> {
     pub(crate) fn new(block: &'a Block<'a>) -> Self {
         let reader = match block.codec() {
-            Codec::PoolAndScripts => Reader::Delta(DeltaReader::new(&block.chunks()), Lists::default()),
+            Codec::PoolAndScripts => {
+                Reader::Delta(DeltaReader::new(&block.chunks()), SegmentLists::default())
+            }
             Codec::Frames => Reader::Frames(FrameReader::default()),
         };
         Self { block, reader, next: 0, chunk: None }
@@ -69,7 +71,7 @@ impl<'a> Contents<'a> {
 
     fn read(&mut self, index: usize, place: usize) -> Result<Content, Error> {
         let chunks = self.block.chunks();
-        let known = self.chunk.as_ref().expect("its chunk was looked up");
+        let known = self.chunk.as_ref().expect("the chunk of the entry was looked up");
         let ordinal = known.ordinals[place];
         if known.erased[place] {
             return Ok(Content { ordinal, bytes: None });

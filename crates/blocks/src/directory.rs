@@ -82,7 +82,7 @@ pub(crate) struct Directory {
 
 /// A directory that was read, and the chunks after it.
 #[derive(Debug)]
-pub(crate) struct Opened<'a> {
+pub(crate) struct OpenedDirectory<'a> {
     pub(crate) directory: Directory,
     pub(crate) body: &'a [u8],
     /// Whether the strong hash matches.
@@ -124,7 +124,7 @@ impl Directory {
     }
 
     /// Reads the directory of a block. Returns an error if the directory declares more than the limits allow.
-    pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<Opened<'a>, Error> {
+    pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<OpenedDirectory<'a>, Error> {
         at_most("bytes of a block", block.len(), limits.block)?;
         let mut input = Input(block);
         if input.array() != Some(MAGIC) {
@@ -143,7 +143,7 @@ impl Directory {
         let (directory, body) = Self::find(input).ok_or(Damage::Length)?;
         let directory = Self::read(codec, directory.ok_or(Damage::Directory)?).ok_or(Damage::Directory)?;
         directory.check(limits)?;
-        Ok(Opened { directory, body, intact })
+        Ok(OpenedDirectory { directory, body, intact })
     }
 
     /// The bytes of the directory, if they agree with their checksum, and the bytes after them.

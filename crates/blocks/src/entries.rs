@@ -1,7 +1,7 @@
 //! The entries of a chunk: their ordinals, their streams, and which of them are erased.
 
 use crate::{
-    columns::{places, put_strings, strings},
+    columns::{indexes, put_strings, strings},
     directory::Chunk,
     varint::{self, Input, unzigzag, zigzag},
 };
@@ -57,8 +57,8 @@ impl Entries {
                 let before = entries.ordinals[index - 1];
                 entries.ordinals[index] = before.checked_add(input.number()?)?.checked_add(1)?;
             }
-            for place in places(&mut input, chunk.entries)? {
-                entries.erased[place] = true;
+            for index in indexes(&mut input, chunk.entries)? {
+                entries.erased[index] = true;
             }
         }
         input.end()?;

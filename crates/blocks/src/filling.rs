@@ -9,14 +9,14 @@ use crate::{
 };
 
 /// A block is full with this many bytes of scripts and values. Few blocks are full for this reason.
-const MAX_OTHER: usize = 1 << 20;
+const MAX_SCRIPT_AND_VALUE_BYTES: usize = 1 << 20;
 /// A block is full with this many bytes of literals, however large its contents are.
 const MAX_POOL: usize = 64 << 20;
 /// A block is full when its pool is this many times as large as the largest of the last contents.
-const POOL_OF_CONTENTS: usize = 3;
+const POOL_PER_LARGEST_CONTENT: usize = 3;
 /// The number of last contents that count. A blanked page or a small property may come among large contents,
 /// and a content that is large by mistake may come among small ones.
-const LAST: usize = 8;
+const RECENT_CONTENTS: usize = 8;
 
 /// The sizes of blocks and chunks, and the level of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,25 +43,31 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a block is full. `other` is the size of the scripts and values, `pool` the size of the
-    /// literals, and `largest` the size of the largest of the last contents.
-    pub(crate) fn is_full(&self, entries: usize, other: usize, pool: usize, largest: usize) -> bool {
-        let full_pool = self.pool.max((POOL_OF_CONTENTS * largest).min(MAX_POOL));
-        entries >= self.entries || other >= MAX_OTHER || pool >= full_pool
+    /// Whether a block is full. `pool` is the size of the literals, and `largest` the size of the largest of
+    /// the last contents.
+    pub(crate) fn is_full(
+        &self,
+        entries: usize,
+        script_and_value_bytes: usize,
+        pool: usize,
+        largest: usize,
+    ) -> bool {
+        let full_pool = self.pool.max((POOL_PER_LARGEST_CONTENT * largest).min(MAX_POOL));
+        entries >= self.entries || script_and_value_bytes >= MAX_SCRIPT_AND_VALUE_BYTES || pool >= full_pool
     }
 }
 
 /// The sizes of the last contents.
 #[derive(Debug, Default)]
 pub(crate) struct LastSizes {
-    sizes: [usize; LAST],
+    sizes: [usize; RECENT_CONTENTS],
     next: usize,
 }
 
 impl LastSizes {
     pub(crate) fn push(&mut self, size: usize) {
         self.sizes[self.next] = size;
-        self.next = (self.next + 1) % LAST;
+        self.next = (self.next + 1) % RECENT_CONTENTS;
     }
 
     pub(crate) fn largest(&self) -> usize {
@@ -80,7 +86,7 @@ pub(crate) fn script_bytes(block: &Block<'_>) -> usize {
 }
 
 /// The bytes of a block's scripts and values.
-pub(crate) fn other_bytes(block: &Block<'_>) -> Result<usize, Error> {
+pub(crate) fn script_and_value_bytes(block: &Block<'_>) -> Result<usize, Error> {
     let mut bytes = script_bytes(block);
     for column in block.columns() {
         for value in block.column(&column.name)? {
@@ -103,12 +109,13 @@ impl Block<'_> {
         let pool = self.chunks().pool_size();
         // Most blocks have few literals, and then nothing has to be unpacked.
         let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
-        Ok(settings.is_full(self.len(), other_bytes(self)?, pool, largest))
+        Ok(settings.is_full(self.len(), script_and_value_bytes(self)?, pool, largest))
     }
 }
 
 /// The size of the largest of the last contents.
 fn largest_of_last(unpacked: &Unpacked) -> Result<usize, Error> {
-    let mut sizes = unpacked.ordinals().rev().take(LAST).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));
+    let mut sizes =
+        unpacked.ordinals().rev().take(RECENT_CONTENTS).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));
     sizes.try_fold(0, |largest, size: Result<usize, Error>| Ok(largest.max(size?)))
 }

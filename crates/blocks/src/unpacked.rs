@@ -2,8 +2,8 @@
 
 use crate::{
     block::{Block, check},
-    chunks::{Chunks, Start},
-    delta::reader::{DeltaReader, Kept},
+    chunks::{ChunkStart, Chunks},
+    delta::reader::{DeltaReader, SegmentListCache},
     directory::{CHECKS, Codec, Directory},
     error::{Damage, Error},
     frames::Frame,
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Unpacked {
     directory: Directory,
-    starts: Vec<Start>,
+    starts: Vec<ChunkStart>,
     limits: Limits,
     /// The ordinal of each entry, in order, and whether it is erased.
     entries: Vec<(u64, bool)>,
@@ -25,7 +25,7 @@ pub struct Unpacked {
 
 #[derive(Debug)]
 enum Texts {
-    Delta(DeltaReader, Kept),
+    Delta(DeltaReader, SegmentListCache),
     Frames(Vec<Frame>),
 }
 
@@ -36,7 +36,7 @@ impl Unpacked {
             Codec::PoolAndScripts => {
                 let mut reader = DeltaReader::new(&chunks);
                 reader.load(&chunks)?;
-                Texts::Delta(reader, Kept::new(block.len()))
+                Texts::Delta(reader, SegmentListCache::new(block.len()))
             }
             Codec::Frames => Texts::Frames(
                 chunks.each().map(|chunk| Frame::read(&chunks, chunk)).collect::<Result<_, _>>()?,
@@ -71,7 +71,7 @@ impl Unpacked {
         }
         let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits);
         let bytes = match &self.texts {
-            Texts::Delta(reader, kept) => reader.unpacked_text(&chunks, index, kept)?,
+            Texts::Delta(reader, cache) => reader.unpacked_text(&chunks, index, cache)?,
             Texts::Frames(frames) => {
                 let (chunk, place) = chunks.find(index).ok_or(Damage::Length)?;
                 frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec()
@@ -89,7 +89,7 @@ impl Unpacked {
     /// The approximate use of memory, in bytes.
     pub fn memory(&self) -> usize {
         let texts = match &self.texts {
-            Texts::Delta(reader, kept) => reader.memory() + kept.memory(),
+            Texts::Delta(reader, cache) => reader.memory() + cache.memory(),
             Texts::Frames(frames) => frames.iter().map(Frame::memory).sum(),
         };
         size_of::<Self>()

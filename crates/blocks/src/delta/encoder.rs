@@ -8,7 +8,7 @@ use super::{
     parents::{Parent, Parents},
     pool::Pool,
     script::{Edit, Origin, Script},
-    segments::{Step, fold, fold_all},
+    segments::{ScriptToFold, fold, fold_all},
 };
 use crate::limits::MAX_CONTENT;
 
@@ -56,7 +56,7 @@ impl DeltaEncoder {
         let (script, list) = match self.known.insert(blake3::hash(text), index) {
             Some(same) => {
                 let script = Script { origin: Origin::Parent((index - same) as u32), edits: Vec::new() };
-                (script, self.list(same).expect("its script was made here"))
+                (script, self.list(same).expect("this encoder has the script"))
             }
             None => {
                 let edited = if compares { self.edited(stream, text, index) } else { None };
@@ -70,7 +70,7 @@ impl DeltaEncoder {
 
     fn keep(&mut self, script: Script, literals_at: usize) -> &Script {
         self.scripts.push((script, literals_at as u32));
-        &self.scripts.last().expect("it was just pushed").0
+        &self.scripts.last().expect("the script was just pushed").0
     }
 
     fn add_whole(&mut self, text: &[u8], start: usize) -> (Script, Vec<Segment>) {
@@ -78,7 +78,7 @@ impl DeltaEncoder {
         self.pool.append(text);
         let edit = Edit { literal: text.len() as u32, ..Edit::default() };
         let edits = if text.is_empty() { Vec::new() } else { vec![edit] };
-        let list = fold(&[], &edits, start as u32, MAX_CONTENT).expect("it has one segment");
+        let list = fold(&[], &edits, start as u32, MAX_CONTENT).expect("the text has one segment");
         (Script { origin: Origin::Empty, edits }, list)
     }
 
@@ -86,7 +86,7 @@ impl DeltaEncoder {
     fn list(&self, index: usize) -> Option<Vec<Segment>> {
         fold_all(index, MAX_CONTENT, |index| {
             let (script, literals_at) = self.scripts.get(index)?;
-            Some(Step { origin: script.origin, edits: &script.edits, literals_at: *literals_at })
+            Some(ScriptToFold { origin: script.origin, edits: &script.edits, literals_at: *literals_at })
         })
     }
 
@@ -118,7 +118,7 @@ impl DeltaEncoder {
     }
 
     /// Loads the next entry of a block that is resumed, with the text unless it was erased.
-    pub(crate) fn resume(&mut self, stream: u32, step: Step<'_>, text: Option<Vec<u8>>) {
+    pub(crate) fn resume(&mut self, stream: u32, step: ScriptToFold<'_>, text: Option<Vec<u8>>) {
         let index = self.scripts.len();
         let script = Script { origin: step.origin, edits: step.edits.to_vec() };
         self.keep(script, step.literals_at as usize);

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The least length of a match in the parent. The index has the hash of this many bytes.
-const KEY: usize = 8;
+const KEY_BYTES: usize = 8;
 /// The maximum number of positions of the parent that are compared for one position of the text.
 const MAX_CANDIDATES: usize = 48;
 /// The maximum number of positions of the parent in the index. In a longer parent, only every second, third
@@ -42,16 +42,16 @@ const LAZY_GAIN: i64 = 20;
 
 /// How many bytes may be compared for each byte of the text and its parent. Then only one candidate is
 /// compared.
-const EFFORT: u64 = 64;
+const MAX_COMPARED_PER_BYTE: u64 = 64;
 /// How many bytes may be compared for any text.
-const FREE_EFFORT: u64 = 1 << 20;
+const MAX_COMPARED_BASE: u64 = 1 << 20;
 
 /// A match.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     gain: i64,
     len: usize,
-    place: Source,
+    source: Source,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +80,7 @@ impl Matcher {
         let parent = &parent[prefix..parent.len() - suffix];
         let text = &text[prefix..text.len() - suffix];
         let step = self.index(parent);
-        let effort = FREE_EFFORT + EFFORT * (parent.len() + text.len()) as u64;
+        let max_compared = MAX_COMPARED_BASE + MAX_COMPARED_PER_BYTE * (parent.len() + text.len()) as u64;
         let search = Search {
             parent,
             text,
@@ -88,7 +88,7 @@ impl Matcher {
             heads: &self.heads,
             chain: &self.chain,
             compared: self.compared,
-            limit: self.compared + effort,
+            limit: self.compared + max_compared,
         };
         let (edits, compared) = search.run(prefix, pool);
         self.compared = compared;
@@ -99,13 +99,13 @@ impl Matcher {
     fn index(&mut self, parent: &[u8]) -> usize {
         self.heads.clear();
         self.chain.clear();
-        if parent.len() < KEY {
+        if parent.len() < KEY_BYTES {
             return 1;
         }
         let step = parent.len() / MAX_INDEXED + 1;
         self.heads.resize(1 << bits(parent.len()), 0);
         self.chain.reserve(parent.len() / step + 1);
-        for place in (0..=parent.len() - KEY).step_by(step) {
+        for place in (0..=parent.len() - KEY_BYTES).step_by(step) {
             let head = &mut self.heads[slot(&parent[place..], parent.len())];
             self.chain.push(*head);
             *head = (place / step) as u32 + 1;
@@ -136,54 +136,54 @@ impl Search<'_> {
         let mut edit = Edit { copy: prefix as u32, ..Edit::default() };
         // The end of the last copy in the parent, the start of the literals in the text, and the position in
         // the text.
-        let (mut place, mut written, mut at) = (0, 0, 0);
-        while at < self.text.len() {
-            let Some(found) = self.best_near(&mut at, place, pool) else {
-                at += 1;
+        let (mut parent_position, mut written, mut text_position) = (0, 0, 0);
+        while text_position < self.text.len() {
+            let Some(found) = self.best_near(&mut text_position, parent_position, pool) else {
+                text_position += 1;
                 continue;
             };
-            match found.place {
+            match found.source {
                 Source::Parent(from) => {
-                    let grown = self.before(from, at, place, written);
-                    let (from, start) = (from - grown, at - grown);
+                    let grown = self.before(from, text_position, parent_position, written);
+                    let (from, start) = (from - grown, text_position - grown);
                     edit.literal += append(pool, &self.text[written..start]);
-                    edit.skip = (from as i64 - place as i64) as i32;
+                    edit.skip = (from as i64 - parent_position as i64) as i32;
                     let len = (found.len + grown) as u32;
                     if edit.is_nothing() {
                         edit.copy += len;
                     } else {
                         edits.push(std::mem::replace(&mut edit, Edit { copy: len, ..Edit::default() }));
                     }
-                    place = from + found.len + grown;
+                    parent_position = from + found.len + grown;
                 }
                 Source::Pool(from) => {
-                    edit.literal += append(pool, &self.text[written..at]);
+                    edit.literal += append(pool, &self.text[written..text_position]);
                     (edit.pool_at, edit.pool_len) = (from as u32, found.len as u32);
                     edits.push(std::mem::take(&mut edit));
                 }
             }
-            at += found.len;
-            written = at;
+            text_position += found.len;
+            written = text_position;
         }
         edit.literal += append(pool, &self.text[written..]);
-        edit.skip = (self.parent.len() - place) as i32;
+        edit.skip = (self.parent.len() - parent_position) as i32;
         if !edit.is_nothing() {
             edits.push(edit);
         }
         (edits, self.compared)
     }
 
-    /// The best match at `at` or a little further on. Moves `at` to the match.
-    fn best_near(&mut self, at: &mut usize, place: usize, pool: &Pool) -> Option<Match> {
-        let mut best = self.best(*at, place, pool)?;
+    /// The best match at `text_position` or a little further on. Moves `text_position` to the match.
+    fn best_near(&mut self, text_position: &mut usize, parent_position: usize, pool: &Pool) -> Option<Match> {
+        let mut best = self.best(*text_position, parent_position, pool)?;
         for _ in 0..LAZY_STEPS {
             if best.len >= LONG_MATCH {
                 break;
             }
-            match self.best(*at + 1, place, pool) {
+            match self.best(*text_position + 1, parent_position, pool) {
                 Some(next) if next.gain > best.gain + LAZY_GAIN => {
                     best = next;
-                    *at += 1;
+                    *text_position += 1;
                 }
                 _ => break,
             }
@@ -191,18 +191,18 @@ impl Search<'_> {
         Some(best)
     }
 
-    fn best(&mut self, at: usize, place: usize, pool: &Pool) -> Option<Match> {
-        let text = self.text.get(at..).filter(|text| text.len() >= KEY)?;
+    fn best(&mut self, text_position: usize, parent_position: usize, pool: &Pool) -> Option<Match> {
+        let text = self.text.get(text_position..).filter(|text| text.len() >= KEY_BYTES)?;
         let mut best = None;
-        if place < self.parent.len() {
-            self.try_parent(place, place, text, &mut best);
+        if parent_position < self.parent.len() {
+            self.try_parent(parent_position, parent_position, text, &mut best);
         }
-        if self.parent.len() >= KEY {
+        if self.parent.len() >= KEY_BYTES {
             let mut next = self.heads[slot(text, self.parent.len())];
             let depth = if self.compared < self.limit { MAX_CANDIDATES } else { 1 };
             for _ in 0..depth {
                 let Some(candidate) = next.checked_sub(1) else { break };
-                self.try_parent(candidate as usize * self.step, place, text, &mut best);
+                self.try_parent(candidate as usize * self.step, parent_position, text, &mut best);
                 next = self.chain[candidate as usize];
             }
         }
@@ -212,36 +212,36 @@ impl Search<'_> {
             let len = self.common(&pool.bytes()[from..], text);
             let gain = len as i64 * LITERAL_OF_POOL - FROM_POOL;
             if len >= MIN_POOL_MATCH && gain > best.map_or(0, |best: Match| best.gain) {
-                best = Some(Match { gain, len, place: Source::Pool(from) });
+                best = Some(Match { gain, len, source: Source::Pool(from) });
             }
         }
         best
     }
 
-    fn try_parent(&mut self, from: usize, place: usize, text: &[u8], best: &mut Option<Match>) {
+    fn try_parent(&mut self, from: usize, parent_position: usize, text: &[u8], best: &mut Option<Match>) {
         let len = self.common(&self.parent[from..], text);
-        if len < KEY {
+        if len < KEY_BYTES {
             return;
         }
-        let distance = from.abs_diff(place);
+        let distance = from.abs_diff(parent_position);
         let mut cost = EDIT;
         if distance > 0 {
             cost += SKIP + SKIP_BIT * i64::from(distance.ilog2() + 1);
         }
-        if from < place {
+        if from < parent_position {
             cost += BACK;
         }
         let gain = len as i64 * LITERAL - cost;
         if gain > best.map_or(0, |best| best.gain) {
-            *best = Some(Match { gain, len, place: Source::Parent(from) });
+            *best = Some(Match { gain, len, source: Source::Parent(from) });
         }
     }
 
     /// How far a match can grow back over equal bytes that are not written yet. A match ahead of the position
     /// in the parent does not grow back beyond that position.
-    fn before(&self, from: usize, at: usize, place: usize, written: usize) -> usize {
-        let most = if from >= place { from - place } else { from };
-        common_suffix(&self.parent[from - most..from], &self.text[written..at])
+    fn before(&self, from: usize, text_position: usize, parent_position: usize, written: usize) -> usize {
+        let most = if from >= parent_position { from - parent_position } else { from };
+        common_suffix(&self.parent[from - most..from], &self.text[written..text_position])
     }
 
     fn common(&mut self, one: &[u8], other: &[u8]) -> usize {

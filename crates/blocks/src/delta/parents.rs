@@ -8,13 +8,13 @@ use super::{
 };
 
 /// The maximum number of earlier texts of a stream that a new text is compared with.
-const CANDIDATES: usize = 8;
+const MAX_CANDIDATES: usize = 8;
 /// The maximum size of the texts and lists of all streams. The newest text is always kept.
 const MAX_KEPT: usize = 16 << 20;
 /// The penalty for a text that is not the newest of its stream, in bytes.
-const NOT_THE_LAST: usize = 24;
+const OLDER_TEXT_PENALTY: usize = 24;
 /// If a text differs in fewer bytes than this, no older text is compared.
-const CLOSE: usize = 200;
+const CLOSE_ENOUGH_BYTES: usize = 200;
 
 /// A text that may become a parent.
 #[derive(Debug)]
@@ -50,11 +50,11 @@ impl Parents {
             let suffix = common_suffix(&parent.text[prefix..], &text[prefix..]);
             let new = text.len() - prefix - suffix;
             let gone = parent.text.len() - prefix - suffix;
-            let differ = new + gone / 8 + if best.is_some() { NOT_THE_LAST } else { 0 };
+            let differ = new + gone / 8 + if best.is_some() { OLDER_TEXT_PENALTY } else { 0 };
             if best.is_none_or(|(least, _)| differ < least) {
                 best = Some((differ, parent));
             }
-            if differ < CLOSE {
+            if differ < CLOSE_ENOUGH_BYTES {
                 break;
             }
         }
@@ -66,7 +66,7 @@ impl Parents {
         self.order.push_back((stream, parent.index));
         let texts = self.streams.entry(stream).or_default();
         texts.push_back(parent);
-        if texts.len() > CANDIDATES
+        if texts.len() > MAX_CANDIDATES
             && let Some(oldest) = texts.pop_front()
         {
             self.memory -= oldest.memory();
@@ -102,8 +102,8 @@ mod tests {
             parents.push(index as u32 % 5, Parent { index, text: vec![index as u8; size], list });
             let kept: usize = parents.streams.values().flatten().map(Parent::memory).sum();
             assert_eq!(kept, parents.memory);
-            assert!(parents.streams.values().all(|texts| texts.len() <= CANDIDATES));
-            assert!(parents.order.len() <= 100 * CANDIDATES);
+            assert!(parents.streams.values().all(|texts| texts.len() <= MAX_CANDIDATES));
+            assert!(parents.order.len() <= 100 * MAX_CANDIDATES);
             let newest = parents.streams[&(index as u32 % 5)].back().map(|parent| parent.index);
             assert_eq!(newest, Some(index));
             kept

@@ -1,7 +1,7 @@
 //! The pool of literals, and an index that finds the bytes of a text in it.
 
 /// The index has the hash of this many bytes at each position.
-const KEY: usize = 16;
+const KEY_BYTES: usize = 16;
 /// The table has `1 << TABLE_BITS` slots.
 const TABLE_BITS: u32 = 18;
 
@@ -41,10 +41,10 @@ impl Pool {
 
     /// Adds all literals to the index that it does not have yet.
     pub(crate) fn index(&mut self) {
-        if self.table.is_empty() && self.bytes.len() >= KEY {
+        if self.table.is_empty() && self.bytes.len() >= KEY_BYTES {
             self.table = vec![0; 1 << TABLE_BITS];
         }
-        while let Some(key) = self.bytes.get(self.indexed..self.indexed + KEY) {
+        while let Some(key) = self.bytes.get(self.indexed..self.indexed + KEY_BYTES) {
             self.table[slot(key)] = self.indexed as u32 + 1;
             self.indexed += 1;
         }
@@ -52,8 +52,8 @@ impl Pool {
 
     /// The only position at which the text may be. The caller has to compare the bytes there.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
-        let place = self.table.get(slot(text.get(..KEY)?))?;
-        place.checked_sub(1).map(|place| place as usize)
+        let position = self.table.get(slot(text.get(..KEY_BYTES)?))?;
+        position.checked_sub(1).map(|position| position as usize)
     }
 
     /// Removes all literals.

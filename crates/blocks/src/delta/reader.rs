@@ -8,7 +8,7 @@ use std::{
 use super::{
     Segment,
     script::{Origin, Scripts},
-    segments::{Step, WORTH_KEEPING, fold, fold_all, fold_from, length},
+    segments::{CACHED_LIST_INTERVAL, ScriptToFold, fold, fold_all, fold_from, length},
 };
 use crate::{
     chunks::Chunks,
@@ -54,9 +54,9 @@ impl DeltaReader {
         &self,
         chunks: &Chunks<'_>,
         index: usize,
-        kept: &Kept,
+        cache: &SegmentListCache,
     ) -> Result<Vec<u8>, Error> {
-        let list = kept.list(index, chunks.limits().content, |index| self.step(chunks, index));
+        let list = cache.list(index, chunks.limits().content, |index| self.step(chunks, index));
         self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
     }
 
@@ -74,7 +74,7 @@ impl DeltaReader {
         &mut self,
         chunks: &Chunks<'_>,
         index: usize,
-        lists: &mut Lists,
+        lists: &mut SegmentLists,
     ) -> Result<Vec<u8>, Error> {
         let list = self.next_list(chunks, index, lists)?;
         if !self.whole {
@@ -89,7 +89,7 @@ impl DeltaReader {
         &mut self,
         chunks: &Chunks<'_>,
         index: usize,
-        lists: &mut Lists,
+        lists: &mut SegmentLists,
     ) -> Result<Arc<Vec<Segment>>, Error> {
         let (chunk, _) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
         self.load_scripts(chunks, chunk)?;
@@ -116,11 +116,15 @@ impl DeltaReader {
     }
 
     /// The script of an entry, if its chunk was loaded.
-    pub(crate) fn step(&self, chunks: &Chunks<'_>, index: usize) -> Option<Step<'_>> {
+    pub(crate) fn step(&self, chunks: &Chunks<'_>, index: usize) -> Option<ScriptToFold<'_>> {
         let (chunk, place) = chunks.find(index)?;
         let scripts = self.scripts[chunk].as_ref()?;
         let script = scripts.get(place);
-        Some(Step { origin: script.origin, edits: scripts.edits(script), literals_at: script.literals_at })
+        Some(ScriptToFold {
+            origin: script.origin,
+            edits: scripts.edits(script),
+            literals_at: script.literals_at,
+        })
     }
 
     pub(crate) fn pool(&self) -> &[u8] {
@@ -163,7 +167,7 @@ impl DeltaReader {
     fn load_whole_pool(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
         self.whole = true;
         let end = chunks.pool_size();
-        if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.lacks(chunks)) }
+        if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.missing_pool_error(chunks)) }
     }
 
     /// Unpacks the first bytes of the pool, and returns how many there are: fewer than `end` if the pool is
@@ -188,7 +192,7 @@ impl DeltaReader {
     }
 
     /// The error for a pool that cannot be unpacked as far as a text needs.
-    fn lacks(&self, chunks: &Chunks<'_>) -> Error {
+    fn missing_pool_error(&self, chunks: &Chunks<'_>) -> Error {
         let lost = chunks.each().find(|chunk| self.pool.len() < chunks.pool(*chunk).end as usize);
         Damage::of(lost.unwrap_or(chunks.len().saturating_sub(1)), TEXTS).into()
     }
@@ -198,7 +202,7 @@ impl DeltaReader {
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
             let piece = self.pool.get(segment.at as usize..segment.end() as usize);
-            text.extend_from_slice(piece.ok_or_else(|| self.lacks(chunks))?);
+            text.extend_from_slice(piece.ok_or_else(|| self.missing_pool_error(chunks))?);
         }
         Ok(text)
     }
@@ -210,7 +214,7 @@ fn damaged(chunks: &Chunks<'_>, index: usize) -> Error {
 
 /// The segment lists of the entries that were read last.
 #[derive(Debug)]
-pub(crate) struct Lists {
+pub(crate) struct SegmentLists {
     lists: HashMap<usize, Arc<Vec<Segment>>>,
     /// The indexes in the order in which they were added.
     order: VecDeque<usize>,
@@ -218,13 +222,13 @@ pub(crate) struct Lists {
     most: usize,
 }
 
-impl Default for Lists {
+impl Default for SegmentLists {
     fn default() -> Self {
         Self { lists: HashMap::new(), order: VecDeque::new(), segments: 0, most: MAX_KEPT }
     }
 }
 
-impl Lists {
+impl SegmentLists {
     fn get(&self, index: usize) -> Option<&Arc<Vec<Segment>>> {
         self.lists.get(&index)
     }
@@ -246,13 +250,13 @@ impl Lists {
 
 /// The kept lists of a block with many readers.
 #[derive(Debug)]
-pub(crate) struct Kept(Mutex<Lists>);
+pub(crate) struct SegmentListCache(Mutex<SegmentLists>);
 
-impl Kept {
+impl SegmentListCache {
     /// An empty set of lists, for a block with this many entries.
     pub(crate) fn new(entries: usize) -> Self {
-        let most = if entries > WORTH_KEEPING { MAX_KEPT_UNPACKED } else { 0 };
-        Self(Mutex::new(Lists { most, ..Lists::default() }))
+        let most = if entries > CACHED_LIST_INTERVAL { MAX_KEPT_UNPACKED } else { 0 };
+        Self(Mutex::new(SegmentLists { most, ..SegmentLists::default() }))
     }
 
     /// The list of an entry, derived from the nearest kept list.
@@ -260,7 +264,7 @@ impl Kept {
         &self,
         index: usize,
         limit: usize,
-        script: impl Fn(usize) -> Option<Step<'a>>,
+        script: impl Fn(usize) -> Option<ScriptToFold<'a>>,
     ) -> Option<Vec<Segment>> {
         let known = |index| self.lists().get(index).cloned();
         let keep = |index, list| self.lists().keep(index, &Arc::new(list));
@@ -272,7 +276,7 @@ impl Kept {
         self.lists().most * size_of::<Segment>()
     }
 
-    fn lists(&self) -> MutexGuard<'_, Lists> {
+    fn lists(&self) -> MutexGuard<'_, SegmentLists> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -286,7 +290,7 @@ mod tests {
 
     #[test]
     fn kept_lists_are_bounded() {
-        let mut lists = Lists::default();
+        let mut lists = SegmentLists::default();
         let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
         for index in 0..10 {
             lists.keep(index, &list);
@@ -309,12 +313,12 @@ mod tests {
             looked_at.set(looked_at.get() + 1);
             let at = u32::try_from(index).ok()? + 900;
             Some(match index {
-                0 => Step { origin: Origin::Empty, edits: &text, literals_at: 0 },
-                _ => Step { origin: Origin::Parent(1), edits: &edits[index], literals_at: at },
+                0 => ScriptToFold { origin: Origin::Empty, edits: &text, literals_at: 0 },
+                _ => ScriptToFold { origin: Origin::Parent(1), edits: &edits[index], literals_at: at },
             })
         };
-        let kept = Kept::new(entries as usize);
-        let read = |index: usize| kept.list(index, 1 << 20, step);
+        let cache = SegmentListCache::new(entries as usize);
+        let read = |index: usize| cache.list(index, 1 << 20, step);
         let last = entries as usize - 1;
         read(last).unwrap();
         let steps = looked_at.replace(0);
@@ -325,8 +329,8 @@ mod tests {
         let steps = looked_at.replace(0);
         // On average, a read goes back half the distance between two kept lists. If a list was dropped, the
         // read goes back further.
-        assert!(steps < 2 * last * WORTH_KEEPING, "{steps}");
-        assert!(kept.lists().segments <= MAX_KEPT_UNPACKED);
+        assert!(steps < 2 * last * CACHED_LIST_INTERVAL, "{steps}");
+        assert!(cache.lists().segments <= MAX_KEPT_UNPACKED);
         for index in [0, 1, 500, 2_999, 1_234] {
             assert_eq!(read(index), fold_all(index, 1 << 20, step));
         }

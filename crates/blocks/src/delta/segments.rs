@@ -10,11 +10,11 @@ use super::{
 
 /// The maximum number of segments in one part of a [`SegmentList`]. Changing a list costs time for each part
 /// of the list, and for each segment of one part, so both numbers should be small.
-const PART: usize = 96;
+const MAX_PART_SEGMENTS: usize = 96;
 
 /// The maximum number of edits of a script that moves back. For more edits the whole list is rebuilt, since
 /// finding the parts that can stay takes quadratic time.
-const MAX_MOVES: usize = 256;
+const MAX_IN_PLACE_EDITS: usize = 256;
 
 /// The maximum size of a text, whatever the limit is: positions in a text are signed numbers of 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
@@ -51,7 +51,7 @@ pub(crate) fn fold(
     mut literals_at: u32,
     limit: usize,
 ) -> Option<Vec<Segment>> {
-    let mut place = Place { list: parent, index: 0, offset: 0 };
+    let mut cursor = ListCursor { list: parent, index: 0, offset: 0 };
     let mut list = Vec::with_capacity((parent.len() + 2 * edits.len()).min(MAX_SEGMENTS));
     let mut bytes = 0_usize;
     for edit in edits {
@@ -59,22 +59,22 @@ pub(crate) fn fold(
         if bytes > limit.min(MAX_BYTES) {
             return None;
         }
-        place.copy(edit.copy, &mut list)?;
+        cursor.copy(edit.copy, &mut list)?;
         push(&mut list, Segment { at: literals_at, len: edit.literal })?;
         literals_at += edit.literal;
         push(&mut list, Segment { at: edit.pool_at, len: edit.pool_len })?;
-        place.skip(edit.skip)?;
+        cursor.skip(edit.skip)?;
     }
-    while let Some(rest) = place.rest() {
+    while let Some(rest) = cursor.rest() {
         bytes += rest as usize;
-        place.copy(rest, &mut list)?;
+        cursor.copy(rest, &mut list)?;
     }
     (bytes <= limit.min(MAX_BYTES)).then_some(list)
 }
 
 /// A script to be folded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step<'a> {
+pub(crate) struct ScriptToFold<'a> {
     pub(crate) origin: Origin,
     pub(crate) edits: &'a [Edit],
     /// The position in the pool at which the script's literals begin.
@@ -86,20 +86,20 @@ pub(crate) struct Step<'a> {
 pub(crate) fn fold_all<'a>(
     index: usize,
     limit: usize,
-    script: impl Fn(usize) -> Option<Step<'a>>,
+    script: impl Fn(usize) -> Option<ScriptToFold<'a>>,
 ) -> Option<Vec<Segment>> {
     fold_from(index, limit, script, |_| None, |_, _| {})
 }
 
 /// The number of scripts between two kept lists: a reader of one entry is likely to read its neighbours.
-pub(crate) const WORTH_KEEPING: usize = 32;
+pub(crate) const CACHED_LIST_INTERVAL: usize = 32;
 
 /// Like [`fold_all`], but begins at the nearest entry whose list is known. Passes some of the lists on the
 /// way to `keep`.
 pub(crate) fn fold_from<'a>(
     index: usize,
     limit: usize,
-    script: impl Fn(usize) -> Option<Step<'a>>,
+    script: impl Fn(usize) -> Option<ScriptToFold<'a>>,
     known: impl Fn(usize) -> Option<Arc<Vec<Segment>>>,
     mut keep: impl FnMut(usize, Vec<Segment>),
 ) -> Option<Vec<Segment>> {
@@ -128,7 +128,7 @@ pub(crate) fn fold_from<'a>(
     };
     for (folded, (index, step)) in (1..).zip(steps.iter().rev()) {
         list.fold(step.edits, step.literals_at)?;
-        if folded % WORTH_KEEPING == 0 {
+        if folded % CACHED_LIST_INTERVAL == 0 {
             keep(*index, list.flat()?);
         }
     }
@@ -139,7 +139,7 @@ pub(crate) fn fold_from<'a>(
 /// `Some(None)` if there are too many edits. `None` if the script leaves its parent.
 #[allow(clippy::option_option)]
 fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
-    if edits.len() > MAX_MOVES {
+    if edits.len() > MAX_IN_PLACE_EDITS {
         return Some(None);
     }
     let bytes = u32::try_from(bytes).ok()?;
@@ -176,14 +176,14 @@ pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
 }
 
 /// A position in a list.
-struct Place<'a> {
+struct ListCursor<'a> {
     list: &'a [Segment],
     index: usize,
     /// The offset in the segment, which is less than its length.
     offset: u32,
 }
 
-impl Place<'_> {
+impl ListCursor<'_> {
     /// The length of the rest of the current segment.
     fn rest(&self) -> Option<u32> {
         Some(self.list.get(self.index)?.len - self.offset)
@@ -231,14 +231,14 @@ impl Place<'_> {
 #[derive(Debug)]
 struct SegmentList {
     /// Has at least one part.
-    parts: Vec<Part>,
+    parts: Vec<SegmentListPart>,
     segments: usize,
     bytes: usize,
     limit: usize,
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct SegmentListPart {
     bytes: u32,
     segments: Vec<Segment>,
 }
@@ -246,9 +246,10 @@ struct Part {
 impl SegmentList {
     /// Builds the list from a plain one. `limit` is the maximum number of bytes of the text.
     fn new(list: &[Segment], limit: usize) -> Self {
-        let mut parts: Vec<Part> = list.chunks(PART / 2).map(Part::of).collect();
+        let mut parts: Vec<SegmentListPart> =
+            list.chunks(MAX_PART_SEGMENTS / 2).map(SegmentListPart::of).collect();
         if parts.is_empty() {
-            parts.push(Part::default());
+            parts.push(SegmentListPart::default());
         }
         Self { parts, segments: list.len(), bytes: length(list), limit: limit.min(MAX_BYTES) }
     }
@@ -283,7 +284,9 @@ impl SegmentList {
     /// Folds a script that moves back. As many of the copied bytes as possible stay in place. The other
     /// copies are read from the list before it changes, and are inserted at their new positions.
     fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
-        let Some(copies) = copies(edits, self.bytes)? else { return self.fold_anew(edits, literals_at) };
+        let Some(copies) = copies(edits, self.bytes)? else {
+            return self.fold_by_rebuilding(edits, literals_at);
+        };
         let stays = in_place(&copies);
         let mut moved = 0;
         let mut slices = Vec::with_capacity(copies.len());
@@ -318,7 +321,7 @@ impl SegmentList {
     }
 
     /// Folds a script that moves back and has very many edits, by rebuilding the whole list.
-    fn fold_anew(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
+    fn fold_by_rebuilding(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         *self = Self::new(&fold(&self.flat()?, edits, literals_at, self.limit)?, self.limit);
         Some(())
     }
@@ -368,9 +371,9 @@ impl SegmentList {
             }
         }
         self.parts.drain(first..next);
-        if self.parts[index].segments.len() > PART {
+        if self.parts[index].segments.len() > MAX_PART_SEGMENTS {
             let long = std::mem::take(&mut self.parts[index].segments);
-            self.parts.splice(index..=index, long.chunks(PART / 2).map(Part::of));
+            self.parts.splice(index..=index, long.chunks(MAX_PART_SEGMENTS / 2).map(SegmentListPart::of));
         }
         if self.segments > 2 * MAX_SEGMENTS {
             // Segments that now follow one another in the pool were not joined here, unlike in `fold`.
@@ -392,9 +395,9 @@ impl SegmentList {
     }
 }
 
-impl Part {
+impl SegmentListPart {
     fn of(segments: &[Segment]) -> Self {
-        let mut own = Vec::with_capacity(PART + 2);
+        let mut own = Vec::with_capacity(MAX_PART_SEGMENTS + 2);
         own.extend_from_slice(segments);
         Self { bytes: length(segments) as u32, segments: own }
     }

@@ -7,7 +7,7 @@ use super::{
     matching::Matcher,
     pool::Pool,
     script::{Edit, Origin},
-    segments::{Step, fold, fold_all, in_place},
+    segments::{ScriptToFold, fold, fold_all, in_place},
 };
 
 const MIB: usize = 1 << 20;
@@ -128,13 +128,13 @@ fn scripts_that_double_their_parent_are_bounded() {
         })
         .collect();
     let step = |index: usize| match index {
-        0 => Some(Step { origin: Origin::Empty, edits: &text, literals_at: 0 }),
-        _ => Some(Step { origin: Origin::Parent(1), edits: &doubled[index - 1], literals_at: 0 }),
+        0 => Some(ScriptToFold { origin: Origin::Empty, edits: &text, literals_at: 0 }),
+        _ => Some(ScriptToFold { origin: Origin::Parent(1), edits: &doubled[index - 1], literals_at: 0 }),
     };
     let limit = 1 << 20;
     assert!(fold_all(10, limit, step).is_some_and(|list| super::segments::length(&list) == limit));
     assert_eq!(fold_all(11, limit, step), None);
-    assert_eq!(fold_all(20, usize::MAX, step), None, "it has too many segments");
+    assert_eq!(fold_all(20, usize::MAX, step), None, "the text has too many segments");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_script_that_goes_back_in_many_edits_is_folded() {
         let mut second = vec![Edit { copy: 2, literal: 1, skip: 1, ..Edit::default() }; edits];
         second[edits / 2].skip = -(edits as i32);
         let step = |index: usize| match index {
-            0 => Some(Step { origin: Origin::Empty, edits: &first, literals_at: 0 }),
-            _ => Some(Step { origin: Origin::Parent(1), edits: &second, literals_at: 10_000 }),
+            0 => Some(ScriptToFold { origin: Origin::Empty, edits: &first, literals_at: 0 }),
+            _ => Some(ScriptToFold { origin: Origin::Parent(1), edits: &second, literals_at: 10_000 }),
         };
         let parent = [Segment { at: 0, len: 10_000 }];
         let expected = fold(&parent, &second, 10_000, 1 << 20);
@@ -183,7 +183,7 @@ fn folding_scripts_in_a_row_equals_folding_each() {
         let mut literals = vec![0];
         let mut pool = 5_000;
         for _ in 0..200 {
-            let parent = lists.last().expect("there is one");
+            let parent = lists.last().expect("there is a list");
             let mut left = super::segments::length(parent) as u32;
             let mut edits = Vec::new();
             let start = pool;
@@ -213,7 +213,7 @@ fn folding_scripts_in_a_row_equals_folding_each() {
         for (index, list) in lists.iter().enumerate() {
             let step = |index: usize| {
                 let origin = if index == 0 { Origin::Empty } else { Origin::Parent(1) };
-                Some(Step { origin, edits: &scripts[index], literals_at: literals[index] })
+                Some(ScriptToFold { origin, edits: &scripts[index], literals_at: literals[index] })
             };
             assert_eq!(fold_all(index, 1 << 30, step).as_ref(), Some(list));
         }
