@@ -70,7 +70,7 @@ impl Archive {
     pub async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
-        let at = self.records.after(current.map_or(Timestamp::MIN, |row| row.written_at));
+        let at = self.records.write_time_after(current.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(key.partition);
         let epoch = Bytes::copy_from_slice(&self.records.chunks.distinction().to_be_bytes());
         EpochRow { epoch }.put(&mut batch, at);

@@ -202,7 +202,7 @@ impl<'a> Sealer<'a> {
             .clock
             .now()
             .saturating_sub(settings.after)
-            .saturating_sub(archive.records.early());
+            .saturating_sub(archive.records.max_write_time_lag());
         let policy = settings.policy;
         Ok(Self {
             archive,

@@ -79,7 +79,7 @@ impl Records {
     /// How far a write time may be before the time of the clock. Writes under a page lease get early write
     /// times.
     #[must_use]
-    pub fn early(&self) -> Duration {
+    pub fn max_write_time_lag(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
@@ -93,7 +93,7 @@ impl Records {
 
     /// A write time for a row that was last written at `written_at`.
     #[must_use]
-    pub fn after(&self, written_at: Timestamp) -> Timestamp {
+    pub fn write_time_after(&self, written_at: Timestamp) -> Timestamp {
         self.clock.now().max(written_at.just_after())
     }
 

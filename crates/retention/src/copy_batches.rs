@@ -61,7 +61,7 @@ pub(crate) async fn copy_batches(
 /// Requests by revision then find the render by its tid.
 pub(crate) fn forget_by_rev(write: &mut PageBatch<'_>) {
     for body in &write.bodies {
-        write.then.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
+        write.page_batch.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
     }
 }
 
@@ -96,7 +96,7 @@ async fn fit_until(
     for body in bodies.values_mut() {
         body.stored = copied_until(core, (page, rev), &body.stored, until).await?;
     }
-    core.records.chunks.fit(Lifetime::Until(page, rev, until), bodies, MAX_BODIES).await
+    core.records.chunks.fit_into_batch(Lifetime::Until(page, rev, until), bodies, MAX_BODIES).await
 }
 
 /// A stored body for a copy that expires at `until`. If the body has chunks, they are copied.

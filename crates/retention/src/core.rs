@@ -68,13 +68,13 @@ impl Core {
     /// How much longer than its grace a superseded value stays, since clocks differ, and writes may get early
     /// write times.
     fn margin(&self, policy: &Policy) -> Duration {
-        policy.skew.saturating_add(self.records.early())
+        policy.skew.saturating_add(self.records.max_write_time_lag())
     }
 
     /// The earliest time at which bodies of a revision were written. The write time of the row may be later:
     /// the row is written again when the revision gets another property.
     pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
-        revision.stored_at.saturating_sub(self.records.early())
+        revision.stored_at.saturating_sub(self.records.max_write_time_lag())
     }
 
     /// The cutoff: values that were superseded at this time or earlier may be culled now.

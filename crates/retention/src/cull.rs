@@ -257,7 +257,7 @@ async fn delete_below(
     for (_, lower) in &covered {
         extent = extent.joined(lower);
     }
-    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.after(extent.written_at));
+    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.write_time_after(extent.written_at));
     for name in &extent.names {
         let table = content_table(core.records.definitions.get(name).versions);
         let range = of_property(name).below(below.get());
@@ -271,8 +271,9 @@ async fn delete_below(
     let of_renders = render_watermarks(core, page, lower.clone()).await?;
     let (covered, kept): (Vec<_>, Vec<_>) =
         of_renders.iter().partition(|(_, watermark)| watermark.extent.until <= extent.until);
-    let at =
-        covered.iter().fold(at, |at, (_, watermark)| at.max(core.records.after(watermark.extent.written_at)));
+    let at = covered
+        .iter()
+        .fold(at, |at, (_, watermark)| at.max(core.records.write_time_after(watermark.extent.written_at)));
     let keys = covered.into_iter().map(|(rev, watermark)| render_key(*rev, watermark.below));
     delete_watermarks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
     delete(core, page, batch, &extent, |rev, _| rev < below).await
@@ -439,7 +440,7 @@ async fn delete_renders_below(
     all.retain(|name| core.records.definitions.get(name).versions == Versions::Render);
     all.extend(names.iter().cloned());
     let extent = extent.extended(cutoff, &all);
-    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.after(extent.written_at));
+    let (mut batch, at) = (Batch::new(partition_of(page)), core.records.write_time_after(extent.written_at));
     for name in &extent.names {
         let range = of_property_at(name, rev);
         batch.delete_range(&RENDER_CONTENT, range.below(below.as_time_uuid()), extent.until);

@@ -226,11 +226,11 @@ async fn with_permanent_chunks(
     mut body: BodyRow,
 ) -> Result<BodyRow> {
     if let Stored::Chunks(set) = &body.stored {
-        let set = core.records.chunks.copy(Lifetime::Named(page), set).await?;
+        let set = core.records.chunks.copy(Lifetime::Referenced(page), set).await?;
         let mut write = PageBatch::new(page, core.records.clock.now());
         write.reference(&set, rev, tid);
         core.records.chunks.check_begun(write.chunks_begun)?;
-        core.records.store.write(Vec::new(), write.then).await?;
+        core.records.store.write(Vec::new(), write.page_batch).await?;
         body.stored = Stored::Chunks(set);
     }
     Ok(body)

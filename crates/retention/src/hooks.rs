@@ -118,7 +118,7 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
     let (lowest, highest) = revs.into_inner();
     let culled = culls(core, page, lowest, highest).await?.until(lowest);
     // A write under a page lease gets an earlier time.
-    let culled = culled.map(|culled| culled.saturating_add(core.records.early()));
+    let culled = culled.map(|culled| culled.saturating_add(core.records.max_write_time_lag()));
     let hidden = culled.max(core.records.rolled_back_until(page).await?);
     Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
 }
@@ -126,11 +126,11 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
 /// Adds a queue entry to a write. The entry says when the values that the write supersedes become eligible.
 fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, highest): (Revision, Revision)) {
     let now = core.records.clock.now();
-    let at = batch.at().saturating_add(core.records.early());
+    let at = batch.at().saturating_add(core.records.max_write_time_lag());
     let eligible_at = core.eligible_at(policy, at.max(now));
-    let (page, thorough) = (batch.page.clone(), batch.is_history());
+    let (page, thorough) = (batch.page.clone(), batch.may_have_old_renders());
     let entry = QueueEntry { eligible_at, page, lowest, highest, at, thorough, again: false };
-    batch.first.push(entry.batch(policy, now));
+    batch.batches_before.push(entry.batch(policy, now));
 }
 
 /// The steps of retention that remain after a write has committed.

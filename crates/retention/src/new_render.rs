@@ -124,7 +124,10 @@ async fn plan_new_render(
     // replacement would hide the new copy, so the new copy gets a later write time.
     let rows = superseded.iter().flat_map(|old| &old.rows);
     let written_at = rows.map(|(.., written_at)| *written_at).max();
-    let times = (core.records.after(written_at.unwrap_or(Timestamp::MIN)), kept_for_the_grace(core, policy));
+    let times = (
+        core.records.write_time_after(written_at.unwrap_or(Timestamp::MIN)),
+        kept_for_the_grace(core, policy),
+    );
     if let Some(old) = &superseded {
         let times = match policy.ttl > policy.grace {
             // The render may have been generated for a reader, who may return within the `ttl`. Existing
@@ -136,13 +139,13 @@ async fn plan_new_render(
         // If the revision stays, requests by revision get its new render, so the old render is copied by tid
         // alone.
         let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
-        write.first.extend(copies);
+        write.batches_before.extend(copies);
     }
     // Until the `current` row is set, readers find the copy.
     if strategy.copies_new() || strategy.is_one_row() || !is_latest {
         let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
         let copies = copy_batches(core, page, policy, (rev, tid), &new, times).await?;
-        write.first.extend(copies);
+        write.batches_before.extend(copies);
     }
     let of_latest_revision = before == Some(rev);
     if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
@@ -263,7 +266,7 @@ fn add_deletes(
     if write.is_leased() {
         return (!batch.mutations.is_empty()).then_some(batch);
     }
-    write.then.mutations.append(&mut batch.mutations);
+    write.page_batch.mutations.append(&mut batch.mutations);
     None
 }
 
@@ -345,7 +348,7 @@ async fn move_others(
     let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
     for row in others.iter().chain(&left) {
         if !may_be_cleared(core, page, policy, row).await? {
-            write.first.push(content_batch(core, page, row).await?);
+            write.batches_before.push(content_batch(core, page, row).await?);
         }
     }
     Ok(left)

@@ -237,7 +237,7 @@ pub(crate) async fn store_cursor(
     before: Option<Done>,
 ) -> Result<()> {
     let mut batch = Batch::new(vec![Value::Int(shard)]);
-    let written_at = core.records.after(before.map_or(Timestamp::MIN, |before| before.written_at));
+    let written_at = core.records.write_time_after(before.map_or(Timestamp::MIN, |before| before.written_at));
     DueCursorRow { done_until: done }.put(&mut batch, written_at);
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }

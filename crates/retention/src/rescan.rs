@@ -237,7 +237,7 @@ async fn reset_rescan(core: &Core, key: Key) -> Result<()> {
     // The policy is kept, since copies that were made under this policy still expire.
     let RescanRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
     let again = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
-    again.put(&mut batch, core.records.after(row.written_at));
+    again.put(&mut batch, core.records.write_time_after(row.written_at));
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
@@ -288,7 +288,9 @@ async fn set_rescan_state(
     bucket: &BucketName,
     state: RescanState,
 ) -> Result<()> {
-    let now = state.written_at.map_or_else(|| core.records.clock.now(), |before| core.records.after(before));
+    let now = state
+        .written_at
+        .map_or_else(|| core.records.clock.now(), |before| core.records.write_time_after(before));
     let mut batch = Batch::new(rescan_key(domain, bucket).partition);
     let policy = state.policy.as_ref().map(serde_json::to_string).transpose();
     let row = RescanRow {

@@ -182,7 +182,7 @@ async fn has_come(core: &Core, entry: &QueueEntry) -> Result<bool> {
         // The rescan made the entry, or the entry is damaged: no write was announced.
         return Ok(true);
     }
-    let written_at = entry.at.saturating_sub(core.records.early());
+    let written_at = entry.at.saturating_sub(core.records.max_write_time_lag());
     for table in [&*RENDERS, &*REVISIONS] {
         let range = ClusteringRange::all().at_least(entry.lowest.get()).at_most(entry.highest.get());
         let rows = core

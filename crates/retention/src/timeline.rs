@@ -184,10 +184,10 @@ pub(crate) fn put_timeline_entry(
         let (written_at, until) = (batch.at(), at.saturating_add(policy.index_ttl));
         match superseded {
             Superseded::Revision(rev) => {
-                RevisionTimelineRow { ts: at, rev }.put_until(&mut batch.then, written_at, until);
+                RevisionTimelineRow { ts: at, rev }.put_until(&mut batch.page_batch, written_at, until);
             }
             Superseded::Render(rev, tid) => {
-                RenderTimelineRow { rev, ts: at, tid }.put_until(&mut batch.then, written_at, until);
+                RenderTimelineRow { rev, ts: at, tid }.put_until(&mut batch.page_batch, written_at, until);
             }
         }
     }

@@ -233,7 +233,7 @@ impl Eraser<'_> {
             left: 0,
             kept_for: None,
         };
-        let at = self.records.after(target.last_written);
+        let at = self.records.write_time_after(target.last_written);
         let mut batch = PageBatch::new(page, at).replacement();
         let row = RevisionRow {
             record: blank_record(target.revision.record, &target.names, &erased.erasure, how),
@@ -243,17 +243,17 @@ impl Eraser<'_> {
         };
         batch.revision(&row);
         for name in &target.names {
-            batch.then.delete_range(&REVISION_CONTENT, of_property_at(name, rev), at);
-            batch.then.delete_range(&RENDER_CONTENT, of_property_at(name, rev), at);
+            batch.page_batch.delete_range(&REVISION_CONTENT, of_property_at(name, rev), at);
+            batch.page_batch.delete_range(&RENDER_CONTENT, of_property_at(name, rev), at);
         }
         let copied = at.saturating_add(MAX_COPY_DURATION);
-        batch.then.delete_range(&HISTORICAL, of_revision(rev), copied);
-        batch.then.delete_range(&BY_REV, of_revision(rev), copied);
+        batch.page_batch.delete_range(&HISTORICAL, of_revision(rev), copied);
+        batch.page_batch.delete_range(&BY_REV, of_revision(rev), copied);
         for set in &target.chunks {
             // The released reference still names the revision, so `erase_chunks` finds the chunks and deletes
             // them without waiting for the garbage collector.
-            let first = ChunkStore::release(&mut batch.then, page, set.id, Some(rev), at);
-            batch.first.push(first);
+            let gc_entry = ChunkStore::release(&mut batch.page_batch, page, set.id, Some(rev), at);
+            batch.batches_before.push(gc_entry);
         }
         Ok(PlannedWrite { batch: Some(batch), replaces: true, answer: (erased, properties) })
     }
@@ -320,7 +320,7 @@ impl Eraser<'_> {
                     left_out: false,
                     ..render.clone()
                 };
-                let at = self.records.after(render.written_at);
+                let at = self.records.write_time_after(render.written_at);
                 batch.put(&RENDERS, render_key(rev, render.tid), blank.to_values(), at);
             }
             self.records.store.write(Vec::new(), batch).await?;
@@ -352,7 +352,7 @@ impl Eraser<'_> {
     async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {
         let key = Key::new(partition_of(page), vec![set.name()]);
         let existing = self.records.store.get(&CHUNK_REFERENCES, &key).await?;
-        let at = self.records.after(existing.map_or(Timestamp::MIN, |row| row.written_at));
+        let at = self.records.write_time_after(existing.map_or(Timestamp::MIN, |row| row.written_at));
         let mut batch = Batch::new(partition_of(page));
         let first = ChunkStore::release(&mut batch, page, set.id, Some(rev), at);
         Ok(self.records.store.write(vec![first], batch).await?)
@@ -471,7 +471,7 @@ impl Eraser<'_> {
     ) -> Result<()> {
         let mut batch = Batch::new(erasure_key(page, rev).partition);
         let title = page.title.clone();
-        let at = self.records.after(existing.map_or(Timestamp::MIN, |row| row.written_at));
+        let at = self.records.write_time_after(existing.map_or(Timestamp::MIN, |row| row.written_at));
         let Erasure { at: erased_at, by, reason } = erasure.clone();
         let row = ErasureRow { title, rev, erased_at, by, reason, finished_at, kept_until };
         row.put(&mut batch, at);

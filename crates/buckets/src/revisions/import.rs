@@ -340,10 +340,16 @@ impl Importer<'_> {
         }
         let mut bytes = 0;
         for mut unit in units {
-            unit.of_revision =
-                self.records.chunks.fit(Lifetime::Named(page), unit.of_revision, MAX_BODIES / 2).await?;
-            unit.of_render =
-                self.records.chunks.fit(Lifetime::Named(page), unit.of_render, MAX_BODIES / 2).await?;
+            unit.of_revision = self
+                .records
+                .chunks
+                .fit_into_batch(Lifetime::Referenced(page), unit.of_revision, MAX_BODIES / 2)
+                .await?;
+            unit.of_render = self
+                .records
+                .chunks
+                .fit_into_batch(Lifetime::Referenced(page), unit.of_render, MAX_BODIES / 2)
+                .await?;
             let more = unit_bytes(&unit);
             if batch.rows() > MAX_BATCH_MUTATIONS || (bytes + more > MAX_BODIES && batch.rows() > 0) {
                 let full = std::mem::replace(&mut batch, new());

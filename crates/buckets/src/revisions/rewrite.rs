@@ -92,8 +92,9 @@ impl Shared {
         }
         // The write time is later than the last replacement, too. An imported replacement may have its time
         // from a clock that was ahead.
-        let at =
-            self.records.after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
+        let at = self
+            .records
+            .write_time_after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
         new.info.rewritten_at = Some(at);
         let mut bodies: BTreeMap<_, _> =
             stored.bodies.into_iter().map(|(name, (body, _))| (name, body)).collect();
@@ -105,7 +106,8 @@ impl Shared {
         let changed = name.clone();
         properties.insert(name, new.info.clone());
         check_index(&stored.revision.properties, &stored.render.properties)?;
-        let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
+        let bodies =
+            self.records.chunks.fit_into_batch(Lifetime::Referenced(page), bodies, MAX_BODIES).await?;
         self.retention.move_to_content(page, stored.rows).await?;
         // The copies get the new bytes, too, so that a reader of a copy gets the last write.
         let id = BodyId { page, rev, tid, name: &changed, versions };
@@ -125,7 +127,7 @@ impl Shared {
         for (name, body) in bodies {
             batch.body(rev, tid, name, body, versions);
         }
-        batch.then.mutations.extend(copies);
+        batch.page_batch.mutations.extend(copies);
         if let Stored::Chunks(set) = &old.stored {
             batch.release(set, rev);
         }
@@ -173,7 +175,8 @@ impl Shared {
             let mut body = BodyRow::from_row(&row)?;
             // The chunks of a copy expire with the copy, so the new body needs its own chunks.
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
-                body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
+                body.stored =
+                    Stored::Chunks(self.records.chunks.copy(Lifetime::Referenced(page), set).await?);
             }
             stored.bodies.insert(name, (body, row.written_at));
             stored.rows.push(row);

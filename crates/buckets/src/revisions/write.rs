@@ -127,7 +127,11 @@ impl Shared {
     ) -> Result<(PageBatch<'p>, Written)> {
         let page = writer.page();
         let Claim { rev, digest, .. } = claim;
-        let bodies = self.records.chunks.fit(Lifetime::Named(page), content.bodies, MAX_BODIES).await?;
+        let bodies = self
+            .records
+            .chunks
+            .fit_into_batch(Lifetime::Referenced(page), content.bodies, MAX_BODIES)
+            .await?;
         let now = self.records.clock.now();
         let tid = match claim.timestamp {
             Some(time) => Tid::imported(page, rev, time),
@@ -267,14 +271,15 @@ impl Shared {
         let mut bodies = request.bodies;
         bodies.retain(|name, _| render.properties.contains_key(name) || added.contains_key(name));
         self.take_over(page, rev, &render, &mut bodies).await?;
-        let bodies = self.records.chunks.fit(Lifetime::Named(page), bodies, MAX_BODIES).await?;
+        let bodies =
+            self.records.chunks.fit_into_batch(Lifetime::Referenced(page), bodies, MAX_BODIES).await?;
         let now = writer.write_time(rev..=rev, None).await?;
         let mut batch = PageBatch::new(page, writer.lease_time(now, lease, revision.written_at));
         if self.records.catalog.has_damaged_entry(page) {
             batch.new_page();
         }
         if asked.timestamp.is_some() {
-            batch = batch.history();
+            batch = batch.with_old_renders();
         }
         if !added.is_empty() {
             batch.revision(&RevisionRow { properties: of_revision, ..revision });
@@ -360,7 +365,8 @@ impl Shared {
                 return Err(page_changed());
             }
             if let Stored::Chunks(set) = &body.stored {
-                body.stored = Stored::Chunks(self.records.chunks.copy(Lifetime::Named(page), set).await?);
+                body.stored =
+                    Stored::Chunks(self.records.chunks.copy(Lifetime::Referenced(page), set).await?);
             }
             bodies.insert(name.clone(), body);
         }

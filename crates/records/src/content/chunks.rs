@@ -28,7 +28,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Maximum time between the first chunk of a set and the batch that references the set. Far below the age at
 /// which the garbage collector deletes unreferenced sets.
-const MAX_NAMING: Duration = Duration::from_secs(12 * 3600);
+const MAX_UNREFERENCED_TIME: Duration = Duration::from_secs(12 * 3600);
 
 /// The chunks of one body.
 #[derive(Debug, Clone)]
@@ -95,7 +95,7 @@ impl ChunkSet {
 pub enum Lifetime<'a> {
     /// For as long as this page references the set. Before the first chunk, an entry for the garbage
     /// collector is written.
-    Named(&'a Page),
+    Referenced(&'a Page),
     /// Until an hour after this time, for a copy of a body of this revision. The garbage collector need not
     /// examine such a set. Before the first chunk, a row is written by which an erasure of the revision finds
     /// the set.
@@ -132,7 +132,7 @@ impl ChunkStore {
         let Some(begun) = begun else { return Ok(()) };
         let by_wall = self.clock.now().since(begun.wall);
         let by_monotonic = self.clock.monotonic().saturating_sub(begun.monotonic);
-        if by_wall.max(by_monotonic) <= MAX_NAMING {
+        if by_wall.max(by_monotonic) <= MAX_UNREFERENCED_TIME {
             return Ok(());
         }
         let late = "too much time passed between receiving a large body and writing it, or the clock jumped \
@@ -152,17 +152,17 @@ impl ChunkStore {
 
     async fn append_frame(&self, lifetime: Lifetime<'_>, set: &mut ChunkSet, frame: Bytes) -> Result<()> {
         let now = self.clock.now();
-        let (note, expires_at) = match lifetime {
-            Lifetime::Named(page) => (Self::intent(page, set.id, now), None),
+        let (registration, expires_at) = match lifetime {
+            Lifetime::Referenced(page) => (Self::gc_entry_batch(page, set.id, now), None),
             Lifetime::Until(page, rev, until) => {
                 // A reader that found the body at the last moment has an hour to finish.
                 let until = until.saturating_add(HOUR);
-                (Self::copied(page, rev, set, now, until), Some(until))
+                (Self::copy_row_batch(page, rev, set, now, until), Some(until))
             }
         };
         let first = if set.count == 0 {
             set.begun = Some(Begun { wall: now, monotonic: self.clock.monotonic() });
-            vec![note]
+            vec![registration]
         } else {
             Vec::new()
         };
@@ -190,22 +190,22 @@ impl ChunkStore {
         at: Timestamp,
     ) -> Batch {
         ChunkReference::released(chunk_set, rev, at).put(batch, at);
-        Self::intent(page, chunk_set, at)
+        Self::gc_entry_batch(page, chunk_set, at)
     }
 
     /// The entry that makes the garbage collector examine the set.
-    fn intent(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
-        let mut note = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
+    fn gc_entry_batch(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
+        let mut gc_entry = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let Page { domain, bucket, title } = page.clone();
-        ChunkSetEntry { chunk_set, domain, bucket, title, noted_at: now }.put(&mut note, now);
-        note
+        ChunkSetEntry { chunk_set, domain, bucket, title, noted_at: now }.put(&mut gc_entry, now);
+        gc_entry
     }
 
     /// The row that lets an erasure of the revision find the set of a copy.
-    fn copied(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
-        let mut note = Batch::new(partition_of(page));
-        ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut note, now, until);
-        note
+    fn copy_row_batch(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
+        let mut copy_row = Batch::new(partition_of(page));
+        ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut copy_row, now, until);
+        copy_row
     }
 
     /// Reads the frame of a chunk.
@@ -230,7 +230,7 @@ impl ChunkStore {
 
     /// Moves a body into chunks, if it is too large for its row, or for the batch of the row. `size` is the
     /// uncompressed size.
-    pub async fn moved(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
+    pub async fn move_to_chunks(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();
         for piece in plain.chunks(CHUNK_SIZE) {
@@ -241,7 +241,12 @@ impl ChunkStore {
 
     /// Moves the largest bodies into chunks until the others take at most `limit` bytes together, and each of
     /// them fits into its row. A body from a block may be too large for a row.
-    pub async fn fit(&self, lifetime: Lifetime<'_>, mut bodies: Bodies, limit: usize) -> Result<Bodies> {
+    pub async fn fit_into_batch(
+        &self,
+        lifetime: Lifetime<'_>,
+        mut bodies: Bodies,
+        limit: usize,
+    ) -> Result<Bodies> {
         loop {
             let total: usize = bodies.values().map(|body| body.stored.row_size()).sum();
             let largest = bodies.values_mut().max_by_key(|body| body.stored.row_size());
@@ -249,17 +254,17 @@ impl ChunkStore {
             if total <= limit && largest.stored.row_size() <= CHUNK_SIZE {
                 return Ok(bodies);
             }
-            largest.stored = self.moved(lifetime, &largest.stored, largest.info.size).await?;
+            largest.stored = self.move_to_chunks(lifetime, &largest.stored, largest.info.size).await?;
         }
     }
 
     /// Moves a newly staged body into chunks. A compressed body becomes a single chunk with the same frame.
     pub async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
         let Stored::Zstd(frame) = stored else {
-            return self.moved(Lifetime::Named(page), stored, size).await;
+            return self.move_to_chunks(Lifetime::Referenced(page), stored, size).await;
         };
         let mut set = self.begin();
-        self.append_frame(Lifetime::Named(page), &mut set, frame.clone()).await?;
+        self.append_frame(Lifetime::Referenced(page), &mut set, frame.clone()).await?;
         Ok(Stored::Chunks(set))
     }
 }

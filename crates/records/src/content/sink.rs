@@ -46,7 +46,7 @@ impl PropertySink {
             self.buffer.extend_from_slice(now);
             bytes = later;
             let set = self.set.get_or_insert_with(|| self.chunks.begin());
-            self.chunks.append(Lifetime::Named(&self.page), set, &self.buffer).await?;
+            self.chunks.append(Lifetime::Referenced(&self.page), set, &self.buffer).await?;
             self.buffer.clear();
         }
         self.reserve(bytes.len());
@@ -69,7 +69,7 @@ impl PropertySink {
     pub async fn finish(mut self) -> Result<Staged> {
         let stored = match self.set.take() {
             Some(mut set) => {
-                self.chunks.append(Lifetime::Named(&self.page), &mut set, &self.buffer).await?;
+                self.chunks.append(Lifetime::Referenced(&self.page), &mut set, &self.buffer).await?;
                 Stored::Chunks(set)
             }
             None => Stored::inline(&self.buffer),

@@ -74,7 +74,7 @@ pub struct PageBatch<'a> {
     /// The lowest and the highest revision in the batch.
     written: Option<(Revision, Revision)>,
     /// Whether the batch contains renders that need not be the newest of their revisions.
-    history: bool,
+    may_have_old_renders: bool,
     kind: WriteKind,
     is_leased: bool,
     /// When the earliest chunk set of the batch was begun, among the sets that this process has written.
@@ -84,41 +84,41 @@ pub struct PageBatch<'a> {
     /// The superseded value that gets an entry in the timeline.
     pub timeline_entry: Option<Superseded>,
     /// The batches that are written before the batch of the page.
-    pub first: Vec<Batch>,
+    pub batches_before: Vec<Batch>,
     /// The batch of the page, without the bodies.
-    pub then: Batch,
+    pub page_batch: Batch,
 }
 
 impl<'a> PageBatch<'a> {
     /// An empty batch of a page, with the write time `at`.
     #[must_use]
     pub fn new(page: &'a Page, at: Timestamp) -> Self {
-        let then = Batch::new(partition_of(page));
+        let page_batch = Batch::new(partition_of(page));
         Self {
             page,
             at,
             written: None,
-            history: false,
+            may_have_old_renders: false,
             kind: WriteKind::New,
             is_leased: false,
             chunks_begun: None,
             bodies: Vec::new(),
             timeline_entry: None,
-            first: Vec::new(),
-            then,
+            batches_before: Vec::new(),
+            page_batch,
         }
     }
 
     /// Marks the batch as an import of histories.
     #[must_use]
     pub fn import(self) -> Self {
-        Self { kind: WriteKind::Import, ..self.history() }
+        Self { kind: WriteKind::Import, ..self.with_old_renders() }
     }
 
     /// Marks the batch as a replacement of existing rows.
     #[must_use]
     pub fn replacement(self) -> Self {
-        Self { kind: WriteKind::Replacement, ..self.history() }
+        Self { kind: WriteKind::Replacement, ..self.with_old_renders() }
     }
 
     /// The kind of the batch.
@@ -148,19 +148,19 @@ impl<'a> PageBatch<'a> {
 
     /// Marks the batch as one that contains renders that need not be the newest of their revisions.
     #[must_use]
-    pub fn history(mut self) -> Self {
-        self.history = true;
+    pub fn with_old_renders(mut self) -> Self {
+        self.may_have_old_renders = true;
         self
     }
 
     /// Whether the batch contains renders that need not be the newest of their revisions.
     #[must_use]
-    pub fn is_history(&self) -> bool {
-        self.history
+    pub fn may_have_old_renders(&self) -> bool {
+        self.may_have_old_renders
     }
 
     /// Records that the batch contains rows of this revision.
-    pub fn about(&mut self, rev: Revision) {
+    pub fn add_revision_to_range(&mut self, rev: Revision) {
         let (lowest, highest) = self.written.unwrap_or((rev, rev));
         self.written = Some((lowest.min(rev), highest.max(rev)));
     }
@@ -174,7 +174,7 @@ impl<'a> PageBatch<'a> {
     /// Changes the write time, also of rows that the batch has already.
     pub fn restamp(&mut self, at: Timestamp) {
         self.at = at;
-        for mutation in self.then.mutations.iter_mut() {
+        for mutation in self.page_batch.mutations.iter_mut() {
             if let Mutation::Put { written_at, .. } = mutation {
                 *written_at = at;
             }
@@ -184,12 +184,12 @@ impl<'a> PageBatch<'a> {
     /// The number of rows that the batch of the page changes.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.then.mutations.len() + self.bodies.len()
+        self.page_batch.mutations.len() + self.bodies.len()
     }
 
     /// The tables and keys of the rows that the batch of the page puts.
     pub fn keys(&self) -> impl Iterator<Item = (&'static Schema, Vec<Value>)> {
-        let put = self.then.mutations.iter().filter_map(|mutation| match mutation {
+        let put = self.page_batch.mutations.iter().filter_map(|mutation| match mutation {
             Mutation::Put { table, clustering, .. } => Some((*table, clustering.clone())),
             Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
         });
@@ -199,32 +199,32 @@ impl<'a> PageBatch<'a> {
 
     /// Adds the catalog entries of a new page: that of its title, and that of its domain.
     pub fn new_page(&mut self) {
-        self.first.extend(catalog::entries(self.page, self.at));
+        self.batches_before.extend(catalog::entries(self.page, self.at));
     }
 
     /// Adds a new revision, with its index entry.
     pub fn new_revision(&mut self, row: &RevisionRow) {
         self.revision(row);
         let key = TimeKey { timestamp: row.record.timestamp, rev: row.record.rev };
-        self.then.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
+        self.page_batch.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
     }
 
     /// Adds the row of a revision, new or written again.
     pub fn revision(&mut self, row: &RevisionRow) {
-        self.about(row.record.rev);
-        self.then.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
+        self.add_revision_to_range(row.record.rev);
+        self.page_batch.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
     }
 
     /// Adds a new render, with its index entry.
     pub fn new_render(&mut self, row: &RenderRow) {
         self.render(row);
-        TidRow { tid: row.tid, rev: row.rev }.put(&mut self.then, self.at);
+        TidRow { tid: row.tid, rev: row.rev }.put(&mut self.page_batch, self.at);
     }
 
     /// Adds the row of a render, new or written again.
     pub fn render(&mut self, row: &RenderRow) {
-        self.about(row.rev);
-        self.then.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
+        self.add_revision_to_range(row.rev);
+        self.page_batch.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 
     /// Adds bodies. The definition of each property says whether its body belongs to the render or the
@@ -263,14 +263,14 @@ impl<'a> PageBatch<'a> {
     pub fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
         let begun = [self.chunks_begun, set.begun];
         self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
-        ChunkReference::of_body(set.id, rev, tid).put(&mut self.then, self.at);
+        ChunkReference::of_body(set.id, rev, tid).put(&mut self.page_batch, self.at);
     }
 
     /// Releases a chunk set that no body of the revision names any more. The garbage collector deletes the
     /// set when no reader can be reading it, and first checks the rows of that revision again.
     pub fn release(&mut self, set: &ChunkSet, rev: Revision) {
-        let first = ChunkStore::release(&mut self.then, self.page, set.id, Some(rev), self.at);
-        self.first.push(first);
+        let gc_entry = ChunkStore::release(&mut self.page_batch, self.page, set.id, Some(rev), self.at);
+        self.batches_before.push(gc_entry);
     }
 
     /// The batches that are written first, and the batch of the page with the bodies of content tables.
@@ -278,8 +278,8 @@ impl<'a> PageBatch<'a> {
     pub fn into_batches(mut self) -> (Vec<Batch>, Batch) {
         for body in self.bodies.iter().filter(|body| body.in_content) {
             let (content, key) = body.content_key();
-            self.then.put(content, key, body.body.to_values(), self.at);
+            self.page_batch.put(content, key, body.body.to_values(), self.at);
         }
-        (self.first, self.then)
+        (self.batches_before, self.page_batch)
     }
 }

@@ -231,12 +231,13 @@ impl PageWriter<'_> {
 
     /// Whether a lease is dead: no process works under it any more.
     ///
-    /// `ours` says that no request of this process holds the page, so a lease of this process is dead. A
-    /// lease of another process is dead in two cases. This process has seen it unchanged for longer than
-    /// [`LEASE`]. Or it was taken longer than [`LEASE`] and `skew` ago, by the clock of this process; `skew`
-    /// allows for an owner whose clock is ahead.
-    fn is_dead(&self, holder: &LeaseHolder, ours: bool) -> bool {
-        if ours && holder.owner.starts_with(&self.owners.process) {
+    /// `page_is_locked` says that the caller has locked the page in this process. No other request of this
+    /// process holds the page then, so a lease of this process is dead. A lease of another process is dead in
+    /// two cases. This process has seen it unchanged for longer than [`LEASE`]. Or it was taken longer than
+    /// [`LEASE`] and `skew` ago, by the clock of this process; `skew` allows for an owner whose clock is
+    /// ahead.
+    fn is_dead(&self, holder: &LeaseHolder, page_is_locked: bool) -> bool {
+        if page_is_locked && holder.owner.starts_with(&self.owners.process) {
             return true;
         }
         let now = self.records.clock.monotonic();
@@ -247,10 +248,10 @@ impl PageWriter<'_> {
 
     /// Waits a little for the owner of the lease. If the lease is dead, completes its write and frees it
     /// instead.
-    async fn wait_or_complete(&self, row: &Row, ours: bool, attempt: u32) -> Result<()> {
+    async fn wait_or_complete(&self, row: &Row, page_is_locked: bool, attempt: u32) -> Result<()> {
         let lease = PageLease::from_row(Some(row))?;
         let Some(holder) = &lease.holder else { return Ok(()) };
-        if !self.is_dead(holder, ours) {
+        if !self.is_dead(holder, page_is_locked) {
             self.pause(attempt).await;
             return Ok(());
         }
@@ -292,19 +293,19 @@ impl PageWriter<'_> {
             return Ok(None);
         }
         let at = intent.at.just_after();
-        let mut batch = PageBatch::new(self.page, at).history();
+        let mut batch = PageBatch::new(self.page, at).with_old_renders();
         for (name, row) in intent.rows.iter().zip(&existing) {
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
                 // The row that is put back has its earlier time again, so it needs a queue entry for that
                 // time.
-                batch.about(rev);
+                batch.add_revision_to_range(rev);
             }
             match row {
                 Some(row) if name.replaces => {
                     // A copy of a superseded value keeps its expiry. The row may have been written by a clock
                     // that is ahead; the write was then to replace the row just after the row's write time.
                     let replaced_at = intent.at.max(row.written_at.just_after());
-                    batch.then.mutations.push(Mutation::Put {
+                    batch.page_batch.mutations.push(Mutation::Put {
                         table: name.table,
                         clustering: name.clustering.clone(),
                         values: row.values.clone(),
@@ -313,7 +314,7 @@ impl PageWriter<'_> {
                     });
                 }
                 None if name.replaces => {}
-                _ => batch.then.delete(name.table, name.clustering.clone(), at),
+                _ => batch.page_batch.delete(name.table, name.clustering.clone(), at),
             }
         }
         // A batch that supersedes nothing has no steps after its commit.
@@ -366,9 +367,14 @@ impl PageWriter<'_> {
     }
 
     /// Ensures that a row that was read will not be rolled back, and waits until the outcome is known. Fails
-    /// with `Unavailable` if the row was written under a lease, and then rolled back. `ours` says that no
-    /// request of this process holds the page.
-    pub async fn ensure_not_rolled_back(&self, table: &'static Schema, seen: &Row, ours: bool) -> Result<()> {
+    /// with `Unavailable` if the row was written under a lease, and then rolled back.
+    /// `page_is_locked` says that no other request of this process holds the page.
+    pub async fn ensure_not_rolled_back(
+        &self,
+        table: &'static Schema,
+        seen: &Row,
+        page_is_locked: bool,
+    ) -> Result<()> {
         if self.records.is_alone() {
             return Ok(());
         }
@@ -378,7 +384,7 @@ impl PageWriter<'_> {
             let holder = PageLease::from_row(row.as_ref())?.holder;
             let writing = holder.is_some_and(|holder| holder.may_have_written(table, seen));
             if let Some(row) = row.filter(|_| writing) {
-                self.wait_or_complete(&row, ours, attempt).await?;
+                self.wait_or_complete(&row, page_is_locked, attempt).await?;
                 continue;
             }
             let now = self.records.get(table, self.page, seen.key.clustering.clone()).await?;

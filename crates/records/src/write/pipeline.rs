@@ -132,8 +132,8 @@ impl<'a> PageWriter<'a> {
         };
         self.records.chunks.check_begun(batch.chunks_begun)?;
         let begun = self.records.clock.monotonic();
-        let (first, then) = batch.into_batches();
-        self.records.store.write(first, then).await?;
+        let (batches_before, page_batch) = batch.into_batches();
+        self.records.store.write(batches_before, page_batch).await?;
         if let Some(post_commit) = &mut post_commit {
             post_commit.committed(self.records.clock.monotonic().saturating_sub(begun)).await?;
         }
