@@ -120,7 +120,7 @@ pub enum HeaderError {
     #[error("a Content-Type is a media type, such as text/html; charset=utf-8")]
     NoType,
     /// The request has this header more than once.
-    #[error("the header {0} is given twice")]
+    #[error("the header {0} occurs twice")]
     Twice(String),
     /// The headers together are too long.
     #[error("the headers of a property have at most {MAX_HEADER_BYTES} bytes")]
