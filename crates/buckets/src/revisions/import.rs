@@ -168,7 +168,7 @@ impl Importer<'_> {
         }
         renders.sort_by_key(|unit| unit.render.tid);
         if let Some(twice) = renders.windows(2).find(|pair| pair[0].render.tid == pair[1].render.tid) {
-            return Err(format!("render {} is given twice", twice[0].render.tid));
+            return Err(format!("render {} occurs twice in the input", twice[0].render.tid));
         }
         Ok(Sound { record: revision.record, of_revision, renders })
     }
@@ -317,7 +317,7 @@ impl Importer<'_> {
                 ));
             }
             if bodies.contains_key(&name) {
-                return Err(format!("property {name} is given twice"));
+                return Err(format!("property {name} occurs twice in the input"));
             }
             bodies.insert(name, body);
         }

@@ -26,7 +26,7 @@ impl WriteRequest {
         for property in properties {
             let (name, body) = body_of(property, None, definitions);
             if bodies.insert(name.clone(), body).is_some() {
-                return Err(Error::Invalid(format!("property {name} is given twice")));
+                return Err(Error::Invalid(format!("property {name} occurs twice in the request")));
             }
         }
         if bodies.is_empty() {
