@@ -25,13 +25,13 @@ const CLOCK_STATE_INTERVAL: Duration = Duration::from_secs(60);
 /// The detector's state is stored, so that a process that starts later knows of a jump that another process
 /// saw.
 #[derive(Debug)]
-pub(crate) struct ClockJumpDetector(Mutex<Reference>);
+pub(crate) struct ClockJumpDetector(Mutex<ClockReference>);
 
 #[derive(Debug, Clone, Copy)]
-struct Reference {
+struct ClockReference {
     wall: Timestamp,
     monotonic: Duration,
-    set: Option<Set>,
+    jump: Option<ClockJump>,
     /// The latest time of day that the clock had reached when it was set back, as far as this process knows.
     set_back_from: Option<Timestamp>,
     stored: ClockState,
@@ -39,7 +39,7 @@ struct Reference {
 
 /// A clock jump.
 #[derive(Debug, Clone, Copy)]
-struct Set {
+struct ClockJump {
     /// The time of day when the jump was detected.
     at: Timestamp,
     /// The monotonic time since which this process has seen the two clocks agree.
@@ -48,7 +48,7 @@ struct Set {
     before: Duration,
 }
 
-impl Set {
+impl ClockJump {
     const fn now(wall: Timestamp, monotonic: Duration) -> Self {
         Self { at: wall, since: monotonic, before: Duration::ZERO }
     }
@@ -68,44 +68,45 @@ impl ClockJumpDetector {
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let stored = ClockState::default();
-        Self(Mutex::new(Reference { wall, monotonic, set: None, set_back_from: None, stored }))
+        Self(Mutex::new(ClockReference { wall, monotonic, jump: None, set_back_from: None, stored }))
     }
 
     /// Adopts the state that other processes stored before this one started.
-    fn learn(&self, clock: &dyn Clock, stored: ClockState, skew: Duration) {
+    fn adopt_stored_state(&self, clock: &dyn Clock, stored: ClockState, skew: Duration) {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
-        let set_now = Set::now(wall, monotonic);
+        let jump_now = ClockJump::now(wall, monotonic);
         let was_set_back = stored.reaches > wall.saturating_add(CLOCK_STATE_INTERVAL).saturating_add(skew);
-        let set = match stored.set_at {
+        let jump = match stored.set_at {
             // `was_set_back` does not matter here: if the jump at `at` set the clock back, `reaches` may
             // still be ahead. The skew is subtracted, since the clock of the process that stored `at` may be
             // behind ours.
             Some(at) if at <= wall => {
-                Some(Set { at, before: wall.since(at).saturating_sub(skew), ..set_now })
+                Some(ClockJump { at, before: wall.since(at).saturating_sub(skew), ..jump_now })
             }
-            Some(_) => Some(set_now),
-            None => was_set_back.then_some(set_now),
+            Some(_) => Some(jump_now),
+            None => was_set_back.then_some(jump_now),
         };
         let mut known = self.known();
-        known.set = known.set.or(set);
+        known.jump = known.jump.or(jump);
         known.set_back_from = known.set_back_from.max(Some(stored.reaches));
         known.stored = stored;
     }
 
     /// Whether culling must wait, for a policy of this grace and skew.
     pub(crate) fn pauses(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
-        let agreed = |set: Set| clock.monotonic().saturating_sub(set.since).saturating_add(set.before);
-        self.look(clock, skew).set.is_some_and(|set| agreed(set) < grace)
+        let agreed =
+            |jump: ClockJump| clock.monotonic().saturating_sub(jump.since).saturating_add(jump.before);
+        self.compare_clocks(clock, skew).jump.is_some_and(|jump| agreed(jump) < grace)
     }
 
     /// Whether deletes from before the clock was set back may have later times than a write made now, and so
     /// hide that write.
     pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
-        self.look(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
+        self.compare_clocks(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }
 
     /// Compares the two clocks, and records a clock jump if they differ by too much.
-    fn look(&self, clock: &dyn Clock, skew: Duration) -> Reference {
+    fn compare_clocks(&self, clock: &dyn Clock, skew: Duration) -> ClockReference {
         let mut known = self.known();
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let passed = monotonic.saturating_sub(known.monotonic);
@@ -114,8 +115,8 @@ impl ClockJumpDetector {
         if off > skew.max(TOLERANCE) {
             tracing::warn!(?off, "clock jump found: nothing is culled for one grace period");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
-            let set = Some(Set::now(wall, monotonic));
-            *known = Reference { wall, monotonic, set, set_back_from, stored: known.stored };
+            let jump = Some(ClockJump::now(wall, monotonic));
+            *known = ClockReference { wall, monotonic, jump, set_back_from, stored: known.stored };
         }
         *known
     }
@@ -123,7 +124,7 @@ impl ClockJumpDetector {
     /// The state that has to be stored before anything is culled. `None` if the stored state suffices.
     fn state_to_store(&self, clock: &dyn Clock) -> Option<ClockState> {
         let (known, now) = (*self.known(), clock.now());
-        let set_at = known.set.map(|set| set.at);
+        let set_at = known.jump.map(|jump| jump.at);
         if now <= known.stored.reaches && set_at == known.stored.set_at {
             return None;
         }
@@ -133,7 +134,7 @@ impl ClockJumpDetector {
         })
     }
 
-    fn known(&self) -> MutexGuard<'_, Reference> {
+    fn known(&self) -> MutexGuard<'_, ClockReference> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,13 +159,13 @@ impl ClockState {
 /// Reads, once, the state of the clock that other processes have stored. This is not done when the
 /// buckets are opened, since the store need not exist yet.
 pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
-    let learn = async {
+    let load = async {
         let row = core.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;
         let stored = row.as_ref().map(ClockState::from_row).transpose()?.unwrap_or_default();
-        core.clock_jumps.learn(&core.records.clock, stored, core.settings.greatest_skew());
+        core.clock_jumps.adopt_stored_state(&core.records.clock, stored, core.settings.greatest_skew());
         Ok(())
     };
-    core.clock_is_known.get_or_try_init(|| learn).await.copied()
+    core.clock_is_known.get_or_try_init(|| load).await.copied()
 }
 
 /// Stores how far the clock has come, and whether it jumped, before anything is culled. If the clock is set
@@ -199,72 +200,72 @@ mod tests {
 
     fn begin() -> (ClockJumpDetector, ManualClock) {
         let clock = ManualClock::new(Timestamp::from_micros(1 << 50));
-        let drift = ClockJumpDetector::new(&clock);
-        assert!(!drift.pauses(&clock, GRACE, SKEW));
-        (drift, clock)
+        let detector = ClockJumpDetector::new(&clock);
+        assert!(!detector.pauses(&clock, GRACE, SKEW));
+        (detector, clock)
     }
 
     #[test]
     fn steady_clocks_pause_nothing() {
-        let (drift, clock) = begin();
+        let (detector, clock) = begin();
         clock.advance(GRACE * 1000);
-        assert!(!drift.pauses(&clock, GRACE, SKEW));
+        assert!(!detector.pauses(&clock, GRACE, SKEW));
         clock.set(clock.now().saturating_add(SKEW));
-        assert!(!drift.pauses(&clock, GRACE, SKEW), "the difference is within the skew");
+        assert!(!detector.pauses(&clock, GRACE, SKEW), "the difference is within the skew");
     }
 
     #[test]
     fn clock_jump_pauses_culls_for_one_grace() {
         for ahead in [true, false] {
-            let (drift, clock) = begin();
+            let (detector, clock) = begin();
             let day = GRACE * 24;
             clock.set(if ahead { clock.now().saturating_add(day) } else { clock.now().saturating_sub(day) });
-            assert!(drift.pauses(&clock, GRACE, SKEW));
+            assert!(detector.pauses(&clock, GRACE, SKEW));
             clock.advance(GRACE - SKEW);
-            assert!(drift.pauses(&clock, GRACE, SKEW), "ahead: {ahead}");
+            assert!(detector.pauses(&clock, GRACE, SKEW), "ahead: {ahead}");
             clock.advance(SKEW);
-            assert!(!drift.pauses(&clock, GRACE, SKEW), "ahead: {ahead}");
+            assert!(!detector.pauses(&clock, GRACE, SKEW), "ahead: {ahead}");
         }
     }
 
     #[test]
     fn clock_set_back_is_behind_until_it_reaches_its_former_time() {
-        let is_behind = |drift: &ClockJumpDetector, clock: &ManualClock| drift.is_behind(clock, SKEW);
+        let is_behind = |detector: &ClockJumpDetector, clock: &ManualClock| detector.is_behind(clock, SKEW);
         let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
-        let (drift, clock) = begin();
+        let (detector, clock) = begin();
         clock.advance(GRACE);
-        assert!(!is_behind(&drift, &clock));
+        assert!(!is_behind(&detector, &clock));
         set_back(&clock, GRACE);
-        assert!(is_behind(&drift, &clock));
+        assert!(is_behind(&detector, &clock));
         set_back(&clock, GRACE);
-        assert!(is_behind(&drift, &clock), "the clock was set back a second time");
+        assert!(is_behind(&detector, &clock), "the clock was set back a second time");
         clock.advance(2 * GRACE);
-        assert!(is_behind(&drift, &clock));
+        assert!(is_behind(&detector, &clock));
         clock.advance(SKEW);
-        assert!(!is_behind(&drift, &clock));
+        assert!(!is_behind(&detector, &clock));
     }
 
     /// A detector of a process that starts at the clock's time, and has learned the state that the process of
-    /// `drift` stored before it ended.
-    fn begin_after(drift: &ClockJumpDetector, clock: &ManualClock) -> ClockJumpDetector {
-        let stored = drift.state_to_store(clock).unwrap_or_else(|| drift.known().stored);
-        that_learned(clock, stored)
+    /// `detector` stored before it ended.
+    fn begin_after(detector: &ClockJumpDetector, clock: &ManualClock) -> ClockJumpDetector {
+        let stored = detector.state_to_store(clock).unwrap_or_else(|| detector.known().stored);
+        with_stored_state(clock, stored)
     }
 
-    fn that_learned(clock: &ManualClock, stored: ClockState) -> ClockJumpDetector {
-        let drift = ClockJumpDetector::new(clock);
-        drift.learn(clock, stored, SKEW);
-        drift
+    fn with_stored_state(clock: &ManualClock, stored: ClockState) -> ClockJumpDetector {
+        let detector = ClockJumpDetector::new(clock);
+        detector.adopt_stored_state(clock, stored, SKEW);
+        detector
     }
 
     #[test]
     fn new_process_pauses_for_the_rest_of_the_grace() {
-        let (drift, clock) = begin();
-        assert!(!begin_after(&drift, &clock).pauses(&clock, GRACE, SKEW), "the clock did not jump");
+        let (detector, clock) = begin();
+        assert!(!begin_after(&detector, &clock).pauses(&clock, GRACE, SKEW), "the clock did not jump");
         clock.set(clock.now().saturating_add(GRACE * 24));
-        assert!(drift.pauses(&clock, GRACE, SKEW));
+        assert!(detector.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE / 2);
-        let second = begin_after(&drift, &clock);
+        let second = begin_after(&detector, &clock);
         assert!(second.pauses(&clock, GRACE, SKEW));
         clock.advance(GRACE / 4);
         let third = begin_after(&second, &clock);
@@ -277,14 +278,14 @@ mod tests {
 
     #[test]
     fn new_process_notices_a_clock_that_was_set_back_before_its_start() {
-        let (drift, clock) = begin();
-        let same = begin_after(&drift, &clock);
+        let (detector, clock) = begin();
+        let same = begin_after(&detector, &clock);
         assert!(!same.pauses(&clock, GRACE, SKEW));
         clock.advance(CLOCK_STATE_INTERVAL + SKEW);
         assert!(!same.is_behind(&clock, SKEW), "nor after a minute without a stored state");
-        let stored = drift.state_to_store(&clock).unwrap();
+        let stored = detector.state_to_store(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
-        let behind = that_learned(&clock, stored);
+        let behind = with_stored_state(&clock, stored);
         assert!(behind.is_behind(&clock, SKEW) && behind.pauses(&clock, GRACE, SKEW));
         let again = begin_after(&behind, &clock);
         assert!(again.is_behind(&clock, SKEW) && again.pauses(&clock, GRACE, SKEW));
@@ -300,21 +301,21 @@ mod tests {
 
     #[test]
     fn clock_state_is_stored_once_a_minute_and_after_a_jump() {
-        let (drift, clock) = begin();
-        let store = |drift: &ClockJumpDetector, clock: &ManualClock| {
-            let stored = drift.state_to_store(clock)?;
-            drift.known().stored = stored;
+        let (detector, clock) = begin();
+        let store = |detector: &ClockJumpDetector, clock: &ManualClock| {
+            let stored = detector.state_to_store(clock)?;
+            detector.known().stored = stored;
             Some(stored)
         };
-        assert!(store(&drift, &clock).is_some());
-        assert_eq!(store(&drift, &clock), None);
+        assert!(store(&detector, &clock).is_some());
+        assert_eq!(store(&detector, &clock), None);
         clock.advance(CLOCK_STATE_INTERVAL);
-        assert_eq!(store(&drift, &clock), None);
+        assert_eq!(store(&detector, &clock), None);
         clock.advance(SKEW);
-        assert!(store(&drift, &clock).is_some());
+        assert!(store(&detector, &clock).is_some());
         clock.set(clock.now().saturating_sub(GRACE));
-        drift.look(&clock, SKEW);
-        assert!(store(&drift, &clock).is_some());
-        assert_eq!(store(&drift, &clock), None);
+        detector.compare_clocks(&clock, SKEW);
+        assert!(store(&detector, &clock).is_some());
+        assert_eq!(store(&detector, &clock), None);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Core {
     pub(crate) copies: CopyExpiries,
     /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
     /// at the first use.
-    pub(crate) one_rows: OnceCell<bool>,
+    pub(crate) current_table_may_have_rows: OnceCell<bool>,
     /// The buckets whose rescan was restarted because of a write that was not enqueued.
     pub(crate) unqueued: Cache<(DomainName, BucketName), ()>,
     /// Held by the task of this process that continues a rescan, or restarts all of them.
@@ -45,7 +45,7 @@ impl Core {
             clock_jumps: ClockJumpDetector::new(&records.clock),
             clock_is_known: OnceCell::new(),
             copies: CopyExpiries::new(),
-            one_rows: OnceCell::new_with(one_row.then_some(true)),
+            current_table_may_have_rows: OnceCell::new_with(one_row.then_some(true)),
             unqueued: Cache::new(MAX_UNQUEUED_BUCKETS),
             rescans: tokio::sync::Mutex::default(),
             culls: Arc::new(Semaphore::new(MAX_BACKGROUND_CULLS)),

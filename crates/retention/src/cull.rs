@@ -88,17 +88,17 @@ pub(crate) async fn cull(
     page: &Page,
     policy: &Policy,
     written: &RangeInclusive<Revision>,
-    thorough: bool,
+    checks_all_renders: bool,
 ) -> Result<Culled> {
     let cutoff = core.cutoff(policy);
-    let below = look_from_the_top(core, page, policy, cutoff).await?;
+    let below = find_cull_limit(core, page, policy, cutoff).await?;
     let mut culled = Culled::default();
     if let Some(below) = below {
         culled += cull_below(core, page, policy, below, cutoff, written).await?;
     }
-    let stay = below.map_or(*written.start(), |below| below.max(*written.start()))..=*written.end();
-    if !stay.is_empty() {
-        culled += cull_renders_of(core, page, &stay, cutoff, thorough).await?;
+    let kept_revisions = below.map_or(*written.start(), |below| below.max(*written.start()))..=*written.end();
+    if !kept_revisions.is_empty() {
+        culled += cull_renders_of(core, page, &kept_revisions, cutoff, checks_all_renders).await?;
     }
     Ok(culled)
 }
@@ -140,7 +140,7 @@ async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revisio
 }
 
 /// The revision below which whole revisions may be culled. Reads the index of renders from the latest down.
-async fn look_from_the_top(
+async fn find_cull_limit(
     core: &Core,
     page: &Page,
     policy: &Policy,
@@ -163,14 +163,14 @@ async fn look_from_the_top(
     }
 }
 
-/// Culls a range of revisions, step by step from the lowest. `may_go` is the revision below which the policy
-/// allows culls.
+/// Culls a range of revisions, step by step from the lowest. `cullable_below` is the revision below which the
+/// policy allows culls.
 #[boxed]
 async fn cull_revisions(
     core: &Core,
     page: &Page,
     revisions: Range<Revision>,
-    may_go: Revision,
+    cullable_below: Revision,
     cutoff: Timestamp,
 ) -> Result<Culled> {
     let mut culled = Culled::default();
@@ -212,7 +212,7 @@ async fn cull_revisions(
         }
         if anything {
             let names = of_revisions.names.union(&of_renders.names).cloned().collect();
-            delete_below(core, page, last, may_go, watermarks, names, cutoff).await?;
+            delete_below(core, page, last, cullable_below, watermarks, names, cutoff).await?;
         }
         culled += of_revisions.culled;
         culled += of_renders.culled;
@@ -235,14 +235,14 @@ async fn delete_below(
     core: &Core,
     page: &Page,
     last: Revision,
-    may_go: Revision,
+    cullable_below: Revision,
     watermarks: Watermarks,
     mut names: Names,
     cutoff: Timestamp,
 ) -> Result<()> {
-    // A watermark above `may_go` was set before the policy kept the revisions below it. This watermark is not
-    // extended, so revisions there that were written again stay.
-    let done = watermarks.highest().filter(|done| *done <= may_go);
+    // A watermark above `cullable_below` was set before the policy kept the revisions below it. This
+    // watermark is not extended, so revisions there that were written again stay.
+    let done = watermarks.highest().filter(|done| *done <= cullable_below);
     let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
     names.extend(defined_names(core));
     let mut extent = Extent::default().extended(cutoff, &names);
@@ -279,26 +279,27 @@ async fn delete_below(
     delete(core, page, batch, &extent, |rev, _| rev < below).await
 }
 
-/// Culls superseded renders of the revisions `stay`. In each revision, culls the renders below the newest
-/// render that is old enough.
+/// Culls superseded renders of revisions that stay (`kept_revisions`). In each revision, culls the renders
+/// below the newest render that is old enough.
 async fn cull_renders_of(
     core: &Core,
     page: &Page,
-    stay: &RangeInclusive<Revision>,
+    kept_revisions: &RangeInclusive<Revision>,
     cutoff: Timestamp,
-    thorough: bool,
+    checks_all_renders: bool,
 ) -> Result<Culled> {
-    if stay.start() == stay.end() {
-        return cull_renders(core, page, *stay.start(), cutoff, thorough).await;
+    if kept_revisions.start() == kept_revisions.end() {
+        return cull_renders(core, page, *kept_revisions.start(), cutoff, checks_all_renders).await;
     }
     let mut culled = Culled::default();
-    let mut range = ClusteringRange::all().at_least(stay.start().get()).at_most(stay.end().get());
+    let mut range =
+        ClusteringRange::all().at_least(kept_revisions.start().get()).at_most(kept_revisions.end().get());
     loop {
         let scan = Scan::new(partition_of(page), LATER_PAGE_ROWS).range(range.clone());
         let revisions = core.records.scan(&REVISIONS, scan).await?;
         for row in &revisions.items {
             let rev = RevisionRow::rev_of(row)?;
-            culled += cull_renders(core, page, rev, cutoff, thorough).await?;
+            culled += cull_renders(core, page, rev, cutoff, checks_all_renders).await?;
             range = range.below(rev.get());
         }
         if revisions.next.is_none() {
@@ -313,55 +314,57 @@ async fn cull_renders(
     page: &Page,
     rev: Revision,
     cutoff: Timestamp,
-    thorough: bool,
+    checks_all_renders: bool,
 ) -> Result<Culled> {
     let of_rev = of_revision(rev);
     let (mut limit, mut after, mut several) = (FIRST_PAGE_ROWS, None, false);
-    let stays = loop {
+    let kept_render = loop {
         let scan = Scan::new(partition_of(page), limit).range(of_rev.clone()).after(after);
         let rows = core.records.scan(&RENDERS, scan).await?;
         several |= rows.items.len() > 1 || rows.next.is_some();
         let renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-        let stays = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
-        if stays.is_some() || rows.next.is_none() {
-            break stays;
+        let kept_render = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        if kept_render.is_some() || rows.next.is_none() {
+            break kept_render;
         }
         (limit, after) = (LATER_PAGE_ROWS, rows.next);
     };
-    match stays {
-        Some(stays) if several => cull_renders_to(core, page, rev, stays, cutoff, thorough).await,
+    match kept_render {
+        Some(kept_render) if several => {
+            cull_renders_to(core, page, rev, kept_render, cutoff, checks_all_renders).await
+        }
         _ => Ok(Culled::default()),
     }
 }
 
-/// Culls the renders of a revision below the render `stays`, step by step from the oldest. Unless
-/// `thorough`, starts at the watermark.
+/// Culls the renders of a revision below `kept_render`, step by step from the oldest. Unless
+/// `checks_all_renders`, starts at the watermark.
 #[boxed]
 pub(crate) async fn cull_renders_to(
     core: &Core,
     page: &Page,
     rev: Revision,
-    stays: Tid,
+    kept_render: Tid,
     cutoff: Timestamp,
-    thorough: bool,
+    checks_all_renders: bool,
 ) -> Result<Culled> {
     let mut culled = Culled::default();
     let done = culled_renders(core, page, rev).await?;
-    let mut stays = stays;
-    if let Some(done) = done.as_ref().filter(|done| done.below < stays && done.extent.until > cutoff) {
+    let mut kept_render = kept_render;
+    if let Some(done) = done.as_ref().filter(|done| done.below < kept_render && done.extent.until > cutoff) {
         // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or the
         // grace was shorter. A revision has one watermark for all its renders. With that time, the watermark
         // would also cover renders that may not be culled yet. These are enqueued for later, and this cull
         // stops below them.
         if let Some(not_yet) =
-            written_between(core, page, rev, done.below..stays, cutoff, done.extent.until).await?
+            written_between(core, page, rev, done.below..kept_render, cutoff, done.extent.until).await?
         {
-            enqueue_left_renders(core, page, rev, done.extent.until).await?;
-            stays = not_yet;
+            enqueue_remaining_renders(core, page, rev, done.extent.until).await?;
+            kept_render = not_yet;
         }
     }
-    let mut range = of_revision(rev).below(stays.as_time_uuid());
-    if let Some(done) = done.as_ref().filter(|_| !thorough) {
+    let mut range = of_revision(rev).below(kept_render.as_time_uuid());
+    if let Some(done) = done.as_ref().filter(|_| !checks_all_renders) {
         range = range.at_least(done.below.as_time_uuid());
     }
     loop {
@@ -369,11 +372,11 @@ pub(crate) async fn cull_renders_to(
         let rows = core.records.scan(&RENDERS, scan).await?;
         let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         // If there are more rows, the last render of this step is the first of the next step.
-        let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(stays, |last| last.tid);
+        let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(kept_render, |last| last.tid);
         let mut step = Step::default();
         let left = renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
         if let Some(left) = left {
-            enqueue_left_renders(core, page, rev, left).await?;
+            enqueue_remaining_renders(core, page, rev, left).await?;
         }
         for row in renders {
             let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
@@ -416,10 +419,18 @@ async fn written_between(
 
 /// Enqueues a revision again, since some renders below culled renders are left. The write times of these
 /// renders are later than the cutoff: their clock was ahead of the clock of the write that superseded them.
-async fn enqueue_left_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
+async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));
-    let entry = QueueEntry { eligible_at, page, lowest: rev, highest: rev, at, thorough: true, again: true };
+    let entry = QueueEntry {
+        eligible_at,
+        page,
+        lowest: rev,
+        highest: rev,
+        at,
+        checks_all_renders: true,
+        is_last_check: true,
+    };
     enqueue_again(core, entry).await
 }
 
@@ -453,7 +464,7 @@ async fn delete_renders_below(
 
 /// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say to
 /// which property it belongs. So while one property stays, all chunks of the revision or render stay.
-async fn goes_whole(
+async fn is_fully_covered(
     core: &Core,
     page: &Page,
     rev: Revision,
@@ -467,21 +478,21 @@ async fn goes_whole(
     Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
 }
 
-/// Executes a batch of deletes, and releases the chunks of the large bodies that the batch deletes. `goes`
-/// says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
+/// Executes a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
+/// `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
 async fn delete(
     core: &Core,
     page: &Page,
     mut batch: Batch,
     extent: &Extent,
-    goes: impl Fn(Revision, Option<Tid>) -> bool,
+    is_culled: impl Fn(Revision, Option<Tid>) -> bool,
 ) -> Result<()> {
     store_clock_state(core).await?;
     let now = core.records.clock.now();
     let mut first = Vec::new();
-    let may_go = |written_at, rev, tid| written_at <= extent.until && goes(rev, tid);
-    for Reference { chunk_set, rev, tid } in references(core, page, may_go).await? {
-        if goes_whole(core, page, rev, tid, &extent.names).await? {
+    let is_deleted = |written_at, rev, tid| written_at <= extent.until && is_culled(rev, tid);
+    for Reference { chunk_set, rev, tid } in references(core, page, is_deleted).await? {
+        if is_fully_covered(core, page, rev, tid, &extent.names).await? {
             first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
         }
     }

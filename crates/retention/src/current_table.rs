@@ -110,7 +110,7 @@ async fn current_row_of(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
 
 /// The `current` row of a property, with the value of any render.
 pub(crate) async fn current_row(core: &Core, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
-    match has_one_rows(core).await? {
+    match current_table_may_have_rows(core).await? {
         true => core.records.get(&CURRENT, page, key(page, name).clustering).await,
         false => Ok(None),
     }
@@ -118,9 +118,9 @@ pub(crate) async fn current_row(core: &Core, page: &Page, name: &PropertyName) -
 
 /// Whether `current` may have rows. A bucket whose policy does not use the table now may have used it
 /// earlier.
-async fn has_one_rows(core: &Core) -> Result<bool> {
+async fn current_table_may_have_rows(core: &Core) -> Result<bool> {
     let look = || async { Ok(has_rows(&*core.records.store, &CURRENT).await?) };
-    core.one_rows.get_or_try_init(look).await.copied()
+    core.current_table_may_have_rows.get_or_try_init(look).await.copied()
 }
 
 /// Sets the `current` row of a property, unless the existing row has an equal or higher rank.
@@ -184,7 +184,7 @@ pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) ->
 /// properties that the write does not have.
 #[boxed]
 pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
-    if !has_one_rows(core).await? {
+    if !current_table_may_have_rows(core).await? {
         return Ok(());
     }
     let latest = core.records.first(&RENDERS, page, ClusteringRange::all()).await?;

@@ -76,7 +76,7 @@ impl WriteHooks for RetentionEngine {
         let superseded = batch.timeline_entry;
         let copied = plan_copies(core, batch, policy).await?;
         let (core, page, policy) = (Arc::clone(core), batch.page.clone(), policy.clone());
-        Ok(Some(Box::new(AfterWrite { core, page, policy, superseded, copied })))
+        Ok(Some(Box::new(RetentionPostCommit { core, page, policy, superseded, copied })))
     }
 
     async fn complete_interrupted(&self, page: &Page) -> Result<()> {
@@ -128,14 +128,15 @@ fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, hig
     let now = core.records.clock.now();
     let at = batch.at().saturating_add(core.records.max_write_time_lag());
     let eligible_at = core.eligible_at(policy, at.max(now));
-    let (page, thorough) = (batch.page.clone(), batch.may_have_old_renders());
-    let entry = QueueEntry { eligible_at, page, lowest, highest, at, thorough, again: false };
+    let (page, checks_all_renders) = (batch.page.clone(), batch.may_have_old_renders());
+    let entry =
+        QueueEntry { eligible_at, page, lowest, highest, at, checks_all_renders, is_last_check: false };
     batch.batches_before.push(entry.batch(policy, now));
 }
 
 /// The steps of retention that remain after a write has committed.
 #[derive(Debug)]
-struct AfterWrite {
+struct RetentionPostCommit {
     core: Arc<Core>,
     page: Page,
     policy: Policy,
@@ -145,7 +146,7 @@ struct AfterWrite {
 }
 
 #[async_trait]
-impl PostCommit for AfterWrite {
+impl PostCommit for RetentionPostCommit {
     async fn committed(&mut self, took: Duration) -> Result<()> {
         // After so long, the superseded values may have been culled already: they become eligible as if the
         // write had happened at its write time.

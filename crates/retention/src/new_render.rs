@@ -149,7 +149,7 @@ async fn plan_new_render(
     }
     let of_latest_revision = before == Some(rev);
     if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
-        let comes_whole = !strategy.is_one_row() || may_outlast_its_copies(core, policy);
+        let comes_whole = !strategy.is_one_row() || may_arrive_after_its_copies_expired(core, policy);
         // A property of the revision belongs to the latest render too, even if the write adds it with an
         // older render.
         let stays = |name: &PropertyName| {
@@ -172,12 +172,12 @@ async fn plan_new_render(
     }
     match strategy {
         Strategy::AppTtl => Ok(CopiedWrite::Nothing),
-        Strategy::TwoTable => Ok(deletes_now_and_then(core, page, policy, rev, superseded)),
+        Strategy::TwoTable => Ok(sampled_deletes(core, page, policy, rev, superseded)),
         Strategy::TablePerQuery(Current::OneRow, _) => {
             let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
             let (rows, clear) = plan_current_rows(core, write, policy, clear, |_| true).await?;
             // If all values are in the content tables too, the sweep deletes the superseded ones there.
-            let delete = match may_outlast_its_copies(core, policy) {
+            let delete = match may_arrive_after_its_copies_expired(core, policy) {
                 true => None,
                 false => add_deletes(core, write, policy, copied, None),
             };
@@ -221,14 +221,16 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
 
 /// Builds the deletes of the copied values, with the configured probability. They do not delete a row that
 /// was written again.
-fn deletes_now_and_then(
+fn sampled_deletes(
     core: &Core,
     page: &Page,
     policy: &Policy,
     by: Revision,
     superseded: Option<Superseded>,
 ) -> CopiedWrite {
-    let Some(old) = superseded.filter(|old| may_go(policy, old.rev, by)) else { return CopiedWrite::Nothing };
+    let Some(old) = superseded.filter(|old| may_delete(policy, old.rev, by)) else {
+        return CopiedWrite::Nothing;
+    };
     if !core.happens(policy.delete_probability) || core.is_paused(policy) {
         return CopiedWrite::Nothing;
     }
@@ -319,7 +321,7 @@ async fn plan_current_rows(
         rows.push(CurrentRow::new(write.page, name, of, body, existing));
     }
     if policy.strategy.copies_superseded() && !others.is_empty() {
-        let left = move_others(core, write, policy, others, &set, &clear).await?;
+        let left = move_older_values_to_content(core, write, policy, others, &set, &clear).await?;
         clear.extend(left);
     }
     Ok((rows, clear))
@@ -330,7 +332,7 @@ async fn plan_current_rows(
 /// copied, since an import copies nothing. Moves the remaining values of their renders too, and returns the
 /// rows of these remaining values, which have to be cleared.
 #[boxed]
-async fn move_others(
+async fn move_older_values_to_content(
     core: &Core,
     write: &mut PageBatch<'_>,
     policy: &Policy,
@@ -362,13 +364,13 @@ async fn delete_superseded(core: &Core, batch: Batch) {
 
 /// Whether a write that was not acknowledged may appear so late that its copies have expired. Then the sweep,
 /// which sets the `current` rows of such a write, would not find the copies.
-fn may_outlast_its_copies(core: &Core, policy: &Policy) -> bool {
+fn may_arrive_after_its_copies_expired(core: &Core, policy: &Policy) -> bool {
     !core.records.is_alone() && policy.grace.min(policy.slack) < LATE_WRITE_WINDOW
 }
 
 /// Whether a write of the revision `by` may delete a render of the revision `superseded`. The two revisions
 /// may be the same.
-fn may_go(policy: &Policy, superseded: Revision, by: Revision) -> bool {
+fn may_delete(policy: &Policy, superseded: Revision, by: Revision) -> bool {
     superseded == by || (policy.cull == Cull::Revisions && policy.kept().get() == 1)
 }
 

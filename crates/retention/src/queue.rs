@@ -56,10 +56,10 @@ pub(crate) struct QueueEntry {
     /// The highest revision that was written.
     pub(crate) highest: Revision,
     /// Whether the write may have added or replaced renders that are not the newest of their revisions.
-    pub(crate) thorough: bool,
+    pub(crate) checks_all_renders: bool,
     /// Whether this is the last check of the page: the entry is not added again, even if the announced write
     /// is not found.
-    pub(crate) again: bool,
+    pub(crate) is_last_check: bool,
     /// The latest time at which the values may have been superseded. Rows may get early write times, so this
     /// time is later than the write time of the rows by as much.
     pub(crate) at: Timestamp,
@@ -67,7 +67,7 @@ pub(crate) struct QueueEntry {
 
 /// The cursor of a shard: the time up to which the shard's entries have been processed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct ShardCursor {
     pub(crate) until: Timestamp,
     written_at: Timestamp,
 }
@@ -85,8 +85,8 @@ impl QueueEntry {
             rev: self.highest,
             lowest: self.lowest,
             at: self.at,
-            thorough: self.thorough,
-            again: self.again,
+            thorough: self.checks_all_renders,
+            again: self.is_last_check,
         };
         row.put_until(&mut batch, written_at, self.eligible_at.saturating_add(policy.index_ttl));
         batch
@@ -101,8 +101,8 @@ impl QueueEntry {
             highest: rev,
             lowest,
             at,
-            thorough,
-            again,
+            checks_all_renders: thorough,
+            is_last_check: again,
         })
     }
 
@@ -117,8 +117,8 @@ impl QueueEntry {
             highest: Revision::MAX,
             lowest: Revision::MIN,
             at: eligible_at,
-            thorough: true,
-            again: false,
+            checks_all_renders: true,
+            is_last_check: false,
         })
     }
 }
@@ -196,21 +196,21 @@ async fn eligible_entries_in(
 
 /// The minimum time from now until a new entry becomes eligible. It ensures that no cursor of the queue
 /// passes the entry before the entry is written, even if the clock of the sweeping process is ahead.
-pub(crate) fn soonest(core: &Core, policy: &Policy) -> Duration {
+pub(crate) fn min_delay_of_new_entries(core: &Core, policy: &Policy) -> Duration {
     policy.skew + if core.records.is_alone() { MAX_ENQUEUE_TIME_ALONE } else { MAX_ENQUEUE_TIME }
 }
 
 /// The cursor of a shard. If no cursor is stored, returns one before the earliest entry, or `None` if the
 /// shard has no entry.
-pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<Done>> {
+pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<ShardCursor>> {
     let key = Key::new(vec![Value::Int(shard)], Vec::new());
     if let Some(row) = core.records.store.get(&DUE_CURSORS, &key).await? {
         let DueCursorRow { done_until } = TypedRow::from_row(&row)?;
-        return Ok(Some(Done { until: done_until, written_at: row.written_at }));
+        return Ok(Some(ShardCursor { until: done_until, written_at: row.written_at }));
     }
     let earliest = hours_of(core, shard, i64::MIN..=i64::MAX).await?.first().copied();
     let before = |hour| Timestamp::from_micros(hour * HOUR_MICROS - 1);
-    Ok(earliest.map(|hour| Done { until: before(hour), written_at: Timestamp::MIN }))
+    Ok(earliest.map(|hour| ShardCursor { until: before(hour), written_at: Timestamp::MIN }))
 }
 
 /// The hours among `hours` that have entries of a shard, the earliest first.
@@ -234,7 +234,7 @@ pub(crate) async fn store_cursor(
     core: &Core,
     shard: i64,
     done: Timestamp,
-    before: Option<Done>,
+    before: Option<ShardCursor>,
 ) -> Result<()> {
     let mut batch = Batch::new(vec![Value::Int(shard)]);
     let written_at = core.records.write_time_after(before.map_or(Timestamp::MIN, |before| before.written_at));

@@ -17,7 +17,7 @@ use crate::{
     core::Core,
     cull::ALL_REVISIONS,
     decide::{Frontier, renders_below},
-    queue::{LATE_WRITE_WINDOW, QueueEntry, soonest},
+    queue::{LATE_WRITE_WINDOW, QueueEntry, min_delay_of_new_entries},
     rows::RescanRow,
     watermarks::{Watermarks, culled_renders, watermarks},
 };
@@ -68,7 +68,7 @@ struct RescanState {
     expired_before: Option<Timestamp>,
     /// When a second rescan begins. By then, writes that were in flight during the first one, and that no
     /// entry announces, have appeared.
-    again_at: Option<Timestamp>,
+    second_rescan_at: Option<Timestamp>,
     /// The write time of the stored state, by a clock that may be ahead of ours.
     written_at: Option<Timestamp>,
 }
@@ -109,7 +109,7 @@ pub(crate) async fn dry_run(
 pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
     let nothing = Rescan { pages: 0, finished: true, eligible_in: Duration::ZERO };
     let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(nothing) };
-    let eligible_in = soonest(core, policy);
+    let eligible_in = min_delay_of_new_entries(core, policy);
     load_clock_state(core).await?;
     let _turn = core.rescans.lock().await;
     let state = rescan_state(core, domain, bucket).await?;
@@ -119,10 +119,10 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         after: None,
         finished: true,
         expired_before: state.expired_before(policy, core.records.clock.now()),
-        again_at: state.again_at.filter(|_| known.is_some()),
+        second_rescan_at: state.second_rescan_at.filter(|_| known.is_some()),
         written_at: state.written_at,
     };
-    if known.is_some() && state.finished && !is_time_again(core, &state, policy) {
+    if known.is_some() && state.finished && !second_rescan_is_due(core, &state, policy) {
         if known != Some(policy) {
             set_rescan_state(core, domain, bucket, next).await?;
         }
@@ -136,10 +136,10 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
         enqueue_existing(core, &page, policy).await?;
     }
-    let walk = Rescan { pages, finished: titles.next.is_none(), eligible_in };
-    (next.after, next.finished) = (titles.next, walk.finished);
-    if walk.finished {
-        next.again_at = match next.again_at {
+    let rescan = Rescan { pages, finished: titles.next.is_none(), eligible_in };
+    (next.after, next.finished) = (titles.next, rescan.finished);
+    if rescan.finished {
+        next.second_rescan_at = match next.second_rescan_at {
             None if !core.records.is_alone() => {
                 Some(core.records.clock.now().saturating_add(LATE_WRITE_WINDOW))
             }
@@ -147,13 +147,13 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         };
     }
     set_rescan_state(core, domain, bucket, next).await?;
-    Ok(walk)
+    Ok(rescan)
 }
 
 /// Whether the second rescan has to begin. After a clock jump this rescan waits, since the clock may show
 /// more time than has really passed.
-fn is_time_again(core: &Core, state: &RescanState, policy: &Policy) -> bool {
-    state.again_at.is_some_and(|again_at| again_at <= core.records.clock.now())
+fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bool {
+    state.second_rescan_at.is_some_and(|at| at <= core.records.clock.now())
         && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
 }
 
@@ -200,9 +200,17 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
     }
     entries.extend(last_to_go.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
     for (at, (lowest, highest)) in entries {
-        let eligible_at = core.eligible_at(policy, at).max(now.saturating_add(soonest(core, policy)));
-        let entry =
-            QueueEntry { eligible_at, page: page.clone(), lowest, highest, at, thorough: true, again: false };
+        let eligible_at =
+            core.eligible_at(policy, at).max(now.saturating_add(min_delay_of_new_entries(core, policy)));
+        let entry = QueueEntry {
+            eligible_at,
+            page: page.clone(),
+            lowest,
+            highest,
+            at,
+            checks_all_renders: true,
+            is_last_check: false,
+        };
         core.records.store.write(Vec::new(), entry.batch(policy, now)).await?;
     }
     Ok(())
@@ -236,8 +244,8 @@ async fn reset_rescan(core: &Core, key: Key) -> Result<()> {
     let mut batch = Batch::new(key.partition);
     // The policy is kept, since copies that were made under this policy still expire.
     let RescanRow { policy, expired_before, .. } = TypedRow::from_row(&row)?;
-    let again = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
-    again.put(&mut batch, core.records.write_time_after(row.written_at));
+    let reset = RescanRow { policy, after: None, finished_at: None, expired_before, again_at: None };
+    reset.put(&mut batch, core.records.write_time_after(row.written_at));
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
@@ -277,7 +285,7 @@ async fn rescan_state(core: &Core, domain: &DomainName, bucket: &BucketName) -> 
         after: after.map_err(|_| unreadable("retention_walks", &row))?,
         finished: finished_at.is_some(),
         expired_before,
-        again_at,
+        second_rescan_at: again_at,
         written_at: Some(row.written_at),
     })
 }
@@ -298,7 +306,7 @@ async fn set_rescan_state(
         after: state.after.map(|title| title.as_str().to_owned()),
         finished_at: state.finished.then_some(now),
         expired_before: state.expired_before,
-        again_at: state.again_at,
+        again_at: state.second_rescan_at,
     };
     row.put(&mut batch, now);
     Ok(core.records.store.write(Vec::new(), batch).await?)
@@ -326,7 +334,7 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
     let before = run.bytes_culled;
     for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
         let rev = of_rev[0].rev;
-        let stays = renders_below(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        let kept_render = renders_below(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
         let done_of_rev = match of_rev.len() {
             1 => None,
             _ => culled_renders(core, page, rev).await?,
@@ -336,7 +344,7 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
             let done = watermarks.have(rev, &row.properties, written_at)
                 || done_of_rev.as_ref().is_some_and(|done| done.has(row));
             let superseded =
-                below.is_some_and(|below| rev < below) || stays.is_some_and(|stays| row.tid < stays);
+                below.is_some_and(|below| rev < below) || kept_render.is_some_and(|kept| row.tid < kept);
             let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
             run.renders += u64::from(counted.is_some());
             run.renders_culled += u64::from(counted == Some(true));

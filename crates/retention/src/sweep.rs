@@ -17,7 +17,8 @@ use crate::{
     cull::{Culled, cull, release_hidden},
     current_table::repair_current,
     queue::{
-        LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, hour, soonest, store_cursor,
+        LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, hour, min_delay_of_new_entries,
+        store_cursor,
     },
     rescan::restart_all_rescans,
 };
@@ -134,19 +135,21 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
     // The grace may have become longer since the entry was added.
     let eligible_at = core.eligible_at(policy, entry.at).max(entry.eligible_at);
     if eligible_at > now {
-        let eligible_at = eligible_at.max(now.saturating_add(soonest(core, policy)));
+        let eligible_at = eligible_at.max(now.saturating_add(min_delay_of_new_entries(core, policy)));
         enqueue_again(core, QueueEntry { eligible_at, ..entry.clone() }).await?;
         return Ok(true);
     }
     // An unacknowledged write cannot appear after this time. The write is looked for before the page is
     // culled: if it appears during the cull, the page is enqueued again as well.
     let eligible_at = entry.eligible_at.saturating_add(LATE_WRITE_WINDOW);
-    let may_come =
-        !entry.again && eligible_at > now && !core.records.is_alone() && !has_come(core, entry).await?;
+    let may_arrive_later = !entry.is_last_check
+        && eligible_at > now
+        && !core.records.is_alone()
+        && !announced_write_is_stored(core, entry).await?;
     let culled = async {
         let written = entry.lowest..=entry.highest;
         repair_current(core, page, policy).await?;
-        let culled = cull(core, page, policy, &written, entry.thorough).await?;
+        let culled = cull(core, page, policy, &written, entry.checks_all_renders).await?;
         if culled == Culled::default() && !core.records.is_alone() {
             release_hidden(core, page, &written).await?;
         }
@@ -164,8 +167,8 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         }
         Err(error) => return Err(error),
     }
-    if may_come {
-        enqueue_again(core, QueueEntry { eligible_at, again: true, ..entry.clone() }).await?;
+    if may_arrive_later {
+        enqueue_again(core, QueueEntry { eligible_at, is_last_check: true, ..entry.clone() }).await?;
     }
     Ok(true)
 }
@@ -177,7 +180,7 @@ pub(crate) async fn enqueue_again(core: &Core, entry: QueueEntry) -> Result<()> 
 }
 
 /// Whether the write that a queue entry announced is stored. Reads only a few rows, so `false` may be wrong.
-async fn has_come(core: &Core, entry: &QueueEntry) -> Result<bool> {
+async fn announced_write_is_stored(core: &Core, entry: &QueueEntry) -> Result<bool> {
     if entry.highest == Revision::MAX {
         // The rescan made the entry, or the entry is damaged: no write was announced.
         return Ok(true);
