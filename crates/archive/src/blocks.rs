@@ -17,7 +17,7 @@ use super::{
     damage::Damage,
     entries::Unit,
     index_cache::IndexCache,
-    part::{Packed, Part},
+    part::{PackedUnit, Part},
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
@@ -316,7 +316,7 @@ impl OpenBlock {
     }
 
     /// Decodes a revision of the block.
-    pub(super) fn unit(&self, packed: &Packed) -> Result<Arc<Unit>> {
+    pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
         let unit = packed.unit(|ordinal| self.content(ordinal).ok());
         unit.ok_or_else(|| not_understood(self.id))
     }

@@ -183,7 +183,7 @@ impl BlockStore {
     }
 
     /// Deletes a block of these pages at once, unless one of them references it.
-    pub(super) async fn delete_unless_named(
+    pub(super) async fn delete_if_unreferenced(
         &self,
         pages: Vec<Page>,
         id: BlockId,
@@ -226,13 +226,13 @@ impl BlockStore {
     }
 
     async fn references_from(&self, entry: &GcEntry, read_from: ReadFrom) -> Result<References> {
-        let mut named_by = 0;
+        let mut referencing_pages = 0;
         for page in &entry.pages {
-            named_by += usize::from(self.names_from(page, entry.id, read_from).await?);
+            referencing_pages += usize::from(self.page_references_from(page, entry.id, read_from).await?);
         }
-        Ok(if named_by == entry.pages.len() {
+        Ok(if referencing_pages == entry.pages.len() {
             References::AllPages
-        } else if named_by > 0 {
+        } else if referencing_pages > 0 {
             References::SomePages
         } else {
             References::NoPage
@@ -247,14 +247,14 @@ impl BlockStore {
     }
 
     /// Whether a page references a block.
-    pub(super) async fn names(&self, page: &Page, id: BlockId) -> Result<bool> {
-        self.names_from(page, id, ReadFrom::Quorum).await
+    pub(super) async fn page_references(&self, page: &Page, id: BlockId) -> Result<bool> {
+        self.page_references_from(page, id, ReadFrom::Quorum).await
     }
 
-    /// Like [`Self::names`], but reads from these replicas. If all replicas answer and the page does not
-    /// reference the block, the replicas then agree on the whole index: the batch by which a page leaves a
-    /// block also makes the page reference another one.
-    async fn names_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
+    /// Like [`Self::page_references`], but reads from these replicas. If all replicas answer and the page
+    /// does not reference the block, the replicas then agree on the whole index: the batch by which a page
+    /// leaves a block also makes the page reference another one.
+    async fn page_references_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);
         while let Some(row) = rows.next().await? {

@@ -109,7 +109,7 @@ impl<'a> Compactor<'a> {
 
     fn report(&self) -> CompactionReport {
         CompactionReport {
-            blocks: self.rewriter.made,
+            blocks: self.rewriter.new_blocks,
             stored_bytes: self.rewriter.stored_bytes,
             ..self.report
         }

@@ -125,22 +125,22 @@ impl Archive {
 
     async fn give_up(&self, page: &Page, id: BlockId, why: &str) -> Result<Vec<SkippedDamage>> {
         let blocks = &self.blocks;
-        let mut named_by = named_by(blocks, page, id).await?;
+        let mut referencing_pages = referencing_pages(blocks, page, id).await?;
         // The index row by which the block was found is deleted last.
-        named_by.sort_by_key(|(of, _)| of == page);
-        let titles: BTreeSet<_> = named_by.iter().map(|(of, _)| of.title.clone()).collect();
+        referencing_pages.sort_by_key(|(of, _)| of == page);
+        let titles: BTreeSet<_> = referencing_pages.iter().map(|(of, _)| of.title.clone()).collect();
         let now = self.records.clock.now();
         // If clocks differ, the row may have been written at a time later than now.
         let at = now.saturating_add(self.records.skew);
         blocks.enqueue(page, id, &titles, now, at).await?;
-        for (of, row) in &named_by {
+        for (of, row) in &referencing_pages {
             let mut batch = Batch::new(partition_of(of));
             batch.delete(&ARCHIVE_INDEX, row.to_stored().clustering(), at);
             blocks.store.write(Vec::new(), batch).await?;
         }
-        let pages = named_by.iter().map(|(of, _)| of.clone()).collect();
+        let pages = referencing_pages.iter().map(|(of, _)| of.clone()).collect();
         blocks.delete_block_and_entries(&GcEntry { id, pages }, at).await?;
-        let given_up = named_by.into_iter().map(|(page, row)| SkippedDamage {
+        let given_up = referencing_pages.into_iter().map(|(page, row)| SkippedDamage {
             page,
             block: in_hex(id),
             revisions: row.revs,
@@ -172,7 +172,7 @@ impl BlockStore {
 
 /// Finds the pages of a bucket whose indexes reference a block. Reads all indexes, since the block cannot be
 /// read.
-async fn named_by(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
+async fn referencing_pages(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
     let mut found = Vec::new();
     let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
     while let Some(partition) = partitions.next().await? {

@@ -330,7 +330,7 @@ mod tests {
             assert_eq!(deletable.len(), 2);
             let mut batch = Batch::new(Vec::new());
             delete(&mut batch, &deletable, &stored).unwrap();
-            let gone = |rows: &StoredRows| {
+            let is_deleted = |rows: &StoredRows| {
                 [
                     deletes(&batch, &REVISIONS, &rows.revisions[0]),
                     deletes(&batch, &RENDERS, &rows.renders[0]),
@@ -338,8 +338,8 @@ mod tests {
                     deletes(&batch, &REVISIONS_BY_TID, &rows.by_tid[0]),
                 ]
             };
-            assert_eq!([gone(&first), gone(&third)], [[true; 4]; 2]);
-            assert_eq!(gone(&second), [false; 4], "revision 2 was visible in table {seen} only");
+            assert_eq!([is_deleted(&first), is_deleted(&third)], [[true; 4]; 2]);
+            assert_eq!(is_deleted(&second), [false; 4], "revision 2 was visible in table {seen} only");
         }
     }
 

@@ -44,7 +44,7 @@ impl Expected {
 }
 
 /// Removes the derivable values from the export fields of a revision. Returns which values it removed.
-pub(super) fn take_out(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
+pub(super) fn remove_derivable(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
     let expected = Expected::of(rev, bodies);
     let mut parts = ExportParts::default();
     take(&mut export.sha1, &expected.sha1, ExportParts::SHA1, &mut parts);
@@ -63,8 +63,8 @@ fn take<T: PartialEq>(value: &mut Option<T>, expected: &Option<T>, part: i64, pa
     }
 }
 
-/// Restores the values that [`take_out`] removed. Returns `None` if a value cannot be derived.
-pub(super) fn put_back(
+/// Restores the values that [`remove_derivable`] removed. Returns `None` if a value cannot be derived.
+pub(super) fn restore_derivable(
     export: &mut ExportRecord,
     parts: ExportParts,
     rev: Revision,

@@ -10,7 +10,7 @@ use rashomon_tables::Value;
 
 use super::{
     columns::{Field, Kind, Line},
-    derived::{parent_to_number, take_out},
+    derived::{parent_to_number, remove_derivable},
 };
 use rashomon_records::{
     ExportRecord, Page, PropertyInfo, PropertyName, Revision, Tid,
@@ -208,7 +208,7 @@ fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
         line.int(Field::Minor, 1);
     }
     let mut export = record.export.clone();
-    if let Some(parts) = take_out(&mut export, record.rev, &bodies).code() {
+    if let Some(parts) = remove_derivable(&mut export, record.rev, &bodies).code() {
         line.int(Field::ExportFollows, parts);
     }
     if export != ExportRecord::default() {

@@ -103,7 +103,7 @@ impl Archive {
                 continue;
             }
             // If a page still references the block, the next round rewrites it again.
-            self.blocks.delete_unless_named(pages, id, at).await?;
+            self.blocks.delete_if_unreferenced(pages, id, at).await?;
         }
         let what = "other processes keep writing blocks of the page: repeat the erasure";
         Err(StoreError::unavailable(what.to_owned()).into())
@@ -159,7 +159,7 @@ impl Archive {
             rewriter.end_page();
         }
         rewriter.end().await?;
-        done.made += rewriter.made;
+        done.made += rewriter.new_blocks;
         Ok(())
     }
 
@@ -196,10 +196,10 @@ impl Archive {
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         let mut left = BTreeSet::new();
         for (entry, enqueued_at) in self.blocks.enqueued_of(page).await? {
-            let named_by_page = self.blocks.names(page, entry.id).await?;
+            let page_references_it = self.blocks.page_references(page, entry.id).await?;
             match self.blocks.references(&entry).await? {
                 References::AllPages => {}
-                References::SomePages if named_by_page => {}
+                References::SomePages if page_references_it => {}
                 References::SomePages => {
                     let block = self.blocks.open(page, entry.id).await?;
                     if !has_content(&block, page, &marked)? {

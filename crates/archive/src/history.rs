@@ -33,7 +33,7 @@ use super::{
     entries::{ArchivedBody, Bodies, BodyLocation, Unit},
     erase::Epoch,
     index::IndexRow,
-    large::take_in,
+    large::read_from_chunks,
     pending::{Pending, ReleasedChunks},
     policy::Thinning,
     rows::BlockId,
@@ -86,8 +86,8 @@ struct Counts {
 
 #[derive(Debug)]
 struct State {
-    current: Option<Current>,
-    filling: Filling,
+    current: Option<CurrentPage>,
+    unfinished: UnfinishedBlock,
     /// The previous block, while its pages are made to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
     sealed: SealReport,
@@ -95,7 +95,7 @@ struct State {
 
 /// The page that is being imported.
 #[derive(Debug)]
-struct Current {
+struct CurrentPage {
     page: Page,
     /// Whether the page had no revisions before, and all its revisions came in order.
     to_blocks: bool,
@@ -123,7 +123,7 @@ struct HighestRevision {
 
 /// The block that is being filled, and the rows that are written with it.
 #[derive(Debug)]
-struct Filling {
+struct UnfinishedBlock {
     pending: Pending,
     /// The highest revisions of the pages whose import has ended. When the block is full, the highest
     /// revision of the current page is added.
@@ -162,8 +162,8 @@ impl HistoryArchiver {
     #[must_use]
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
-        let (filling, sealed) = (Filling::new().ok()?, SealReport::default());
-        let state = Mutex::new(State { current: None, filling, placing: None, sealed });
+        let (unfinished, sealed) = (UnfinishedBlock::new().ok()?, SealReport::default());
+        let state = Mutex::new(State { current: None, unfinished, placing: None, sealed });
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
@@ -218,8 +218,8 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
-    fn beginning(&self, page: &Page, to_blocks: bool) -> Current {
-        Current::new(page, to_blocks, self.settings.of_bucket(&page.domain, &page.bucket).policy)
+    fn beginning(&self, page: &Page, to_blocks: bool) -> CurrentPage {
+        CurrentPage::new(page, to_blocks, self.settings.of_bucket(&page.domain, &page.bucket).policy)
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
@@ -230,8 +230,8 @@ impl HistoryArchiver {
         if state.has_waiting(page) {
             self.flush(state).await?;
         }
-        if state.filling.highest_by_page.len() >= MAX_WAITING_PAGES
-            || state.filling.bytes >= MAX_WAITING_BYTES
+        if state.unfinished.highest_by_page.len() >= MAX_WAITING_PAGES
+            || state.unfinished.bytes >= MAX_WAITING_BYTES
         {
             self.end_block(state).await?;
         }
@@ -270,55 +270,57 @@ impl HistoryArchiver {
     async fn add_to_block(&self, state: &mut State, highest: HighestRevision) -> Result<()> {
         let at = highest.written_at.unwrap_or_else(|| self.archive.records.clock.now());
         let (mut unit, mut texts) = as_sealed(&highest.renders, at)?;
-        if state.filling.pending.is_full_for(&UnitSize::of_unit(&unit)) {
+        if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
         }
-        let mut gone = match &mut state.current {
+        let mut released_chunks = match &mut state.current {
             Some(current) => current.thinning.thin(&mut unit, &mut texts),
             None => Vec::new(),
         };
-        gone.append(&mut take_in(&self.archive.records.chunks, &mut unit, &mut texts).await?);
+        released_chunks
+            .append(&mut read_from_chunks(&self.archive.records.chunks, &mut unit, &mut texts).await?);
         if highest.written_at.is_some() {
-            state.filling.replaced.push((highest.page.clone(), unit.clone()));
-            state.filling.epoch = state.filling.epoch.take().or(highest.epoch);
+            state.unfinished.replaced.push((highest.page.clone(), unit.clone()));
+            state.unfinished.epoch = state.unfinished.epoch.take().or(highest.epoch);
         }
         state.sealed.revisions += 1;
         state.sealed.renders += unit.renders.len() as u64;
         let size = texts.values().map(|text| text.len() as u64).sum::<u64>();
         state.sealed.raw_bytes += size;
         let page = highest.page;
-        state.filling.pending.release_chunks(&page, highest.rev, gone);
+        state.unfinished.pending.release_chunks(&page, highest.rev, released_chunks);
         if size < MIN_BYTES_FOR_THREAD {
-            return state.filling.pending.push(&page, unit, &texts);
+            return state.unfinished.pending.push(&page, unit, &texts);
         }
-        let mut pending = std::mem::replace(&mut state.filling.pending, Pending::new()?);
-        state.filling.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
+        let mut pending = std::mem::replace(&mut state.unfinished.pending, Pending::new()?);
+        state.unfinished.pending =
+            blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
         Ok(())
     }
 
     /// Starts to write the block that is being filled, while the next revisions are received.
     async fn end_block(&self, state: &mut State) -> Result<()> {
         state.wait_placed().await?;
-        let mut filling = std::mem::replace(&mut state.filling, Filling::new()?);
+        let mut unfinished = std::mem::replace(&mut state.unfinished, UnfinishedBlock::new()?);
         let at = self.archive.records.clock.now();
-        if let Some(Current { page, highest: Some(highest), .. }) = &mut state.current
-            && filling.pending.has(page)
+        if let Some(CurrentPage { page, highest: Some(highest), .. }) = &mut state.current
+            && unfinished.pending.has(page)
         {
-            filling.highest_by_page.push(HighestRevision { written_at: Some(at), ..highest.clone() });
+            unfinished.highest_by_page.push(HighestRevision { written_at: Some(at), ..highest.clone() });
             highest.written_at = Some(at);
             highest.epoch = Some(self.archive.blocks.epoch(&highest.page).await?);
             highest.is_new = false;
         }
-        if filling.highest_by_page.is_empty() {
+        if unfinished.highest_by_page.is_empty() {
             return Ok(());
         }
-        let titles = filling.highest_by_page.iter().map(|highest| highest.page.title.clone()).collect();
-        let placing = Placing {
+        let titles = unfinished.highest_by_page.iter().map(|highest| highest.page.title.clone()).collect();
+        let placement = BlockPlacement {
             archive: Arc::clone(&self.archive),
             rows: Arc::clone(&self.rows),
             counts: Arc::clone(&self.counts),
         };
-        state.placing = Some((titles, tokio::spawn(placing.all(filling, at))));
+        state.placing = Some((titles, tokio::spawn(placement.all(unfinished, at))));
         Ok(())
     }
 
@@ -328,14 +330,14 @@ impl HistoryArchiver {
     }
 }
 
-impl Current {
+impl CurrentPage {
     fn new(page: &Page, to_blocks: bool, policy: ArchivePolicy) -> Self {
         let thinning = Thinning::new(policy, None);
         Self { page: page.clone(), to_blocks, highest: None, tids: HashSet::new(), thinning }
     }
 }
 
-impl Filling {
+impl UnfinishedBlock {
     fn new() -> Result<Self> {
         Ok(Self {
             pending: Pending::new()?,
@@ -352,17 +354,17 @@ impl State {
     fn end_page(&mut self) {
         let Some(highest) = self.current.take().and_then(|current| current.highest) else { return };
         if highest.written_at.is_none() {
-            self.filling.bytes += highest.renders.iter().map(size_of).sum::<u64>();
-            self.filling.highest_by_page.push(highest);
-        } else if self.filling.pending.has(&highest.page) {
+            self.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
+            self.unfinished.highest_by_page.push(highest);
+        } else if self.unfinished.pending.has(&highest.page) {
             // The highest revision is stored already, so the page can reference its part of the block.
-            self.filling.highest_by_page.push(highest);
+            self.unfinished.highest_by_page.push(highest);
         }
     }
 
     /// Whether a part of the page waits to be written.
     fn has_waiting(&self, page: &Page) -> bool {
-        self.filling.highest_by_page.iter().any(|highest| highest.page == *page)
+        self.unfinished.highest_by_page.iter().any(|highest| highest.page == *page)
             || self.placing.as_ref().is_some_and(|(titles, _)| titles.contains(&page.title))
     }
 
@@ -388,25 +390,25 @@ impl State {
 }
 
 /// Places a block: makes its pages reference it.
-struct Placing {
+struct BlockPlacement {
     archive: Arc<Archive>,
     rows: Arc<dyn RowImporter>,
     counts: Arc<Counts>,
 }
 
-impl Placing {
+impl BlockPlacement {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
     /// block. Returns the number of sealed blocks and bytes.
-    async fn all(self, mut filling: Filling, at: Timestamp) -> Result<SealReport> {
-        let gone = filling.pending.take_released();
-        let made = self.archive.make_block(filling.pending).await?;
-        self.write_all_highest(&filling.highest_by_page, at).await?;
+    async fn all(self, mut unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
+        let released_chunks = unfinished.pending.take_released();
+        let made = self.archive.make_block(unfinished.pending).await?;
+        self.write_all_highest(&unfinished.highest_by_page, at).await?;
         let Some(made) = made else { return Ok(SealReport::default()) };
         made.deadline().check(&*self.archive.records.clock)?;
-        if let (Some((page, _)), Some(epoch)) = (filling.replaced.first(), &filling.epoch) {
+        if let (Some((page, _)), Some(epoch)) = (unfinished.replaced.first(), &unfinished.epoch) {
             self.archive.blocks.check_epoch(page, epoch).await?;
         }
-        self.pages(&made.pages, made.id, &filling.replaced, &gone).await?;
+        self.pages(&made.pages, made.id, &unfinished.replaced, &released_chunks).await?;
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
@@ -434,13 +436,13 @@ impl Placing {
         pages: &Pages,
         id: BlockId,
         replaced: &[(Page, Unit)],
-        gone: &ReleasedChunks,
+        released_chunks: &ReleasedChunks,
     ) -> Result<()> {
         let mut named = Vec::with_capacity(pages.len());
         for (page, units) in pages {
             let replaced = replaced.iter().filter(|(of, _)| of == page).map(|(_, unit)| unit).collect();
-            let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
-            named.push(self.page(page, units, id, replaced, gone).boxed());
+            let released_chunks = released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks);
+            named.push(self.page(page, units, id, replaced, released_chunks).boxed());
         }
         stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
     }
@@ -453,7 +455,7 @@ impl Placing {
         units: &[Unit],
         id: BlockId,
         replaced: Vec<&Unit>,
-        gone: &[(Revision, ChunkSet)],
+        released_chunks: &[(Revision, ChunkSet)],
     ) -> Result<()> {
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let mut batch = Batch::new(partition_of(page));
@@ -468,7 +470,7 @@ impl Placing {
         let first = release_chunks(
             &mut batch,
             page,
-            gone.iter(),
+            released_chunks.iter(),
             written.fold(self.archive.records.clock.now(), Ord::max),
         );
         for unit in &replaced {

@@ -20,7 +20,7 @@ pub(super) const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
 /// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not
 /// needed any more. The chunks of an unreadable body stay, so that `verify` reports them.
-pub(super) async fn take_in(
+pub(super) async fn read_from_chunks(
     chunks: &Arc<ChunkStore>,
     unit: &mut Unit,
     texts: &mut Texts,

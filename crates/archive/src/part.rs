@@ -30,14 +30,14 @@ pub(super) fn is_archived(table: &Schema) -> bool {
 /// A revision in an unpacked block. Values that are derived from contents are computed at the first request,
 /// since the block may have megabytes of contents.
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedUnit {
     page: Page,
     lines: UnitLines,
     /// `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
-impl Packed {
+impl PackedUnit {
     /// Returns the revision, or `None` if the entries cannot be understood. `text` reads contents.
     pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
         let unit = self.unit.get_or_init(|| {
@@ -58,7 +58,7 @@ impl Packed {
 #[derive(Debug)]
 pub(super) struct Part {
     /// The revisions, each with the time of the edit and the write time.
-    revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<Packed>)>,
+    revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<PackedUnit>)>,
     /// The renders, each with its write time.
     renders: BTreeMap<(Revision, Tid), Timestamp>,
     bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
@@ -78,7 +78,7 @@ pub(super) enum RowSource {
     ByTime,
     ByTid(Revision),
     /// A field of a revision in the block.
-    Of(Arc<Packed>, Field),
+    Of(Arc<PackedUnit>, Field),
 }
 
 /// A row that is a part of a revision.
@@ -99,18 +99,18 @@ impl Part {
             part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
             part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
             part.memory += lines.memory();
-            let packed = Arc::new(Packed { page: page.clone(), lines, unit: OnceLock::new() });
+            let packed = Arc::new(PackedUnit { page: page.clone(), lines, unit: OnceLock::new() });
             part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
         }
         Some(part)
     }
 
     /// The revisions of the part, the lowest first.
-    pub(super) fn revisions(&self) -> impl Iterator<Item = &Packed> {
+    pub(super) fn revisions(&self) -> impl Iterator<Item = &PackedUnit> {
         self.revisions.values().map(|(.., packed)| &**packed)
     }
 
-    pub(super) fn revision(&self, rev: Revision) -> Option<&Packed> {
+    pub(super) fn revision(&self, rev: Revision) -> Option<&PackedUnit> {
         self.revisions.get(&rev).map(|(.., packed)| &**packed)
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Pending {
     values: usize,
     /// The chunks that the pages release when they reference the block, since the bodies are in the block, or
     /// are not kept.
-    gone: ReleasedChunks,
+    released_chunks: ReleasedChunks,
 }
 
 /// Chunk sets that pages release, with their revisions.
@@ -48,7 +48,7 @@ pub(super) type ReleasedChunks = HashMap<Title, Vec<(Revision, ChunkSet)>>;
 impl Pending {
     pub(super) fn new() -> Result<Self> {
         let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
-        Ok(Self { builder, pages: Vec::new(), titles: 0, values: 0, gone: HashMap::new() })
+        Ok(Self { builder, pages: Vec::new(), titles: 0, values: 0, released_chunks: HashMap::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -99,16 +99,16 @@ impl Pending {
     }
 
     /// Records chunks that a page releases when it references the block.
-    pub(super) fn release_chunks(&mut self, page: &Page, rev: Revision, gone: Vec<ChunkSet>) {
-        if !gone.is_empty() {
-            let gone = gone.into_iter().map(|set| (rev, set));
-            self.gone.entry(page.title.clone()).or_default().extend(gone);
+    pub(super) fn release_chunks(&mut self, page: &Page, rev: Revision, chunks: Vec<ChunkSet>) {
+        if !chunks.is_empty() {
+            let chunks = chunks.into_iter().map(|set| (rev, set));
+            self.released_chunks.entry(page.title.clone()).or_default().extend(chunks);
         }
     }
 
     /// Takes the chunks that each page releases.
     pub(super) fn take_released(&mut self) -> ReleasedChunks {
-        std::mem::take(&mut self.gone)
+        std::mem::take(&mut self.released_chunks)
     }
 
     /// Finishes the block. Returns its bytes and the units that were put in.
@@ -120,17 +120,17 @@ impl Pending {
 
 /// Compares all records and bodies in a block with the units that were put in. The bodies are compared by
 /// their SHA-1, which was compared with the text before.
-pub(super) fn check(id: BlockId, bytes: &[u8], went_in: &[(Page, Vec<Unit>)]) -> Result<()> {
+pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit>)]) -> Result<()> {
     let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
     let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;
-    let Some((of, _)) = went_in.first() else { return Ok(()) };
-    let (came_out, hashes) = units_of(of, id, &block)?;
-    if came_out != went_in {
+    let Some((of, _)) = expected_units.first() else { return Ok(()) };
+    let (read_units, hashes) = units_of(of, id, &block)?;
+    if read_units != expected_units {
         return Err(
             wrong("its records differ from those that were put in; nothing was moved".to_owned()).into()
         );
     }
-    let units = went_in.iter().flat_map(|(_, units)| units);
+    let units = expected_units.iter().flat_map(|(_, units)| units);
     let mut bodies: HashMap<u64, (u64, Sha1)> = HashMap::new();
     for (_, _, body) in units.flat_map(Unit::all_bodies) {
         // The hash of this body was computed and compared as a part of its record.

@@ -57,7 +57,7 @@ impl Thinning {
     /// The rows of the renders stay, marked as `left_out`.
     pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<ChunkSet> {
         let left_out = self.left_out(unit.renders.iter().map(|(render, _)| render));
-        let mut gone = Vec::new();
+        let mut released_chunks = Vec::new();
         for (render, bodies) in &mut unit.renders {
             if !left_out.contains(&render.tid) {
                 continue;
@@ -66,11 +66,11 @@ impl Thinning {
             for (name, body) in std::mem::take(bodies) {
                 texts.remove(&(name, Some(render.tid)));
                 if let BodyLocation::Chunks(set) = body.place {
-                    gone.push(set);
+                    released_chunks.push(set);
                 }
             }
         }
-        gone
+        released_chunks
     }
 
     /// Returns the renders of a revision that are not kept. Revisions of a page have to be passed in their

@@ -28,12 +28,12 @@ use rashomon_records::{
 
 /// A page that is about to reference new blocks in place of some old ones.
 #[derive(Debug)]
-struct Move {
+struct IndexReplacement {
     page: Page,
     /// The rows that are deleted from the index of the page.
     replaced: Vec<IndexRow>,
     /// The rows that take their place.
-    made: Vec<IndexRow>,
+    new_rows: Vec<IndexRow>,
     /// The earliest deadline of the new blocks.
     deadline: Option<Deadline>,
     /// The number of revisions that the new blocks must contain.
@@ -47,13 +47,13 @@ struct Move {
 pub(super) struct BlockRewriter<'a> {
     archive: &'a Archive,
     pending: Pending,
-    moves: Vec<Move>,
+    replacements: Vec<IndexReplacement>,
     /// The epoch of the bucket before the first read.
     epoch: Option<Epoch>,
     /// The blocks that pages no longer reference.
-    left: BTreeSet<BlockId>,
+    unreferenced_blocks: BTreeSet<BlockId>,
     /// Number of new blocks.
-    pub(super) made: u64,
+    pub(super) new_blocks: u64,
     /// Bytes of the new blocks.
     pub(super) stored_bytes: u64,
 }
@@ -61,8 +61,16 @@ pub(super) struct BlockRewriter<'a> {
 impl<'a> BlockRewriter<'a> {
     /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
-        let (pending, moves, left) = (Pending::new()?, Vec::new(), BTreeSet::new());
-        Ok(Self { archive, pending, moves, epoch: None, left, made: 0, stored_bytes: 0 })
+        let (pending, replacements, unreferenced_blocks) = (Pending::new()?, Vec::new(), BTreeSet::new());
+        Ok(Self {
+            archive,
+            pending,
+            replacements,
+            epoch: None,
+            unreferenced_blocks,
+            new_blocks: 0,
+            stored_bytes: 0,
+        })
     }
 
     /// Reads the epoch of the bucket, once. Call this before reading any revision that is going to be pushed.
@@ -78,11 +86,20 @@ impl<'a> BlockRewriter<'a> {
     /// into one block.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
         // One index row references all revisions that a page has in one block.
-        if self.moves.iter().any(|one| one.page == *page) || self.pending.would_split(literals) {
+        if self.replacements.iter().any(|replacement| replacement.page == *page)
+            || self.pending.would_split(literals)
+        {
             self.end_block().await?;
         }
-        let (page, made) = (page.clone(), Vec::new());
-        self.moves.push(Move { page, replaced, made, deadline: None, revisions: 0, is_whole: false });
+        let (page, new_rows) = (page.clone(), Vec::new());
+        self.replacements.push(IndexReplacement {
+            page,
+            replaced,
+            new_rows,
+            deadline: None,
+            revisions: 0,
+            is_whole: false,
+        });
         Ok(())
     }
 
@@ -91,14 +108,14 @@ impl<'a> BlockRewriter<'a> {
         if self.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block().await?;
         }
-        let Some(last) = self.moves.last_mut() else { return Ok(()) };
+        let Some(last) = self.replacements.last_mut() else { return Ok(()) };
         last.revisions += 1;
         self.pending.push(&last.page, unit, texts)
     }
 
     /// Ends the page that was begun last: all its revisions have been pushed.
     pub(super) fn end_page(&mut self) {
-        if let Some(last) = self.moves.last_mut() {
+        if let Some(last) = self.replacements.last_mut() {
             last.is_whole = true;
         }
     }
@@ -106,51 +123,58 @@ impl<'a> BlockRewriter<'a> {
     /// Writes the last block. Returns the blocks that pages no longer reference.
     pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
         self.end_block().await?;
-        Ok(std::mem::take(&mut self.left))
+        Ok(std::mem::take(&mut self.unreferenced_blocks))
     }
 
     /// Writes the block that is being filled, and makes the pages that have ended reference their new blocks.
     async fn end_block(&mut self) -> Result<()> {
         let pending = std::mem::replace(&mut self.pending, Pending::new()?);
-        let made = self.archive.make_block(pending).await?;
-        if let Some(made) = &made {
-            self.made += 1;
-            self.stored_bytes += made.bytes;
-            for (page, units) in &made.pages {
-                let Some(of) = self.moves.iter_mut().find(|one| one.page == *page) else { continue };
-                of.made.extend(IndexRow::of(made.id, units));
+        let new_block = self.archive.make_block(pending).await?;
+        if let Some(block) = &new_block {
+            self.new_blocks += 1;
+            self.stored_bytes += block.bytes;
+            for (page, units) in &block.pages {
+                let Some(of) = self.replacements.iter_mut().find(|replacement| replacement.page == *page)
+                else {
+                    continue;
+                };
+                of.new_rows.extend(IndexRow::of(block.id, units));
                 of.deadline =
-                    Some(of.deadline.map_or(made.deadline(), |known| known.earlier(made.deadline())));
+                    Some(of.deadline.map_or(block.deadline(), |known| known.earlier(block.deadline())));
             }
         }
-        let (whole, begun) = std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.is_whole);
-        self.moves = begun;
+        let (whole, begun) = std::mem::take(&mut self.replacements)
+            .into_iter()
+            .partition(|replacement: &IndexReplacement| replacement.is_whole);
+        self.replacements = begun;
         self.enqueue_replaced(&whole).await?;
-        let mut name_it = BTreeSet::new();
-        for one in whole {
-            let page = one.page.clone();
-            if self.place(one).await? {
-                name_it.insert(page);
+        let mut referencing_pages = BTreeSet::new();
+        for replacement in whole {
+            let page = replacement.page.clone();
+            if self.place(replacement).await? {
+                referencing_pages.insert(page);
             }
         }
-        if let Some(made) = made.filter(|made| made.pages.iter().all(|(page, _)| name_it.contains(page))) {
-            self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
+        let references_it = |page: &Page| referencing_pages.contains(page);
+        if let Some(block) = new_block.filter(|block| block.pages.iter().all(|(page, _)| references_it(page)))
+        {
+            self.archive.blocks.dequeue(block.id, block.enqueued_at).await?;
         }
         Ok(())
     }
 
     /// Enqueues the blocks that the pages are about to leave. The garbage collector checks later whether any
     /// page still references them. Each entry is written before the last page leaves its block.
-    async fn enqueue_replaced(&self, moves: &[Move]) -> Result<()> {
+    async fn enqueue_replaced(&self, replacements: &[IndexReplacement]) -> Result<()> {
         let mut enqueued = BTreeSet::new();
-        for one in moves {
-            for row in one.replaced.iter().filter(|row| enqueued.insert(row.block)) {
-                let titles = self.archive.blocks.open(&one.page, row.block).await?.titles();
+        for replacement in replacements {
+            for row in replacement.replaced.iter().filter(|row| enqueued.insert(row.block)) {
+                let titles = self.archive.blocks.open(&replacement.page, row.block).await?.titles();
                 let now = self.archive.records.clock.now();
                 // If a clock is ahead, an earlier entry of the block may have been deleted at a time later
                 // than now.
                 let written_at = now.saturating_add(self.archive.records.skew);
-                self.archive.blocks.enqueue(&one.page, row.block, &titles, now, written_at).await?;
+                self.archive.blocks.enqueue(&replacement.page, row.block, &titles, now, written_at).await?;
             }
         }
         Ok(())
@@ -158,30 +182,30 @@ impl<'a> BlockRewriter<'a> {
 
     /// Makes a page reference its new blocks. Returns `false` if the page cannot, since its index has
     /// changed.
-    async fn place(&mut self, one: Move) -> Result<bool> {
-        if one.made.iter().map(|row| row.revisions).sum::<u64>() != one.revisions {
+    async fn place(&mut self, replacement: IndexReplacement) -> Result<bool> {
+        if replacement.new_rows.iter().map(|row| row.revisions).sum::<u64>() != replacement.revisions {
             return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
         }
-        let partition = partition_of(&one.page);
+        let partition = partition_of(&replacement.page);
         let index = index_of(&*self.archive.blocks.store, &partition).await?;
         // Another process may have replaced the rows meanwhile.
-        if one.replaced.iter().any(|row| !index.contains(row)) {
+        if replacement.replaced.iter().any(|row| !index.contains(row)) {
             return Ok(false);
         }
         if let Some(epoch) = &self.epoch {
-            self.archive.blocks.check_epoch(&one.page, epoch).await?;
+            self.archive.blocks.check_epoch(&replacement.page, epoch).await?;
         }
-        if let Some(deadline) = one.deadline {
+        if let Some(deadline) = replacement.deadline {
             deadline.check(&*self.archive.records.clock)?;
         }
-        let generation = one.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
+        let generation = replacement.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
         let now = self.archive.records.clock.now();
         let mut batch = Batch::new(partition);
-        for row in one.made {
+        for row in replacement.new_rows {
             let row = IndexRow { generation, ..row };
             row.to_stored().put(&mut batch, now);
         }
-        for row in &one.replaced {
+        for row in &replacement.replaced {
             // If clocks differ, the row may have been written at a time later than now.
             batch.delete(
                 &ARCHIVE_INDEX,
@@ -190,7 +214,7 @@ impl<'a> BlockRewriter<'a> {
             );
         }
         self.archive.blocks.store.write(Vec::new(), batch).await?;
-        self.left.extend(one.replaced.iter().map(|row| row.block));
+        self.unreferenced_blocks.extend(replacement.replaced.iter().map(|row| row.block));
         Ok(true)
     }
 }

@@ -7,7 +7,7 @@
 
 mod reading;
 mod renders;
-mod worth;
+mod threshold;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use super::{
     entries::{BodyLocation, Unit},
     erase::Epoch,
     index::{IndexRow, index_of},
-    large::take_in,
+    large::read_from_chunks,
     pending::Pending,
     policy::Thinning,
     seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
@@ -248,7 +248,7 @@ impl<'a> Sealer<'a> {
     async fn take_eligible(&mut self, page: &Page) -> Taken {
         let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
         self.rest = ClusteringRange::all().below(below.get());
-        if !self.is_worth_it(page, below).await? {
+        if !self.should_seal_now(page, below).await? {
             return Ok(());
         }
         if self.writes.writer(page).is_held().await? {
@@ -452,11 +452,12 @@ impl<'a> Sealer<'a> {
     }
 
     async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
-        let mut gone = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
+        let mut released_chunks = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
         let chunks = &self.archive.records.chunks;
-        gone.append(&mut take_in(chunks, &mut candidate.unit, &mut candidate.texts).await?);
+        released_chunks
+            .append(&mut read_from_chunks(chunks, &mut candidate.unit, &mut candidate.texts).await?);
         self.make_room(&candidate.unit).await.map_err(StopReason::All)?;
-        self.pending.release_chunks(page, candidate.unit.revision.record.rev, gone);
+        self.pending.release_chunks(page, candidate.unit.revision.record.rev, released_chunks);
         self.push(page, candidate).map_err(StopReason::All)
     }
 
@@ -480,24 +481,24 @@ impl<'a> Sealer<'a> {
             return Ok(());
         }
         let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
-        let gone = pending.take_released();
+        let released_chunks = pending.take_released();
         let Some(made) = self.archive.make_block(pending).await? else { return Ok(()) };
         self.sealed.blocks += 1;
         self.sealed.stored_bytes += made.bytes;
-        let mut all_name_it = true;
+        let mut all_reference_it = true;
         for (page, units) in &made.pages {
-            let gone = gone.get(&page.title).map_or(&[][..], |gone| gone);
-            let names_it = match self.place(page, units, &made, gone).await {
+            let released_chunks = released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks);
+            let references_it = match self.place(page, units, &made, released_chunks).await {
                 Err(StopReason::Page(what)) => {
                     self.damaged(page, &what, units.len() as u64);
                     false
                 }
                 Err(StopReason::All(error)) => return Err(error),
-                Ok(names_it) => names_it,
+                Ok(references_it) => references_it,
             };
-            all_name_it &= names_it;
+            all_reference_it &= references_it;
         }
-        if all_name_it {
+        if all_reference_it {
             self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         }
         self.resealed.clear();
@@ -511,7 +512,7 @@ impl<'a> Sealer<'a> {
         page: &Page,
         units: &[Unit],
         made: &VerifiedBlock,
-        gone: &[(Revision, ChunkSet)],
+        released_chunks: &[(Revision, ChunkSet)],
     ) -> Taken<bool> {
         let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
@@ -536,8 +537,8 @@ impl<'a> Sealer<'a> {
             release_owner(&mut batch, unit);
         }
         deletes::delete(&mut batch, &deletable, &stored)?;
-        let gone = gone.iter().filter(|(rev, _)| deletable.contains_key(rev));
-        let first = release_chunks(&mut batch, page, gone, self.archive.records.clock.now());
+        let released_chunks = released_chunks.iter().filter(|(rev, _)| deletable.contains_key(rev));
+        let first = release_chunks(&mut batch, page, released_chunks, self.archive.records.clock.now());
         if let Some(epoch) = &self.epoch {
             self.archive.blocks.check_epoch(page, epoch).await.map_err(StopReason::All)?;
         }
@@ -563,8 +564,8 @@ pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
 pub(super) fn release_chunks<'s>(
     batch: &mut Batch,
     page: &Page,
-    gone: impl Iterator<Item = &'s (Revision, ChunkSet)>,
+    released_chunks: impl Iterator<Item = &'s (Revision, ChunkSet)>,
     now: Timestamp,
 ) -> Vec<Batch> {
-    gone.map(|(rev, set)| ChunkStore::release(batch, page, set.id, Some(*rev), now)).collect()
+    released_chunks.map(|(rev, set)| ChunkStore::release(batch, page, set.id, Some(*rev), now)).collect()
 }

@@ -12,7 +12,7 @@ use super::{
     entries::{BodyLocation, Unit},
     index::{Axis, IndexRow},
     order::compare,
-    part::{ArchivedRow, Field, Packed, RowSource},
+    part::{ArchivedRow, Field, PackedUnit, RowSource},
     rows::BlockId,
     verified_block::blocking,
 };
@@ -27,13 +27,13 @@ const MIN_UNITS_FOR_THREAD: usize = 8;
 
 /// A row of the archive, and the block that contains it.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct FoundRow {
     pub(super) row: ArchivedRow,
     block: Arc<OpenBlock>,
 }
 
-impl Found {
-    fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<Packed>)> {
+impl FoundRow {
+    fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<PackedUnit>)> {
         match &self.row.what {
             RowSource::Of(packed, _) if !packed.is_read() => {
                 Some((Arc::clone(&self.block), Arc::clone(packed)))
@@ -128,7 +128,7 @@ impl BlockStore {
 
     /// Returns the first rows that match, in their order: all matching rows, or at least the wanted number.
     /// Opens blocks one after the other, and only as far as needed.
-    pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<Found>> {
+    pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<FoundRow>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
@@ -161,7 +161,7 @@ impl BlockStore {
         page: &Page,
         index: &[IndexRow],
         is_strict: bool,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<FoundRow>> {
         if axis.place == 0 || !search.range.prefix.is_empty() {
             return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
         }
@@ -184,9 +184,9 @@ impl BlockStore {
         index: &[IndexRow],
         range: &ClusteringRange,
         is_strict: bool,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<FoundRow>> {
         let mut sources = sources(search, axis, index, range);
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FoundRow> = Vec::new();
         while let Some((start, source)) = sources.pop() {
             let enough = found.get(search.wanted.saturating_sub(1));
             if enough
@@ -198,7 +198,7 @@ impl BlockStore {
             let rows = opened.and_then(|block| {
                 let rows = block.part_of(page)?.rows(search.table, range).into_iter();
                 let rows = rows.filter(|row| search.is_within(&row.clustering));
-                Ok(rows.map(|row| Found { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
+                Ok(rows.map(|row| FoundRow { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
             });
             match rows {
                 Err(StoreError::Corrupt(why)) if !is_strict => self.damage.skip_part(page, source, &why),
@@ -212,8 +212,8 @@ impl BlockStore {
 
 /// Decodes the revisions of wanted rows on another thread, if they are more than a few. Decoding reads the
 /// contents of each revision, which would delay tasks that wait for the store.
-async fn decode_off_thread(found: &[Found], wanted: usize) -> Result<()> {
-    let unread: Vec<_> = found.iter().take(wanted).filter_map(Found::unread).collect();
+async fn decode_off_thread(found: &[FoundRow], wanted: usize) -> Result<()> {
+    let unread: Vec<_> = found.iter().take(wanted).filter_map(FoundRow::unread).collect();
     if unread.len() < MIN_UNITS_FOR_THREAD {
         return Ok(());
     }
@@ -235,7 +235,7 @@ impl Search<'_> {
     }
 
     /// Sorts rows. Of several rows with the same key, keeps the one that was written last.
-    fn sort(&self, found: &mut Vec<Found>) {
+    fn sort(&self, found: &mut Vec<FoundRow>) {
         found.sort_by(|one, other| {
             compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
                 .then(other.row.written_at.cmp(&one.row.written_at))
@@ -252,9 +252,9 @@ impl Search<'_> {
 }
 
 /// The value on its axis at which the rows of a block begin.
-struct Start(Value);
+struct BlockStart(Value);
 
-impl Start {
+impl BlockStart {
     /// Whether rows of the block may come before the value `at`, or have the same value.
     fn may_come_before(&self, at: &Value, axis: Axis, search: &Search<'_>) -> bool {
         if search.rises(axis) { self.0 <= *at } else { self.0 >= *at }
@@ -267,7 +267,7 @@ fn sources<'i>(
     axis: Axis,
     index: &'i [IndexRow],
     range: &ClusteringRange,
-) -> Vec<(Start, &'i IndexRow)> {
+) -> Vec<(BlockStart, &'i IndexRow)> {
     let rises = search.rises(axis);
     let mut sources: Vec<_> = (index.iter())
         .filter(|row| row.may_have(axis, range))
@@ -282,7 +282,7 @@ fn sources<'i>(
             };
             let gone_by = is_ahead(search.after, &end, std::cmp::Ordering::Less);
             let too_late = is_ahead(search.until, &start, std::cmp::Ordering::Greater);
-            (!gone_by && !too_late).then_some((Start(start), row))
+            (!gone_by && !too_late).then_some((BlockStart(start), row))
         })
         .collect();
     sources.sort_by(|(one, _), (other, _)| if rises { other.0.cmp(&one.0) } else { one.0.cmp(&other.0) });

@@ -13,7 +13,7 @@ use super::{
     blocks::BlockStore,
     order::compare,
     part::is_archived,
-    union::{Found, Search},
+    union::{FoundRow, Search},
 };
 use rashomon_records::{
     rows::{page_of, value_from_json, value_to_json},
@@ -43,19 +43,19 @@ impl UnionStore {
             Some(cursor) => ScanPosition::decode(table, cursor)?,
             None => ScanPosition::default(),
         };
-        let mut below = self.rest_below(table, &scan, &position).await?;
+        let mut table_rows = self.next_table_rows(table, &scan, &position).await?;
         if is_the_latest(table, &scan)
-            && let [TableRow::Whole(_)] = &below.rows[..]
+            && let [TableRow::Whole(_)] = &table_rows.rows[..]
         {
             // A caller that wants one row reads no further, so no more rows are searched.
-            let next = Some(ScanPosition::behind(&below)?);
-            let rows = below.rows.drain(..);
+            let next = Some(ScanPosition::behind(&table_rows)?);
+            let rows = table_rows.rows.drain(..);
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
         // Nothing after a full page is searched: the next page shows whether more rows exist.
-        let is_full = below.rows.len() >= scan.limit.get();
-        let last = below.rows.last().filter(|_| is_full || below.next.is_some());
+        let is_full = table_rows.rows.len() >= scan.limit.get();
+        let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
         let archived = (self.blocks)
             .search(&Search {
@@ -69,11 +69,11 @@ impl UnionStore {
                 read_from: scan.read_from,
             })
             .await?;
-        let make = |found: Found| self.row_of(&scan.partition, found);
-        union_page(table, &scan, &position, below, archived, is_full, make)
+        let make = |found: FoundRow| self.row_of(&scan.partition, found);
+        union_page(table, &scan, &position, table_rows, archived, is_full, make)
     }
 
-    fn row_of(&self, partition: &[Value], found: Found) -> Result<RowOutcome> {
+    fn row_of(&self, partition: &[Value], found: FoundRow) -> Result<RowOutcome> {
         if !self.blocks.damage.is_skipped() {
             return found.into_row(partition).map(RowOutcome::Row);
         }
@@ -88,38 +88,38 @@ impl UnionStore {
     }
 
     /// Reads the next rows of the table itself.
-    async fn rest_below(
+    async fn next_table_rows(
         &self,
         table: &'static Schema,
         scan: &Scan,
         position: &ScanPosition,
-    ) -> Result<Below> {
-        let mut below = Below { rows: Vec::new(), next: position.below.clone() };
+    ) -> Result<TableRows> {
+        let mut table_rows = TableRows { rows: Vec::new(), next: position.table_position.clone() };
         if position.is_done {
-            return Ok(below);
+            return Ok(table_rows);
         }
         loop {
-            let after = below.next.take();
+            let after = table_rows.next.take();
             let page = self.below().scan(table, Scan { after, ..scan.clone() }).await?;
-            below.next = page.next;
-            below.rows.extend(page.items.into_iter().map(TableRow::Whole));
-            below.rows.extend(page.damaged.into_iter().map(TableRow::Damaged));
+            table_rows.next = page.next;
+            table_rows.rows.extend(page.items.into_iter().map(TableRow::Whole));
+            table_rows.rows.extend(page.damaged.into_iter().map(TableRow::Damaged));
             if let Some(last) = &position.after {
-                below.rows.retain(|row| compare(table, scan.order, row.clustering(), last).is_gt());
+                table_rows.rows.retain(|row| compare(table, scan.order, row.clustering(), last).is_gt());
             }
             // A result page may be empty although more pages follow.
-            if !below.rows.is_empty() || below.next.is_none() {
-                below
+            if !table_rows.rows.is_empty() || table_rows.next.is_none() {
+                table_rows
                     .rows
                     .sort_by(|one, other| compare(table, scan.order, one.clustering(), other.clustering()));
-                return Ok(below);
+                return Ok(table_rows);
             }
         }
     }
 }
 
 /// The next rows of the table itself, in the order of the scan, and the position in the table after them.
-struct Below {
+struct TableRows {
     rows: Vec<TableRow>,
     next: Option<Cursor>,
 }
@@ -193,13 +193,13 @@ fn union_page(
     table: &Schema,
     scan: &Scan,
     position: &ScanPosition,
-    below: Below,
-    archived: Vec<Found>,
+    table_rows: TableRows,
+    archived: Vec<FoundRow>,
     may_be_more: bool,
-    make: impl Fn(Found) -> Result<RowOutcome>,
+    make: impl Fn(FoundRow) -> Result<RowOutcome>,
 ) -> Result<Page<Row>> {
     let mut archived = archived.into_iter().peekable();
-    let mut from_tables = below.rows.into_iter().peekable();
+    let mut from_tables = table_rows.rows.into_iter().peekable();
     let mut page = Page::new(Vec::new(), None);
     let mut bytes = 0;
     // The key of the last row that could not be read.
@@ -236,15 +236,15 @@ fn union_page(
     let more = from_tables.peek().is_some() || archived.peek().is_some();
     // The search in the archive returns one row more than fits into the page, so at least one row is left if
     // more rows exist. This does not hold if unreadable rows were skipped.
-    let more = more || below.next.is_some() || may_be_more || skipped.is_some();
+    let more = more || table_rows.next.is_some() || may_be_more || skipped.is_some();
     let ends = skipped.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
     let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
     let Some(last) = last.filter(|_| more) else { return Ok(page) };
     let used_up = from_tables.peek().is_none();
     let next = ScanPosition {
         // Rows that were read from the table and did not fit are read again.
-        below: if used_up { below.next.clone() } else { position.below.clone() },
-        is_done: used_up && below.next.is_none(),
+        table_position: if used_up { table_rows.next.clone() } else { position.table_position.clone() },
+        is_done: used_up && table_rows.next.is_none(),
         after: Some(last),
     };
     page.next = Some(next.encode()?);
@@ -255,7 +255,7 @@ fn union_page(
 #[derive(Debug, Default)]
 struct ScanPosition {
     /// The position in the table. `None` means the start of the table.
-    below: Option<Cursor>,
+    table_position: Option<Cursor>,
     /// Whether the table has no more rows.
     is_done: bool,
     /// The scan continues after this key, in the archive and among the rows that are read from the table.
@@ -272,14 +272,14 @@ struct ScanPositionJson {
 
 impl ScanPosition {
     /// Creates a cursor for the position after the last row that was read from the table.
-    fn behind(below: &Below) -> Result<Cursor> {
-        let after = below.rows.last().map(|row| row.clustering().to_vec());
-        Self { below: below.next.clone(), is_done: below.next.is_none(), after }.encode()
+    fn behind(table_rows: &TableRows) -> Result<Cursor> {
+        let after = table_rows.rows.last().map(|row| row.clustering().to_vec());
+        Self { table_position: table_rows.next.clone(), is_done: table_rows.next.is_none(), after }.encode()
     }
 
     fn encode(&self) -> Result<Cursor> {
         let json = ScanPositionJson {
-            below: self.below.as_ref().map(|cursor| cursor.0.to_vec()),
+            below: self.table_position.as_ref().map(|cursor| cursor.0.to_vec()),
             is_done: self.is_done,
             after: self.after.as_ref().map(|key| key.iter().map(value_to_json).collect()),
         };
@@ -297,7 +297,7 @@ impl ScanPosition {
             key.filter(|key| key.len() == columns().count()).ok_or_else(never)
         };
         Ok(Self {
-            below: json.below.map(|bytes| Cursor(bytes.into())),
+            table_position: json.below.map(|bytes| Cursor(bytes.into())),
             is_done: json.is_done,
             after: json.after.map(key).transpose()?,
         })

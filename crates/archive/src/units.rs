@@ -11,7 +11,7 @@ use rashomon_tables::TimeUuid;
 
 use super::{
     columns::{Field, Kind, Line},
-    derived::{ExportParts, parent_from_number, put_back},
+    derived::{ExportParts, parent_from_number, restore_derivable},
     entries::{
         ArchivedBody, Bodies, BodyLocation, Unit, digest_of, infos, render_digest, render_of_import,
         tid_of_history,
@@ -303,7 +303,7 @@ fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Opt
         Some(json) => serde_json::from_slice(json).ok()?,
         None => Default::default(),
     };
-    put_back(&mut export, ExportParts::of_code(line.get_int(Field::ExportFollows)), rev, bodies)?;
+    restore_derivable(&mut export, ExportParts::of_code(line.get_int(Field::ExportFollows)), rev, bodies)?;
     let erased = match line.get_bytes(Field::Erased) {
         Some(json) => Some(serde_json::from_slice(json).ok()?),
         None => None,

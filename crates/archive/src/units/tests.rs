@@ -247,14 +247,14 @@ fn damaged_body_leaves_other_bodies_unchanged() {
         let text: String = (0..100_000).map(|_| letter()).collect();
         push_imported(&mut writer, &one, number, number - 1, &text);
     }
-    let went_in = writer.pages.clone();
+    let expected_units = writer.pages.clone();
     let mut bytes = writer.finish();
     let damaged_at = bytes.len() * 9 / 10;
     bytes[damaged_at] ^= 1;
     let block = Block::salvage(&bytes, Limits::default()).expect("the directory is whole");
     let (read, _) =
         read_units(&one, &block).expect("the records are whole").expect("the entries are understood");
-    let (before, after) = (&went_in[0].1, &read[0].1);
+    let (before, after) = (&expected_units[0].1, &read[0].1);
     assert_eq!(before[0], after[0]);
     assert_eq!(
         (before.len(), before[3].revision.record.comment.clone()),

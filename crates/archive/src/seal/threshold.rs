@@ -25,7 +25,7 @@ impl Sealer<'_> {
     /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has
     /// been eligible for long enough. A revision is eligible from the time at which the next one was stored.
     /// Revisions that stay in the tables permanently do not count.
-    pub(super) async fn is_worth_it(&self, page: &Page, below: Revision) -> Result<bool> {
+    pub(super) async fn should_seal_now(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(age) = self.how.unless_younger else { return Ok(true) };
         let old = self.cutoff.saturating_sub(age);
         let (mut count, mut of_last, mut bytes) = (0, Vec::<RenderRow>::new(), 0);
@@ -80,9 +80,9 @@ impl Sealer<'_> {
         let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };
         let of_renders = renders.iter().flat_map(|render| render.properties.values());
         let entries = of_renders.clone().count();
-        let seems_so =
+        let looks_too_large =
             entries > MAX_UNIT_ENTRIES || of_renders.map(|info| info.size).sum::<u64>() > MAX_UNIT_BODY_BYTES;
-        if !matters && !seems_so {
+        if !matters && !looks_too_large {
             return Ok(false);
         }
         let why = match self.why_too_large(page, rev, renders).await {
