@@ -20,7 +20,7 @@ const ON_ANY_STORE: &[&str] = &["buckets", "http", "dumps"];
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
 /// stores at once, files alone, details of the store in memory, or a store that the test itself names.
 const NOT_ON_A_NODE: &[&str] = &[
-    "archive::erasing::erase_succeeds_beside_",
+    "archive::erasing::erase_succeeds_during_",
     "archive::erasing::interrupted_erase_",
     "archive::faults::",
     "archive::files::",

@@ -6,7 +6,7 @@ use rashomon_tables::Counting;
 use crate::{bounded_reads::cost, support::World};
 
 #[tokio::test]
-async fn page_of_domains_and_one_domain_cost_the_same_among_any_number() {
+async fn domain_reads_cost_the_same_for_any_number_of_domains() {
     let (world, store) = World::over_memory(Counting::new).await;
     let catalog = world.buckets.catalog();
     let domain = |number| DomainName::new(&format!("d{number:05}")).unwrap();

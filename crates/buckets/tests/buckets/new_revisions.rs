@@ -168,7 +168,7 @@ async fn wrong_values_are_refused_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn tid_of_a_given_time_depends_on_page_and_revision_alone() {
+async fn tid_of_a_requested_time_depends_only_on_page_and_revision() {
     let (one, other, page) = (World::new().await, World::new().await, page("Main_Page"));
     other.pass(Duration::from_secs(1000));
     let mut tids = Vec::new();

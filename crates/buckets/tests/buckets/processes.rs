@@ -260,7 +260,7 @@ async fn process_completes_its_own_failed_write_at_once() {
 /// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
 /// the rewrite is completed, and the other rows are not restored.
 #[tokio::test]
-async fn partly_visible_rewrite_is_not_taken_back() {
+async fn partly_visible_rewrite_is_not_rolled_back() {
     let [one, two] = processes([0, 0]).await;
     let page = page("Main_Page");
     let tid = one.world.put_revision(&page, 5, &[("html", "html"), ("meta", "meta")]).await.unwrap().tid;
@@ -411,7 +411,7 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
 
 /// The deletes that roll a write back do not hide a later write, even by a clock that is behind.
 #[tokio::test]
-async fn write_that_was_taken_back_can_be_repeated_by_a_clock_behind() {
+async fn rolled_back_write_can_be_repeated_by_a_clock_behind() {
     for conditional in [true, false] {
         let [ahead, behind] = processes([240, 0]).await;
         let page = page("Main_Page");

@@ -293,7 +293,7 @@ proptest! {
     #![proptest_config(crate::support::cases(100))]
 
     #[test]
-    fn given_store_matches_the_model(steps in steps()) {
+    fn memory_or_node_store_matches_the_model(steps in steps()) {
         run(World::new(), &steps);
     }
 }

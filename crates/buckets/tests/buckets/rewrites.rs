@@ -13,7 +13,7 @@ use rashomon_records::rows::{RenderBodyKey, RenderKey, RowKey as _};
 use crate::support::{START, World, at, bytes, name, noise, page, record, rev};
 
 crate::support::on_every_store![
-    no_two_rewrites_share_a_time,
+    each_rewrite_gets_a_different_write_time,
     one_of_32_rewrites_of_one_version_succeeds,
     replaced_large_body_is_collected_when_unreferenced,
 ];
@@ -96,7 +96,7 @@ async fn rewrite_with_the_same_bytes_changes_nothing() {
     assert!(without_entries(world.dump().await).eq(without_entries(before)));
 }
 
-async fn no_two_rewrites_share_a_time(world: World) {
+async fn each_rewrite_gets_a_different_write_time(world: World) {
     let page = page("Main_Page");
     let tid = world.put_revision(&page, 5, &[("html", "0"), ("wikitext", "0")]).await.unwrap().tid;
     let mut times = HashSet::new();

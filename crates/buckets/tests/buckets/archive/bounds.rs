@@ -162,7 +162,7 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn revision_that_grows_too_large_after_it_was_sealed_stays_as_it_is() {
+    async fn sealed_revision_that_grows_too_large_is_unchanged() {
         let world = archiving(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();

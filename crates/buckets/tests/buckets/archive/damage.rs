@@ -26,7 +26,7 @@ on_every_store! {
     revisions_behind_a_damaged_part_are_returned,
     erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up,
     unreadable_block_is_given_up,
-    damaged_row_keeps_only_its_own_revision_from_being_sealed,
+    damaged_row_prevents_only_the_seal_of_its_revision,
     revisions_around_a_damaged_row_are_sealed,
     late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables,
 }
@@ -256,7 +256,7 @@ async fn unreadable_block_is_given_up(world: World) {
 
 /// Damages one row of each table in turn. The other pages are sealed, and a revision that stays in the tables
 /// is not counted as sealed.
-async fn damaged_row_keeps_only_its_own_revision_from_being_sealed(world: World) {
+async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
     let world = archiving(world).await;
     let tables: [&'static Schema; 5] = [
         &schemas::REVISIONS,
@@ -385,7 +385,7 @@ impl Decorator for Unreadable {
 }
 
 #[tokio::test]
-async fn page_with_a_damaged_time_index_does_not_keep_others_from_being_sealed() {
+async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
     let (world, _store) = World::over_memory(Unreadable).await;
     let world = archiving(world).await;
     let pages = ["First", "Main_Page", "Third"].map(page);

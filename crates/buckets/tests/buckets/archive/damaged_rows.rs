@@ -192,7 +192,7 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn repair_makes_nothing_up() {
+    async fn repair_invents_no_rows() {
         let (world, store, _) = world().await;
         damage(&world, &store, &schemas::REVISIONS, &["A".into(), Value::Int(2)]).await;
         damage(&world, &store, &schemas::RENDERS, &["B".into(), Value::Int(1)]).await;

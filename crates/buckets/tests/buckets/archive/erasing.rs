@@ -449,7 +449,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
 /// One process halts at any step of an erase, while another seals, compacts or erases, and the other way
 /// round. In the end the erased revision is gone, and everything else is still there.
 #[tokio::test]
-async fn erase_succeeds_beside_a_seal_a_compaction_or_another_erase() {
+async fn erase_succeeds_during_a_seal_compaction_or_erase() {
     for what in ["seal", "merge", "erase"] {
         for erases_first in [false, true] {
             for call in [Call::Get, Call::Scan, Call::Write] {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod bounds;
+mod compaction;
 mod damage;
 mod damaged_rows;
 mod erasing;
@@ -10,7 +11,6 @@ mod faults;
 mod files;
 mod histories;
 mod large;
-mod merging;
 mod policies;
 mod reading;
 mod sealing;

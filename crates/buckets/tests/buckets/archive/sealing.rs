@@ -16,7 +16,7 @@ on_every_store! {
     unreferenced_block_is_collected,
     few_young_revisions_wait_to_be_sealed,
     recently_superseded_revision_waits_though_it_is_old,
-    stats_count_blocks_and_rows_apart,
+    stats_count_blocks_and_rows_separately,
 }
 
 async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
@@ -144,7 +144,7 @@ async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     world.assert_whole().await;
 }
 
-async fn stats_count_blocks_and_rows_apart(world: World) {
+async fn stats_count_blocks_and_rows_separately(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;

@@ -110,7 +110,7 @@ async fn culls_before_the_clock_was_set_back_hide_nothing_on_a_cluster() {
 /// A conditional write that failed is rolled back, by its writer or by a later writer. The deletes of the
 /// roll-back hide no later write.
 #[tokio::test]
-async fn write_taken_back_before_the_clock_was_set_back_hides_nothing() {
+async fn rolled_back_write_hides_nothing_after_the_clock_is_set_back() {
     for writes in 1..=2 {
         let (world, faulty) =
             World::over_memory(|store| Faulty::new(Arc::new(Cluster::new(store)) as AnyStore, Plan::empty()))

@@ -256,7 +256,7 @@ async fn second_rescan_is_not_made_too_early() {
 /// A conditional write with an unknown outcome is rolled back. The value that it would have superseded is
 /// kept, even after the write arrives.
 #[tokio::test]
-async fn write_that_was_taken_back_deletes_nothing_when_it_arrives() {
+async fn rolled_back_write_deletes_nothing_when_it_arrives() {
     let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
     let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
@@ -311,7 +311,7 @@ async fn copies_of_a_failed_write_are_not_read() {
 /// The rows that the rewrite would have replaced are restored unchanged. Copies among these rows still
 /// expire.
 #[tokio::test]
-async fn rewrite_that_was_taken_back_leaves_no_permanent_copy() {
+async fn rolled_back_rewrite_leaves_no_permanent_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
         let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
@@ -335,7 +335,7 @@ async fn rewrite_that_was_taken_back_leaves_no_permanent_copy() {
 
 /// When the rewrite arrives, it stays invisible, even in a copy that was made by a clock that is ahead.
 #[tokio::test]
-async fn rewrite_that_was_taken_back_shows_in_no_copy() {
+async fn rolled_back_rewrite_is_invisible_in_copies() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
         let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
@@ -379,7 +379,7 @@ async fn rows_restored_by_a_failed_write_are_culled_when_eligible() {
 /// A rewrite that never arrived is rolled back after its render was culled. The values are then reported as
 /// culled, not as lost.
 #[tokio::test]
-async fn values_culled_before_a_rewrite_was_taken_back_are_not_lost() {
+async fn values_culled_before_a_roll_back_are_not_reported_as_lost() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let faulty = Arc::new(Faulty::new(cluster, Plan::empty()));

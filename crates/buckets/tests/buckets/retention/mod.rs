@@ -10,12 +10,12 @@ mod generating;
 mod keeping;
 mod late;
 mod lost_lease;
-mod marks;
 mod one_row;
 mod one_strategy;
 mod races;
 mod strategies;
 mod turning_on;
+mod watermarks;
 
 use std::{num::NonZeroUsize, time::Duration};
 

@@ -171,7 +171,7 @@ async fn unset_row_is_set_later() {
 
 /// A writer that is interrupted while it sets the `current` rows leaves the old html, since html is set last.
 #[tokio::test]
-async fn html_is_set_after_the_other_properties_of_its_render() {
+async fn html_is_the_last_current_row_to_be_set() {
     for number in 4..=6 {
         // The first three swaps belong to the first revision.
         let plan = Plan::empty().on(Call::Swap, number, Fault::Before);
@@ -246,7 +246,7 @@ async fn unset_row_is_readable_for_a_grace() {
 /// R2 and R4 for a latest value in its `current` row, when a write of another strategy supersedes it. No
 /// write copies the value.
 #[tokio::test]
-async fn value_in_the_row_of_the_latest_stays_for_a_grace() {
+async fn value_in_a_current_row_stays_for_a_grace() {
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     for by_a_render in [true, false] {
         let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));

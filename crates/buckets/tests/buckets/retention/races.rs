@@ -54,7 +54,7 @@ impl Two {
 /// R1, if the latest value of each property is in one row: a process that is about to set the row finds a
 /// higher revision in the row, and does not change it.
 #[tokio::test]
-async fn lower_revision_does_not_take_the_row_of_a_higher_one() {
+async fn lower_revision_does_not_replace_the_current_row_of_a_higher() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
         let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
         let (two, page) = (Two::under(one_row).await, page("Main_Page"));

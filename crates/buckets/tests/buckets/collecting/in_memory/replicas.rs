@@ -217,7 +217,7 @@ async fn html_of(world: &World, page: &Page, tid: Tid) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn failed_write_of_a_large_body_is_whole_when_it_spreads() {
+async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
     for order in ORDERS {
         for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
             if order == Order::CollectThenSpread && reach == NONE {
@@ -326,7 +326,7 @@ async fn chunks_of_a_replaced_body_are_collected() {
 /// A cull that reached one replica takes effect on all replicas before the chunks of the deleted bodies are
 /// deleted.
 #[tokio::test]
-async fn failed_cull_of_large_bodies_leaves_each_of_them_whole_or_culled() {
+async fn failed_cull_of_large_bodies_deletes_each_body_fully_or_not_at_all() {
     for visible in [false, true] {
         let (world, store) = world(retention::settings(retention::policy())).await;
         let page = page("Main_Page");

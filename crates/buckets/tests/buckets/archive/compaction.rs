@@ -15,7 +15,7 @@ use crate::support::{
 
 on_every_store! {
     compaction_changes_no_read,
-    compaction_merges_two_versions_of_a_revision,
+    compaction_combines_two_versions_of_a_revision,
     large_or_single_parts_of_a_page_are_not_compacted,
     page_in_many_blocks_is_compacted_in_steps,
     full_blocks_of_few_revisions_are_not_compacted,
@@ -103,7 +103,7 @@ async fn compaction_changes_no_read(world: World) {
     world.assert_whole().await;
 }
 
-async fn compaction_merges_two_versions_of_a_revision(world: World) {
+async fn compaction_combines_two_versions_of_a_revision(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
