@@ -22,8 +22,8 @@ async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i6
     let mut revisions = Vec::new();
     for (number, second, property) in edits {
         let (properties, own) = match property {
-            "wikitext" => (world.untouched(page, &[(property, "x")]).await, Vec::new()),
-            _ => (Vec::new(), world.untouched(page, &[(property, "x")]).await),
+            "wikitext" => (world.properties_without_rewrite_time(page, &[(property, "x")]).await, Vec::new()),
+            _ => (Vec::new(), world.properties_without_rewrite_time(page, &[(property, "x")]).await),
         };
         revisions.push(ImportRevision {
             record: record(number, at(second)),
@@ -147,7 +147,7 @@ async fn renders_of_a_revision_are_counted_up_to_a_bound() {
         for _ in 0..200 {
             revision.renders.push(ImportRender {
                 tid: Tid::imported(&page, rev(2), at(second)),
-                properties: world.untouched(&page, &[("html", "x")]).await,
+                properties: world.properties_without_rewrite_time(&page, &[("html", "x")]).await,
             });
             second += 1;
         }
@@ -189,7 +189,7 @@ async fn bytes_read<T>(store: &Arc<Counting<Memory>>, read: impl Future<Output =
 async fn import_many_properties(world: &World, page: &Page, number: i64, renders: i64) {
     let names: Vec<String> = (0..64).map(|property| format!("p{property}-{}", "x".repeat(55))).collect();
     let bodies: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
-    let properties = world.untouched(page, &bodies).await;
+    let properties = world.properties_without_rewrite_time(page, &bodies).await;
     for first in (1..=renders).step_by(100) {
         let renders = (first..(first + 100).min(renders + 1))
             .map(|second| ImportRender {

@@ -71,7 +71,7 @@ async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
         Write::RewriteOfLarge => world.rewrite(&page, tid, "html", "small").await?.tid,
         Write::Import => {
             let mut revision = world.history(&page, 7, at(-5), b"seven").await;
-            let properties = world.untouched(&page, &[("html", "seven")]).await;
+            let properties = world.properties_without_rewrite_time(&page, &[("html", "seven")]).await;
             revision.renders.push(ImportRender { tid: Tid::new(at(-4), 1), properties });
             world.buckets.import(&page, vec![revision]).await?;
             Tid::new(at(-4), 1)
@@ -131,14 +131,14 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
                     Ok(_) => assert_eq!(found, expected, "{what}: acknowledged"),
                     Err(error) => panic!("{what}: {error}"),
                 }
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 make(&world, write, tid).await.unwrap();
                 assert_eq!(visible(&world).await, expected, "{what}");
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 // No chunks are left over.
                 world.pass(Duration::from_secs(7200));
                 world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap();
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 let references = world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets = world.store.partitions(&schemas::CHUNKS, None, NonZeroUsize::MAX);
                 assert_eq!(sets.await.unwrap().items.len(), references, "{what}");
@@ -180,7 +180,7 @@ async fn write_completes_after_its_caller_is_gone() {
         assert!(done.await.is_ok(), "{write:?} stopped halfway");
         make(&world, write, tid).await.unwrap();
         assert_eq!(visible(&world).await, expected, "{write:?}, made again");
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -212,7 +212,7 @@ async fn random_faults_lose_nothing() {
             until_done(&mut failures, rewrite).await;
         }
         store.set_plan(Plan::empty());
-        let report = world.assert_whole().await;
+        let report = world.assert_consistent().await;
         assert_eq!((report.revisions, report.renders), (8, 16), "seed {seed}");
         for number in 1..=8 {
             let renders = world.buckets.revision(&page, rev(number)).await.unwrap().renders;

@@ -27,7 +27,8 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
             world.history(&page, number, at(-1000 + (number * 7 % 24) / 3), text.as_bytes()).await;
         match number % 4 {
             1 => {
-                let html = world.untouched(&page, &[("html", format!("html {number}"))]).await;
+                let html =
+                    world.properties_without_rewrite_time(&page, &[("html", format!("html {number}"))]).await;
                 revision.renders[0].properties = html;
             }
             2 => {
@@ -35,7 +36,7 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
                 for render in 0..3 {
                     let tid = Tid::new(at(-500 + render), (number * 10 + render).unsigned_abs());
                     let bodies = [("html", format!("{render}")), ("meta", "{}".to_owned())];
-                    let mut properties = world.untouched(&page, &bodies).await;
+                    let mut properties = world.properties_without_rewrite_time(&page, &bodies).await;
                     properties[1].1 = Some(at(-400));
                     revision.renders.push(ImportRender { tid, properties });
                 }
@@ -44,7 +45,8 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
         }
         if number == 7 {
             let large = noise(7, 1_000_001);
-            revision.renders[0].properties = world.untouched(&page, &[("html", large)]).await;
+            revision.renders[0].properties =
+                world.properties_without_rewrite_time(&page, &[("html", large)]).await;
         }
         revisions.push(revision);
     }
@@ -117,7 +119,7 @@ proptest! {
                 }
             }
             assert_eq!(dump(&world).await, expected);
-            world.assert_whole().await;
+            world.assert_consistent().await;
         });
     }
 }
@@ -141,7 +143,7 @@ async fn parallel_imports_give_the_same_store(world: World) {
         importer.unwrap();
     }
     assert_eq!(dump(&world).await, expected);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -167,7 +169,7 @@ async fn revisions_of_one_second_have_different_tids() {
         revisions.push(world.history(&page, number, at(-60), format!("{number}").as_bytes()).await);
     }
     world.buckets.import(&page, revisions).await.unwrap();
-    let report = world.assert_whole().await;
+    let report = world.assert_consistent().await;
     assert_eq!((report.revisions, report.renders), (300, 300));
     for number in [1, 150, 300] {
         let tid = Tid::imported(&page, rev(number), at(-60));
@@ -179,7 +181,7 @@ async fn revisions_of_one_second_have_different_tids() {
 async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut stored = world.history(&page, 5, at(-100), b"text").await;
-    stored.renders[0].properties = world.untouched(&page, &[("html", "html")]).await;
+    stored.renders[0].properties = world.properties_without_rewrite_time(&page, &[("html", "html")]).await;
     world.buckets.import(&page, vec![stored.clone()]).await.unwrap();
     let before = world.dump().await;
 
@@ -189,15 +191,15 @@ async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
         revision
     };
     let with_properties = async |bodies: &[(&str, &str)]| ImportRevision {
-        properties: world.untouched(&page, bodies).await,
+        properties: world.properties_without_rewrite_time(&page, bodies).await,
         ..stored.clone()
     };
     let with_render = async |bodies: &[(&str, &str)]| {
         let mut revision = stored.clone();
-        revision.renders[0].properties = world.untouched(&page, bodies).await;
+        revision.renders[0].properties = world.properties_without_rewrite_time(&page, bodies).await;
         // A new render is not stored if another render of the revision contradicts the store.
         let tid = Tid::new(at(-150), 1);
-        let properties = world.untouched(&page, &[("html", "new")]).await;
+        let properties = world.properties_without_rewrite_time(&page, &[("html", "new")]).await;
         revision.renders.insert(0, ImportRender { tid, properties });
         revision
     };
@@ -228,7 +230,7 @@ async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
     let created: Vec<_> = outcomes.iter().map(|outcome| *outcome == ImportOutcome::Created).collect();
     assert_eq!(created.iter().position(|created| *created), Some(3));
     assert_eq!(created.iter().filter(|created| **created).count(), 1);
-    assert_eq!(world.assert_whole().await.renders, 2);
+    assert_eq!(world.assert_consistent().await.renders, 2);
 
     // Fields that an old export does not have contradict nothing.
     let incomplete = with_record(|record| {
@@ -244,7 +246,7 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
     let before = world.dump().await;
     let render = async |tid: Tid, bodies: &[(&str, &str)]| ImportRender {
         tid,
-        properties: world.untouched(&page, bodies).await,
+        properties: world.properties_without_rewrite_time(&page, bodies).await,
     };
     let tid = Tid::new(at(-50), 1);
     let of_five = Tid::imported(&page, rev(5), at(-100));
@@ -272,7 +274,7 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
     // A property of renders cannot be a property of the revision, and a render cannot belong to two
     // revisions.
     let html = ImportRevision {
-        properties: world.untouched(&page, &[("html", "x")]).await,
+        properties: world.properties_without_rewrite_time(&page, &[("html", "x")]).await,
         ..world.history(&page, 7, at(-100), b"text").await
     };
     let mut twice = Vec::new();
@@ -283,7 +285,7 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
     let outcomes = world.buckets.import(&page, [vec![html], twice].concat()).await.unwrap();
     let conflict = |outcome: &ImportOutcome| matches!(outcome, ImportOutcome::Conflict(_));
     assert_eq!(outcomes.iter().map(conflict).collect::<Vec<_>>(), [true, false, true], "{outcomes:?}");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 
     let nothing = ImportRevision { renders: Vec::new(), ..world.history(&page, 9, at(-1), b"text").await };
     let refused = world.buckets.import(&page, vec![nothing]).await;
@@ -297,7 +299,7 @@ async fn import_adds_new_renders_to_a_stored_revision() {
     world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
     for (seconds, body) in [(-50, "one"), (-70, "two"), (-30, "three")] {
         let tid = Tid::new(at(seconds), 1);
-        let properties = world.untouched(&page, &[("html", body)]).await;
+        let properties = world.properties_without_rewrite_time(&page, &[("html", body)]).await;
         revision.renders.push(ImportRender { tid, properties });
         let outcomes = world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
         assert_eq!(outcomes, [ImportOutcome::Created]);
@@ -325,7 +327,7 @@ async fn import_adds_new_renders_to_a_stored_revision() {
 async fn import_without_known_renders_adds_none_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let without_renders = world.history(&page, 5, at(-100), b"text").await;
-    let properties = world.untouched(&page, &[("html", "html")]).await;
+    let properties = world.properties_without_rewrite_time(&page, &[("html", "html")]).await;
     let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
     let with_render = ImportRevision { renders, ..without_renders.clone() };
     world.buckets.import(&page, vec![with_render]).await.unwrap();
@@ -342,19 +344,19 @@ async fn import_writes_batches_within_the_limit(world: World) {
         let mut revision =
             world.history(&page, number, at(number - 1000), &noise(number.unsigned_abs(), 40_000)).await;
         revision.record.comment = Some("c".repeat(20_000));
-        let mut html = world.untouched(&page, &[("html", "x")]).await;
+        let mut html = world.properties_without_rewrite_time(&page, &[("html", "x")]).await;
         html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(10_000));
         revision.renders[0].properties = html;
         revisions.push(revision);
     }
     let outcomes = world.buckets.import(&page, revisions).await.unwrap();
     assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
-    assert_eq!(world.assert_whole().await.revisions, 300);
+    assert_eq!(world.assert_consistent().await.revisions, 300);
 
     // A revision that no batch can hold is skipped and reported.
     let mut absurd = vec![world.history(&page, 1000, at(-1), b"text").await; 3];
     absurd[0].record.comment = Some("c".repeat(2 << 20));
-    let mut html = world.untouched(&page, &[("html", "x")]).await;
+    let mut html = world.properties_without_rewrite_time(&page, &[("html", "x")]).await;
     html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(2 << 20));
     absurd[1].renders[0].properties = html;
     let outcomes = world.buckets.import(&page, absurd).await.unwrap();
@@ -381,7 +383,7 @@ async fn failed_import_can_be_repeated() {
         }
         store.set_plan(Plan::empty());
         assert_eq!(dump(&world).await, expected, "seed {seed}");
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
     assert!(failures > 10, "{failures}");
 }

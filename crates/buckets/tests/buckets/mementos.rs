@@ -28,7 +28,7 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
             // Only some revisions have wikitext.
             properties: match number % 3 {
                 0 => Vec::new(),
-                _ => world.untouched(page, &[("wikitext", "text")]).await,
+                _ => world.properties_without_rewrite_time(page, &[("wikitext", "text")]).await,
             },
             renders: Vec::new(),
         };
@@ -36,7 +36,7 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
             let property = if *has_html { "html" } else { "meta" };
             revision.renders.push(ImportRender {
                 tid: Tid::imported(page, rev(number), tenths(*at)),
-                properties: world.untouched(page, &[(property, "x")]).await,
+                properties: world.properties_without_rewrite_time(page, &[(property, "x")]).await,
             });
         }
         revisions.push(revision);

@@ -52,7 +52,7 @@ async fn new_revision_is_read_back_unchanged(world: World) {
 
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     assert_eq!(world.read(&page, written.tid, "wikitext").await, b"text");
-    let report = world.assert_whole().await;
+    let report = world.assert_consistent().await;
     assert_eq!((report.pages, report.revisions, report.renders, report.bodies), (1, 1, 1, 2));
 }
 
@@ -183,7 +183,7 @@ async fn tid_of_a_requested_time_depends_only_on_page_and_revision() {
     tids.sort();
     tids.dedup();
     assert_eq!(tids.len(), 3);
-    one.assert_whole().await;
+    one.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn conditional_revision_needs_the_expected_latest() {
     // A lower revision does not become the latest, but can be stored.
     put(2, Parent::Revision(rev(6))).await.unwrap();
     assert_eq!(world.latest_rev(&page).await, Some(6));
-    assert_eq!(world.assert_whole().await.revisions, 3);
+    assert_eq!(world.assert_consistent().await.revisions, 3);
 }
 
 async fn one_of_32_writers_on_one_condition_succeeds(world: World) {
@@ -228,7 +228,7 @@ async fn one_of_32_writers_on_one_condition_succeeds(world: World) {
         latest = Parent::Revision(succeeded[0].rev);
         assert_eq!(world.latest_rev(&page).await, Some(succeeded[0].rev.get()));
     }
-    assert_eq!(world.assert_whole().await.revisions, 10);
+    assert_eq!(world.assert_consistent().await.revisions, 10);
 }
 
 async fn one_of_32_posts_of_a_revision_is_stored(world: World) {
@@ -257,5 +257,5 @@ async fn one_of_32_posts_of_a_revision_is_stored(world: World) {
             );
         }
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

@@ -145,7 +145,7 @@ async fn one_of_32_writers_of_two_processes_succeeds() {
             assert_eq!(process.world.latest_rev(&page).await, Some(latest));
         }
     }
-    let report = processes[0].world.assert_whole().await;
+    let report = processes[0].world.assert_consistent().await;
     assert_eq!(report.revisions, ROUNDS as u64);
     assert_no_lease(&processes[0].world).await;
 }
@@ -194,12 +194,12 @@ async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
         assert_eq!(process.world.latest_rev(&page).await, Some(8));
         assert!(process.world.buckets.revision(&page, rev(7)).await.is_err(), "the late write is invisible");
     }
-    let report = two.world.assert_whole().await;
+    let report = two.world.assert_consistent().await;
     assert_eq!((report.revisions, report.renders), (2, 2));
     assert!(matches!(one.put_if_latest(&page, 7, 5).await, Err(Error::NotLatest { .. })));
     assert!(one.put_if_latest(&page, 7, 8).await.unwrap().created, "the same rows may be written again");
     assert_eq!(one.world.buckets.revision(&page, rev(7)).await.unwrap().renders.len(), 1);
-    one.world.assert_whole().await;
+    one.world.assert_consistent().await;
     assert_no_lease(&two.world).await;
 }
 
@@ -238,7 +238,7 @@ async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() 
     assert!(is_unavailable(&slow.await.unwrap()), "another process has confirmed the write");
     let again = one.put_if_latest(&page, 7, 5).await.unwrap();
     assert_eq!((again.created, again.tid), (false, repeat.tid));
-    assert_eq!(one.world.assert_whole().await.renders, 2);
+    assert_eq!(one.world.assert_consistent().await.renders, 2);
     assert_no_lease(&two.world).await;
 }
 
@@ -253,7 +253,7 @@ async fn process_completes_its_own_failed_write_at_once() {
     assert!(is_unavailable(&one.put_if_latest(&page, 7, 5).await));
     assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
     assert!(one.put_if_latest(&page, 7, 5).await.unwrap().created);
-    assert_eq!(two.world.assert_whole().await.revisions, 2);
+    assert_eq!(two.world.assert_consistent().await.revisions, 2);
     assert_no_lease(&two.world).await;
 }
 
@@ -395,11 +395,11 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
                 assert_no_lease(&other.world).await;
                 make(&other.world, write).await.unwrap();
                 assert_eq!(visible(&one.world).await, expected, "{what}");
-                one.world.assert_whole().await;
+                one.world.assert_consistent().await;
                 // No chunks are left over.
                 one.world.pass(Duration::from_secs(7200));
                 one.world.buckets.maintenance().collect_orphans(Duration::from_secs(3600)).await.unwrap();
-                one.world.assert_whole().await;
+                one.world.assert_consistent().await;
                 let references = one.world.rows(&schemas::CHUNK_REFERENCES).await.len();
                 let sets: BTreeSet<_> =
                     one.world.rows(&schemas::CHUNKS).await.into_iter().map(|row| row.key.partition).collect();
@@ -422,7 +422,7 @@ async fn rolled_back_write_can_be_repeated_by_a_clock_behind() {
         let new = NewRevision { if_latest: new.if_latest.filter(|_| conditional), ..new };
         assert!(behind.world.buckets.put_revision(&page, new).await.unwrap().created);
         assert_eq!(ahead.world.latest_rev(&page).await, Some(7), "on a condition: {conditional}");
-        assert_eq!(ahead.world.assert_whole().await.revisions, 2);
+        assert_eq!(ahead.world.assert_consistent().await.revisions, 2);
     }
 }
 
@@ -455,7 +455,7 @@ async fn write_both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    processes[0].world.assert_whole().await;
+    processes[0].world.assert_consistent().await;
     assert_no_lease(&processes[0].world).await;
     (processes, page)
 }
@@ -500,7 +500,7 @@ async fn render_takes_over_the_body_that_the_index_names() {
     assert!(is_unavailable(&writer.await.unwrap()));
     two.world.put_render(&page, 5, &[("meta", "new")]).await.unwrap();
     assert_eq!(one.world.read_latest(&page, "html").await, b"rewritten");
-    assert_eq!(one.world.assert_whole().await.renders, 2);
+    assert_eq!(one.world.assert_consistent().await.renders, 2);
 }
 
 mod in_memory {

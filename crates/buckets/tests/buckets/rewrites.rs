@@ -55,7 +55,7 @@ async fn rewrite_replaces_the_bytes_and_keeps_the_rest() {
     assert_eq!(info.headers.content_type, "text/html; v=2");
     let headers: Vec<_> = info.headers.other.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     assert_eq!(headers, [("content-language", "de"), ("x-a", "b")]);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn each_rewrite_gets_a_different_write_time(world: World) {
         }
     }
     assert_eq!(times.len(), 20);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// An imported rewrite may have its time from a clock that was ahead.
@@ -187,7 +187,7 @@ async fn rewrite_does_not_change_renders_that_took_the_body_over() {
     let third = third.await.unwrap().tid;
     let property = world.buckets.property(&page, third, &name("meta")).await.unwrap();
     assert_eq!((bytes(&property).await, property.version.rewritten_at), (b"{2}".to_vec(), None));
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn property_of_the_revision_is_rewritten_for_all_renders() {
         b"text",
         "the text of another revision is unchanged"
     );
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -242,13 +242,13 @@ async fn replaced_large_body_is_collected_when_unreferenced(world: World) {
         if body == b"small" {
             assert!(bytes(&reader).await == large, "a reader of the old body can still read it");
         }
-        world.assert_whole().await;
+        world.assert_consistent().await;
         // The old body is too young to be collected.
         assert_eq!(world.buckets.maintenance().collect_orphans(HOUR).await.unwrap(), 0);
         world.pass(HOUR);
         world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         assert_eq!(chunks().await, count);
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
     assert_eq!(world.rows(&schemas::CHUNK_REFERENCES).await.len(), 0);
     assert_eq!(world.rows(&schemas::CHUNK_SETS).await.len(), 0, "the collector has no entries left");
@@ -269,5 +269,5 @@ async fn referenced_chunks_are_never_collected() {
         assert!(world.read(&page, tid, property).await == large);
     }
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 4);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

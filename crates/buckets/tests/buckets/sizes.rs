@@ -29,7 +29,7 @@ async fn bodies_around_the_size_of_a_row_are_read_back(world: World) {
             assert_eq!(matches!(found.body, Body::Chunked(_)), size > INLINE, "{property} of {size}");
         }
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn body_may_be_as_large_as_its_limit_and_no_larger() {
         other => panic!("{other:?}"),
     }
     drop(sink);
-    assert_eq!(world.assert_whole().await.bytes, LIMIT as u64);
+    assert_eq!(world.assert_consistent().await.bytes, LIMIT as u64);
     let age = std::time::Duration::from_secs(1);
     world.pass(age);
     assert_eq!(
@@ -120,11 +120,11 @@ async fn many_large_properties_fit_into_one_write() {
     );
 
     let imported = crate::support::page("Imported");
-    let properties = world.untouched(&imported, &bodies).await;
+    let properties = world.properties_without_rewrite_time(&imported, &bodies).await;
     let mut revision = world.history(&imported, 5, at(-9), b"text").await;
     revision.renders[0].properties = properties;
     world.buckets.import(&imported, vec![revision]).await.unwrap();
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Headers are in index rows as well. A revision with more headers than a batch can have is refused. A render
@@ -161,5 +161,5 @@ async fn too_many_headers_for_an_index_row_are_refused() {
     };
     let error = refused().await;
     assert!(matches!(error, Some(Error::Invalid(_))), "{error:?}");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

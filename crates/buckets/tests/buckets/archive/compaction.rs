@@ -66,23 +66,27 @@ impl World {
         blocks.len()
     }
 
-    pub(crate) async fn both(&self) -> [Vec<String>; 2] {
-        [self.all_of(&page("Main_Page")).await, self.all_of(&page("Other")).await]
+    pub(crate) async fn read_both_pages(&self) -> [Vec<String>; 2] {
+        [self.read_everything(&page("Main_Page")).await, self.read_everything(&page("Other")).await]
     }
 }
 
 async fn compaction_changes_no_read(world: World) {
     let world = archiving(world).await;
     world.seal_in_parts().await;
-    let before = world.both().await;
+    let before = world.read_both_pages().await;
     assert_eq!((world.blocks().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
-    let merged = world.compact().await;
-    assert_eq!((merged.pages, merged.parts, merged.revisions, merged.blocks), (2, 6, 10, 1), "{merged:?}");
+    let compacted = world.compact().await;
+    assert_eq!(
+        (compacted.pages, compacted.parts, compacted.revisions, compacted.blocks),
+        (2, 6, 10, 1),
+        "{compacted:?}"
+    );
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
-    assert_eq!(world.both().await, before);
+    assert_eq!(world.read_both_pages().await, before);
     let world = world.reopened().await;
-    assert_eq!(world.both().await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_both_pages().await, before);
+    world.assert_consistent().await;
     assert_eq!(world.compact().await.blocks, 0, "there is nothing more to compact");
 
     // The old blocks stay for readers, and are deleted later.
@@ -92,15 +96,15 @@ async fn compaction_changes_no_read(world: World) {
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.blocks().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
-    assert_eq!(world.reopened().await.both().await, before);
+    assert_eq!(world.reopened().await.read_both_pages().await, before);
     // Revisions that are sealed later are compacted together with the others.
     world.edit(&page("Main_Page"), 9..=10).await;
     world.pass(later());
     world.seal().await;
-    let before = world.both().await;
+    let before = world.read_both_pages().await;
     assert_eq!(world.compact().await.parts, 2);
-    assert_eq!(world.reopened().await.both().await, before);
-    world.assert_whole().await;
+    assert_eq!(world.reopened().await.read_both_pages().await, before);
+    world.assert_consistent().await;
 }
 
 async fn compaction_combines_two_versions_of_a_revision(world: World) {
@@ -114,14 +118,14 @@ async fn compaction_combines_two_versions_of_a_revision(world: World) {
     world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 1);
-    let before = world.all_of(&page).await;
-    let merged = world.compact().await;
-    assert_eq!((merged.parts, merged.revisions), (2, 3));
+    let before = world.read_everything(&page).await;
+    let compacted = world.compact().await;
+    assert_eq!((compacted.parts, compacted.revisions), (2, 3));
     let world = world.reopened().await;
-    assert_eq!(world.all_of(&page).await, before);
+    assert_eq!(world.read_everything(&page).await, before);
     assert_eq!(world.read(&page, tids[1], "html").await, b"<p>better</p>");
     assert_eq!(world.read(&page, tids[1], "wikitext").await, b"better");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
@@ -140,13 +144,13 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     let domain = DomainName::new("enwiki").unwrap();
     world.seal_in_parts().await;
     let how = CompactionOptions { parts: 3, rest: Duration::from_micros(1) };
-    let merged = world
+    let compacted = world
         .buckets
         .maintenance()
         .compact_archive(&domain, &BucketName::page(), how, &mut |_| {})
         .await
         .unwrap();
-    assert_eq!(merged.parts, 4, "the page with two parts is left alone");
+    assert_eq!(compacted.parts, 4, "the page with two parts is left alone");
 }
 
 async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
@@ -157,12 +161,12 @@ async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
         world.pass(later());
         world.seal().await;
     }
-    let before = world.all_of(&page).await;
-    let merged = world.compact().await;
-    assert_eq!((merged.parts, merged.revisions, merged.blocks), (70, 70, 2));
+    let before = world.read_everything(&page).await;
+    let compacted = world.compact().await;
+    assert_eq!((compacted.parts, compacted.revisions, compacted.blocks), (70, 70, 2));
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
-    assert_eq!(world.reopened().await.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.reopened().await.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
@@ -185,17 +189,17 @@ async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
         world.seal().await;
     }
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 6);
-    let before = world.all_of(&page).await;
-    let merged = world.compact().await;
-    assert_eq!((merged.parts, merged.blocks), (4, 2), "{merged:?}");
+    let before = world.read_everything(&page).await;
+    let compacted = world.compact().await;
+    assert_eq!((compacted.parts, compacted.blocks), (4, 2), "{compacted:?}");
     assert_eq!(
         world.compact().await.parts,
         0,
         "one of the new blocks is full, and the other is the only small one"
     );
     let world = world.reopened().await;
-    assert_eq!(world.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
@@ -211,13 +215,13 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     // Of two pages that share a block, one has its last revisions in the block, and the other its first. Two
     // pages have a small part at both ends: one of the seven revisions of a block.
     assert_eq!(world.blocks().await, 16);
-    let before = world.all_of(&pages[3]).await;
-    let merged = world.compact().await;
-    assert_eq!((merged.parts, merged.blocks), (4, 1), "{merged:?}");
+    let before = world.read_everything(&pages[3]).await;
+    let compacted = world.compact().await;
+    assert_eq!((compacted.parts, compacted.blocks), (4, 1), "{compacted:?}");
     let world = world.reopened().await;
     assert_eq!(world.compact().await.parts, 0, "compaction does not spread a page over more blocks");
-    assert_eq!(world.all_of(&pages[3]).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&pages[3]).await, before);
+    world.assert_consistent().await;
 }
 
 async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
@@ -233,13 +237,13 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
     // Seven bodies fill a block, so sixteen bodies are in four blocks. Three pages have six sealed bodies,
     // and those of a fourth page would be spread over two blocks.
     assert_eq!(world.blocks().await, 4);
-    let before = world.all_of(&pages[3]).await;
-    let merged = world.compact().await;
-    assert_eq!((merged.parts, merged.blocks), (16, 3), "{merged:?}");
+    let before = world.read_everything(&pages[3]).await;
+    let compacted = world.compact().await;
+    assert_eq!((compacted.parts, compacted.blocks), (16, 3), "{compacted:?}");
     assert_eq!(world.compact().await.parts, 0);
     let world = world.reopened().await;
-    assert_eq!(world.all_of(&pages[3]).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&pages[3]).await, before);
+    world.assert_consistent().await;
 }
 
 async fn damaged_block_is_not_compacted(world: World) {
@@ -258,11 +262,11 @@ async fn damaged_block_is_not_compacted(world: World) {
     batch.put(&schemas::ARCHIVE_BLOCKS, row.key.clustering.clone(), with_block_bytes(&row, damaged), later);
     world.store.write(Vec::new(), batch).await.unwrap();
     let world = world.reopened().await;
-    let merged = world.compact().await;
-    assert!(merged.kept >= 2, "{merged:?}");
+    let compacted = world.compact().await;
+    assert!(compacted.kept >= 2, "{compacted:?}");
     let now = world.typed_rows::<IndexRow>().await;
     let of_damaged = |rows: &[IndexRow]| rows.iter().filter(|index| index.block == block_id(&row)).count();
-    assert_eq!(of_damaged(&now), of_damaged(&index), "the indexes of the pages still name the block");
+    assert_eq!(of_damaged(&now), of_damaged(&index), "the indexes of the pages still reference the block");
 }
 
 async fn compaction_keeps_a_body_in_chunks(world: World) {
@@ -281,7 +285,7 @@ async fn compaction_keeps_a_body_in_chunks(world: World) {
     let tid = world.buckets.revision(&page, crate::support::rev(1)).await.unwrap().renders[0].tid;
     let property = world.buckets.property(&page, tid, &name("wikitext")).await.unwrap();
     assert_eq!(crate::support::bytes(&property).await, large);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(world: World) {
@@ -298,7 +302,7 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
     }
     assert_eq!(world.blocks().await, 1 + 3, "the compacted block, and a block for each day");
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
-    world.reopened().await.assert_whole().await;
+    world.reopened().await.assert_consistent().await;
 }
 
 /// The blocks have an early entry in the garbage collector's queue. But they stay for as long as blocks that

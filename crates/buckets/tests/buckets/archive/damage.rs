@@ -37,7 +37,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
     let tids = world.edit(&page, 1..=20).await;
     world.pass(later());
     world.seal().await;
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     let block = block_bytes(&row);
     let mut found = 0;
@@ -65,7 +65,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
     }
     assert!(found > 0);
     replace(&world, &row, block.to_vec()).await;
-    assert_eq!(world.reopened().await.all_of(&page).await, before);
+    assert_eq!(world.reopened().await.read_everything(&page).await, before);
 }
 
 async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
@@ -218,7 +218,7 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
     }
     assert!(world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().all(|other| other.key != row.key));
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn unreadable_block_is_given_up(world: World) {
@@ -245,7 +245,7 @@ async fn unreadable_block_is_given_up(world: World) {
     assert_eq!(given_up, [(two.clone(), 1, 2, 2), (one.clone(), 1, 3, 3)]);
     let world = world.reopened().await;
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
-    world.assert_whole().await;
+    world.assert_consistent().await;
     assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap(), []);
     for (page, left) in [(&one, vec![4, 5, 6, 7, 8, 9]), (&two, vec![3])] {
         let bodies =
@@ -284,7 +284,11 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
         }
         world.pass(later());
         let [first, middle, third] = &pages;
-        let before = [world.all_of(first).await, world.all_of(middle).await, world.all_of(third).await];
+        let before = [
+            world.read_everything(first).await,
+            world.read_everything(middle).await,
+            world.read_everything(third).await,
+        ];
         // This is the middle row of the middle page.
         let mut of_page = world.rows(table).await;
         of_page.retain(|row| row.key.partition == partition_of(&pages[1]));
@@ -307,10 +311,10 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
         assert_eq!(seal().await.revisions, stays, "{what}");
         let world = world.reopened().await;
         for (page, before) in pages.iter().zip(before) {
-            assert_eq!(world.all_of(page).await, before, "{what}");
+            assert_eq!(world.read_everything(page).await, before, "{what}");
         }
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn revisions_around_a_damaged_row_are_sealed(world: World) {
@@ -325,16 +329,16 @@ async fn revisions_around_a_damaged_row_are_sealed(world: World) {
         row.key.partition == partition_of(&one) && RevisionBodyKey::of(row).unwrap().rev == rev(200)
     });
     let row = row.expect("the text of revision 200");
-    let before = world.all_of(&one).await;
+    let before = world.read_everything(&one).await;
     overwrite(&world, &schemas::REVISION_CONTENT, &row, vec![None; row.values.len()]).await;
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.damaged()), (298 + 2, 1));
     assert_eq!(world.open_revisions().await, 2 + 1);
     overwrite(&world, &schemas::REVISION_CONTENT, &row, row.values.clone()).await;
     let world = world.reopened().await;
-    assert!(world.all_of(&one).await == before, "the page is read as before");
+    assert!(world.read_everything(&one).await == before, "the page is read as before");
     assert_eq!(world.seal().await.revisions, 1);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(world: World) {
@@ -349,7 +353,7 @@ async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(wo
     world.edit(&one, 6..=8).await;
     world.edit(&two, 1..=3).await;
     world.pass(later());
-    let before = (world.all_of(&one).await, world.all_of(&two).await);
+    let before = (world.read_everything(&one).await, world.read_everything(&two).await);
     let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     replace(&world, &block, vec![7; 100]).await;
     let world = world.reopened().await;
@@ -358,8 +362,8 @@ async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(wo
     replace(&world, &block, block_bytes(&block).to_vec()).await;
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before);
-    world.assert_whole().await;
+    assert_eq!((world.read_everything(&one).await, world.read_everything(&two).await), before);
+    world.assert_consistent().await;
 }
 
 /// A store in which the table `revisions_by_time` of one page is damaged. A seal reads this table last.
@@ -407,7 +411,7 @@ async fn verify_finds_lost_rows_of_the_archive(world: World) {
     world.edit(&two, 1..=3).await;
     world.pass(later());
     world.seal().await;
-    assert_eq!(world.assert_whole().await.blocks, 1);
+    assert_eq!(world.assert_consistent().await.blocks, 1);
     for table in [&*schemas::ARCHIVE_INDEX, &*schemas::ARCHIVE_BLOCKS] {
         for row in world.rows(table).await {
             let mut lost = Batch::new(row.key.partition.clone());
@@ -471,7 +475,7 @@ async fn interrupted_give_up_is_completed_by_the_next() {
         assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await, [], "{what}");
         assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await, [], "{what}");
         let world = world.reopened().await;
-        world.assert_whole().await;
+        world.assert_consistent().await;
         for page in &pages {
             assert_eq!(world.buckets.revisions(page, None, 9).await.unwrap().items.len(), 1, "{what}");
         }
@@ -480,10 +484,10 @@ async fn interrupted_give_up_is_completed_by_the_next() {
 
 /// A store that changes a byte of each block that is written to it.
 #[derive(Debug)]
-struct Rotten(Memory);
+struct BitFlippingStore(Memory);
 
 #[async_trait]
-impl Decorator for Rotten {
+impl Decorator for BitFlippingStore {
     type Store = Memory;
 
     fn below(&self) -> &Memory {
@@ -509,14 +513,14 @@ impl Decorator for Rotten {
 /// Rows are deleted only after their block was read back with the bytes that were written.
 #[tokio::test]
 async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
-    let (world, _store) = World::over_memory(Rotten).await;
+    let (world, _store) = World::over_memory(BitFlippingStore).await;
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
     world.pass(later());
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     let sealed = world.try_seal().await;
     assert!(matches!(sealed, Err(Error::Store(StoreError::Corrupt(_)))), "{sealed:?}");
     assert_eq!(world.open_revisions().await, 6);
-    assert_eq!(world.reopened().await.all_of(&page).await, before);
+    assert_eq!(world.reopened().await.read_everything(&page).await, before);
 }

@@ -63,7 +63,7 @@ impl World {
 
     /// Reads everything of the two pages, except revision 3.
     async fn others(&self) -> Vec<String> {
-        let mut all = self.all_of(&page("Other")).await;
+        let mut all = self.read_everything(&page("Other")).await;
         let main = page("Main_Page");
         for number in [1, 2, 4, 5, 6] {
             let detail = self.buckets.revision(&main, rev(number)).await.unwrap();
@@ -91,7 +91,7 @@ impl World {
             }
         }
         self.assert_no_row_has_the_secret(what).await;
-        self.assert_whole().await;
+        self.assert_consistent().await;
     }
 
     /// Panics if a row has a text of revision 3, or the SHA-1 of one.
@@ -246,7 +246,7 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
         }
         // Sealed bodies are in a block, and the latest body is in chunks.
         assert_eq!(world.rows(&schemas::CHUNKS).await.len(), if sealed { 2 } else { 6 });
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
     let read = world.buckets.newest_with(&main, rev(1), &name("wikitext")).await.unwrap();
     assert_eq!(world.read(&main, read, "wikitext").await, noise(11, 1_300_000));
@@ -272,12 +272,12 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
     assert_eq!(erased.same, same);
     let tid = world.buckets.newest_with(&main, rev(5), &name("wikitext")).await.unwrap();
     assert_eq!(world.read(&main, tid, "wikitext").await, SECRET.as_bytes());
-    world.assert_whole().await;
+    world.assert_consistent().await;
     for number in [3, 5] {
         world.try_erase(&main, number).await.unwrap();
     }
     world.assert_no_row_has_the_secret("all revisions with the text").await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that was
@@ -305,7 +305,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
         world.pass(later());
         assert_eq!(world.try_erase(&main, 3).await.unwrap().left, 0);
     }
-    world.assert_erased("replaced and merged").await;
+    world.assert_erased("replaced and compacted").await;
     assert_eq!(world.others().await, others);
 }
 
@@ -314,7 +314,7 @@ async fn erased_revision_can_be_sealed_and_compacted(world: World) {
     let main = page("Main_Page");
     world.put_pages_with_a_secret().await;
     world.try_erase(&main, 3).await.unwrap();
-    let before = world.all_of(&page("Other")).await;
+    let before = world.read_everything(&page("Other")).await;
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 7);
     world.assert_erased("sealed").await;
@@ -323,8 +323,8 @@ async fn erased_revision_can_be_sealed_and_compacted(world: World) {
     world.seal().await;
     world.compact().await;
     let world = world.reopened().await;
-    world.assert_erased("merged").await;
-    assert_eq!(world.all_of(&page("Other")).await, before);
+    world.assert_erased("compacted").await;
+    assert_eq!(world.read_everything(&page("Other")).await, before);
 }
 
 async fn erase_of_a_missing_revision_is_an_error(world: World) {
@@ -367,7 +367,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
         assert!(!texts_of(&row).iter().any(|text| text.contains(&secret(erased))));
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// The texts of a block.

@@ -47,20 +47,28 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                     if written_since {
                         world.seal_and_write_again(&one).await;
                     }
-                    let before = (world.all_of(&one).await, world.all_of(&two).await);
+                    let before = (world.read_everything(&one).await, world.read_everything(&two).await);
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                     let interrupted = world.try_seal().await;
                     faulty.set_plan(Plan::empty());
                     // After a restart nothing is in memory.
                     let world = world.reopened().await;
                     let what = format!("{call:?} {number} {fault:?}");
-                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
-                    world.assert_whole().await;
+                    assert_eq!(
+                        (world.read_everything(&one).await, world.read_everything(&two).await),
+                        before,
+                        "{what}"
+                    );
+                    world.assert_consistent().await;
                     world.seal().await;
                     assert_eq!(world.open_revisions().await, 2, "{what}");
                     assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "{what}");
-                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
-                    world.assert_whole().await;
+                    assert_eq!(
+                        (world.read_everything(&one).await, world.read_everything(&two).await),
+                        before,
+                        "{what}"
+                    );
+                    world.assert_consistent().await;
                     // Leftovers are collected, and nothing else. The garbage collection entry of a block
                     // stays if one page references the block and the other does not, since an erase has to
                     // find the block.
@@ -68,7 +76,11 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                     world.buckets.maintenance().collect_orphans(later()).await.unwrap();
                     assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                     let world = world.reopened().await;
-                    assert_eq!((world.all_of(&one).await, world.all_of(&two).await), before, "{what}");
+                    assert_eq!(
+                        (world.read_everything(&one).await, world.read_everything(&two).await),
+                        before,
+                        "{what}"
+                    );
                     if interrupted.is_ok() {
                         break;
                     }
@@ -87,26 +99,26 @@ async fn interrupted_compaction_loses_nothing() {
             for number in 1.. {
                 let (world, faulty) = world(true).await;
                 world.seal_in_parts().await;
-                let before = world.some_of_both().await;
+                let before = world.sample_reads_of_both_pages().await;
                 faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                 let interrupted = world.reopened().await.try_compact().await;
                 faulty.set_plan(Plan::empty());
                 let what = format!("{call:?} {number} {fault:?}");
                 let world = world.reopened().await;
-                assert_eq!(world.some_of_both().await, before, "{what}");
-                world.assert_whole().await;
+                assert_eq!(world.sample_reads_of_both_pages().await, before, "{what}");
+                world.assert_consistent().await;
                 world.compact().await;
                 assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2, "{what}");
-                assert_eq!(world.some_of_both().await, before, "{what}");
-                world.assert_whole().await;
+                assert_eq!(world.sample_reads_of_both_pages().await, before, "{what}");
+                world.assert_consistent().await;
                 // All unreferenced blocks are collected, and nothing else.
                 world.pass(later());
                 world.buckets.maintenance().collect_orphans(later()).await.unwrap();
                 assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                 let index = world.typed_rows::<IndexRow>().await;
-                let named: BTreeSet<_> = index.iter().map(|row| row.block).collect();
-                assert_eq!(world.blocks().await, named.len(), "{what}");
-                assert_eq!(world.reopened().await.some_of_both().await, before, "{what}");
+                let referenced: BTreeSet<_> = index.iter().map(|row| row.block).collect();
+                assert_eq!(world.blocks().await, referenced.len(), "{what}");
+                assert_eq!(world.reopened().await.sample_reads_of_both_pages().await, before, "{what}");
                 if interrupted.is_ok() {
                     break;
                 }
@@ -125,13 +137,13 @@ async fn two_compactions_at_once_lose_nothing() {
             world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
             world.pass(later());
-            let before = world.some_of_both().await;
+            let before = world.sample_reads_of_both_pages().await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
             let mut first = std::pin::pin!(world.try_compact());
             tokio::select! {
-                merged = &mut first => {
-                    merged.unwrap();
+                compacted = &mut first => {
+                    compacted.unwrap();
                     assert!(number > 3);
                     break;
                 }
@@ -140,18 +152,18 @@ async fn two_compactions_at_once_lose_nothing() {
             faulty.set_plan(Plan::empty());
             other.compact().await;
             other.seal().await;
-            assert_eq!(other.some_of_both().await, before, "{call:?} {number}");
+            assert_eq!(other.sample_reads_of_both_pages().await, before, "{call:?} {number}");
             gate.open();
             first.await.unwrap();
             let world = world.reopened().await;
-            assert_eq!(world.some_of_both().await, before, "{call:?} {number}");
-            world.assert_whole().await;
+            assert_eq!(world.sample_reads_of_both_pages().await, before, "{call:?} {number}");
+            world.assert_consistent().await;
             world.compact().await;
             world.pass(later());
             world.buckets.maintenance().collect_orphans(later()).await.unwrap();
             let world = world.reopened().await;
-            assert_eq!(world.some_of_both().await, before, "{call:?} {number}");
-            world.assert_whole().await;
+            assert_eq!(world.sample_reads_of_both_pages().await, before, "{call:?} {number}");
+            world.assert_consistent().await;
         }
     }
 }
@@ -159,18 +171,18 @@ async fn two_compactions_at_once_lose_nothing() {
 /// A page does not reference a block that was written too long ago, since the block may have been collected.
 #[tokio::test]
 async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
-    for merges in [false, true] {
+    for compacts in [false, true] {
         for number in 1.. {
             let (world, faulty) = world(true).await;
             world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
             world.pass(later());
-            let before = world.some_of_both().await;
+            let before = world.sample_reads_of_both_pages().await;
             let other = world.restarted_with(settings()).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(Call::Scan, number, Fault::Pause(gate.clone())));
             let work = async {
-                if merges { world.try_compact().await.map(drop) } else { world.try_seal().await.map(drop) }
+                if compacts { world.try_compact().await.map(drop) } else { world.try_seal().await.map(drop) }
             };
             let mut work = std::pin::pin!(work);
             tokio::select! {
@@ -188,8 +200,8 @@ async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
             // The seal or compaction may return an error.
             drop(work.await);
             let world = world.reopened().await;
-            assert_eq!(world.some_of_both().await, before, "{number}");
-            world.assert_whole().await;
+            assert_eq!(world.sample_reads_of_both_pages().await, before, "{number}");
+            world.assert_consistent().await;
         }
     }
 }
@@ -204,7 +216,7 @@ async fn two_seals_of_one_page_lose_nothing() {
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
             world.pass(later());
-            let before = world.all_of(&page).await;
+            let before = world.read_everything(&page).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
             let mut first = std::pin::pin!(world.try_seal());
@@ -216,23 +228,23 @@ async fn two_seals_of_one_page_lose_nothing() {
                 () = gate.reached() => {}
             }
             other.seal().await;
-            assert_eq!(other.all_of(&page).await, before, "{call:?} {number}");
+            assert_eq!(other.read_everything(&page).await, before, "{call:?} {number}");
             gate.open();
             first.await.unwrap();
-            assert_eq!(world.reopened().await.all_of(&page).await, before, "{call:?} {number}");
+            assert_eq!(world.reopened().await.read_everything(&page).await, before, "{call:?} {number}");
             assert_eq!(world.open_revisions().await, 1);
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }
 
 impl World {
-    async fn some_of_both(&self) -> [Vec<String>; 2] {
-        [self.some_of(&page("Main_Page")).await, self.some_of(&page("Other")).await]
+    async fn sample_reads_of_both_pages(&self) -> [Vec<String>; 2] {
+        [self.sample_reads(&page("Main_Page")).await, self.sample_reads(&page("Other")).await]
     }
 
     /// Reads a part of a page with each kind of read.
-    async fn some_of(&self, page: &Page) -> Vec<String> {
+    async fn sample_reads(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         let listing = self.buckets.revisions(page, None, 3).await.unwrap();
         all.push(format!("{listing:?}"));
@@ -260,11 +272,11 @@ async fn page_is_readable_while_it_is_sealed() {
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
             world.pass(later());
-            let before = world.some_of(&page).await;
+            let before = world.sample_reads(&page).await;
             let gate = Gate::new();
             let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
             faulty.set_plan(Plan::empty().on(call, number, fault));
-            let mut reading = std::pin::pin!(world.some_of(&page));
+            let mut reading = std::pin::pin!(world.sample_reads(&page));
             tokio::select! {
                 read = &mut reading => {
                     assert_eq!(read, before);
@@ -290,12 +302,12 @@ async fn page_is_readable_while_its_blocks_are_compacted() {
             world.seal_in_parts().await;
             let (world, other) = (world.reopened().await, world.restarted_with(settings()).await);
             let page = page("Main_Page");
-            let before = world.some_of(&page).await;
+            let before = world.sample_reads(&page).await;
             let world = world.reopened().await;
             let gate = Gate::new();
             let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
             faulty.set_plan(Plan::empty().on(call, number, fault));
-            let mut reading = std::pin::pin!(world.some_of(&page));
+            let mut reading = std::pin::pin!(world.sample_reads(&page));
             tokio::select! {
                 read = &mut reading => {
                     assert_eq!(read, before);

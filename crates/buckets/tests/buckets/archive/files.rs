@@ -91,5 +91,5 @@ async fn erased_content_is_in_no_file_of_the_store() {
     assert_eq!(left, 0, "content as it was stored, of {} pieces", found.len());
     assert!(!live.is_empty());
     assert_eq!(world.read(&main, texts[5].0, "wikitext").await, texts[5].1[0].as_bytes());
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

@@ -39,7 +39,7 @@ async fn revisions(world: &World, page: &Page, numbers: impl IntoIterator<Item =
 
 async fn render(world: &World, page: &Page, number: i64, seconds: i64, html: &str) -> ImportRender {
     let tid = Tid::imported(page, rev(number), at(number * 3600 + seconds));
-    ImportRender { tid, properties: world.untouched(page, &[("html", html)]).await }
+    ImportRender { tid, properties: world.properties_without_rewrite_time(page, &[("html", html)]).await }
 }
 
 /// A revision of noise.
@@ -73,7 +73,7 @@ async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
     }
     let mut all = Vec::new();
     for page in pages {
-        all.push(world.all_of(&page).await);
+        all.push(world.read_everything(&page).await);
     }
     all
 }
@@ -90,9 +90,9 @@ async fn bulk_load_reads_as_an_import_into_rows(world: World) {
     assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (3, 9, 1));
     for world in [&world, &world.reopened().await] {
         for ((page, _), expected) in histories.iter().zip(&expected) {
-            assert_eq!(&world.all_of(page).await, expected);
+            assert_eq!(&world.read_everything(page).await, expected);
         }
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -125,13 +125,13 @@ async fn bulk_load_into_many_blocks_is_complete(world: World) {
     }
     let sealed = archiver.finish().await.unwrap();
     assert!(sealed.blocks > 2, "{sealed:?}");
-    assert_eq!(vec![world.all_of(&page).await], expected);
+    assert_eq!(vec![world.read_everything(&page).await], expected);
     assert_eq!(
         world.open_revisions().await,
         1,
         "the highest revision of each block went into the next block"
     );
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Some revisions fill a block alone. Then the highest revisions of two blocks go into the next block
@@ -155,10 +155,10 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
     }
     archiver.finish().await.unwrap();
     assert_eq!(archiver.waiting(), 0);
-    assert_eq!(vec![world.all_of(&page).await], expected);
+    assert_eq!(vec![world.read_everything(&page).await], expected);
     assert_eq!(world.open_revisions().await, 1);
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
@@ -166,7 +166,7 @@ async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
     let page = page("Main_Page");
     let history = revisions(&world, &page, 1..=6).await;
     archive(&world, vec![(page.clone(), history.clone())]).await;
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     let archiver = archiver(&world);
     let mut more = history.clone();
     more.extend(revisions(&world, &page, 7..=8).await);
@@ -175,8 +175,8 @@ async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
     assert_eq!(outcomes[6..], [const { ImportOutcome::Created }; 2]);
     archiver.finish().await.unwrap();
     assert_eq!(world.latest_rev(&page).await, Some(8));
-    assert_ne!(world.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_ne!(world.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
@@ -188,8 +188,8 @@ async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
         archiver.import(&page, revisions(&world, &page, numbers).await).await.unwrap();
     }
     archiver.finish().await.unwrap();
-    assert_eq!(vec![world.all_of(&page).await], expected);
-    world.assert_whole().await;
+    assert_eq!(vec![world.read_everything(&page).await], expected);
+    world.assert_consistent().await;
 }
 
 async fn bulk_load_joins_two_parts_of_a_page(world: World) {
@@ -205,8 +205,8 @@ async fn bulk_load_joins_two_parts_of_a_page(world: World) {
         archiver.import(page, revisions(&world, page, numbers).await).await.unwrap();
     }
     archiver.finish().await.unwrap();
-    assert_eq!([world.all_of(&one).await, world.all_of(&two).await][..], expected);
-    world.assert_whole().await;
+    assert_eq!([world.read_everything(&one).await, world.read_everything(&two).await][..], expected);
+    world.assert_consistent().await;
 }
 
 async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: World) {
@@ -221,7 +221,7 @@ async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: Worl
     assert!(matches!(&outcomes[1], ImportOutcome::Conflict(what) if what.contains("another revision")));
     assert_eq!([&outcomes[0], &outcomes[2]], [&ImportOutcome::Created; 2]);
     archiver.finish().await.unwrap();
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
@@ -251,7 +251,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     world.pass(super::later());
     assert_eq!(world.buckets.maintenance().collect_orphans(super::HOUR).await.unwrap(), 3);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A page whose revisions fill more than one block, and a page that shares the second block.
@@ -287,9 +287,9 @@ async fn interrupted_bulk_load_can_be_repeated() {
                 assert_eq!(world.verify().await.problems, Vec::<String>::new(), "{what}");
                 try_archive(&world, histories.clone()).await.unwrap();
                 for ((page, _), expected) in histories.iter().zip(&expected) {
-                    assert_eq!(&world.all_of(page).await, expected, "{what}");
+                    assert_eq!(&world.read_everything(page).await, expected, "{what}");
                 }
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 if interrupted.is_ok() {
                     break;
                 }

@@ -58,7 +58,7 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=5).await;
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 4);
@@ -69,9 +69,9 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
     // The blocks have the common text once, and not once for each body.
     assert!(blocks < 2_600_000, "{blocks} bytes");
     let world = world.reopened().await;
-    assert!(world.all_of(&page).await == before, "the page is read as before");
+    assert!(world.read_everything(&page).await == before, "the page is read as before");
     world.assert_read(&page, &tids).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn bodies_above_the_limit_stay_in_chunks(world: World) {
@@ -90,7 +90,7 @@ async fn bodies_above_the_limit_stay_in_chunks(world: World) {
     for (tid, html) in written {
         assert!(world.read(&page, tid, "html").await == html);
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A sealed large body is written again when another property of its render is rewritten, and when a render
@@ -110,7 +110,7 @@ async fn rewritten_sealed_body_gets_chunks_again(world: World) {
         world.assert_read(&page, &tids).await;
         assert_eq!(world.read(&page, tids[0], "data-parsoid").await, br#"{"a":1}"#);
         assert!(world.read(&page, taken_over, "html").await == text(-2));
-        world.assert_whole().await;
+        world.assert_consistent().await;
         if !again {
             world.seal().await;
         }
@@ -172,7 +172,7 @@ async fn renders_left_out_by_policy_do_not_count_as_size(world: World) {
     assert!(world.read(&page, first, "html").await == vec![0; 990_000]);
     let renders = world.buckets.revision(&page, rev(1)).await.unwrap().renders;
     assert_eq!(renders.iter().filter(|render| !render.stored).count(), 69);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn bodies_in_chunks_do_not_count_as_size(world: World) {
@@ -188,7 +188,7 @@ async fn bodies_in_chunks_do_not_count_as_size(world: World) {
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 14, 0, 0));
     assert_eq!(world.chunks().await, 14 * 6);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
@@ -209,7 +209,7 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.pass(30 * DAY);
     assert_eq!(seal().await, (1, 1));
     assert_eq!(seal().await, (0, 0));
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// With several processes, a seal keeps the chunks, since another process may be reading them. An erase

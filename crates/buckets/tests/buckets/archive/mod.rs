@@ -82,7 +82,7 @@ impl World {
     }
 
     /// Everything that can be read of a page, as text.
-    pub(crate) async fn all_of(&self, page: &Page) -> Vec<String> {
+    pub(crate) async fn read_everything(&self, page: &Page) -> Vec<String> {
         let mut all = Vec::new();
         for limit in [1, 2, 3, 100] {
             all.push(format!("{:?}", self.listing(page, limit).await));

@@ -56,12 +56,12 @@ async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
     };
     let imported = ImportRevision {
         record: rashomon_buckets::RevisionRecord { export, ..record(5, hour(2)) },
-        properties: world.untouched(&page, &[("wikitext", "five")]).await,
+        properties: world.properties_without_rewrite_time(&page, &[("wikitext", "five")]).await,
         renders: vec![
             ImportRender { tid: Tid::imported(&page, rev(5), hour(2)), properties: Vec::new() },
             ImportRender {
                 tid: Tid::imported(&page, rev(5), hour(3)),
-                properties: world.untouched(&page, &[("html", "<i>five</i>")]).await,
+                properties: world.properties_without_rewrite_time(&page, &[("html", "<i>five</i>")]).await,
             },
         ],
     };
@@ -76,8 +76,8 @@ async fn seal_changes_no_read(world: World) {
     let world = archiving(world).await;
     let page = put_varied_page(&world).await;
     world.pass(later());
-    let before = world.all_of(&page).await;
-    let counted = world.assert_whole().await;
+    let before = world.read_everything(&page).await;
+    let counted = world.assert_consistent().await;
 
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.left), (9, 0, 0));
@@ -86,13 +86,13 @@ async fn seal_changes_no_read(world: World) {
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TIME).await.len(), 1);
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TID).await.len(), 1);
 
-    for (line, was) in world.all_of(&page).await.iter().zip(&before) {
+    for (line, was) in world.read_everything(&page).await.iter().zip(&before) {
         assert_eq!(line, was);
     }
-    assert_eq!(world.assert_whole().await, VerifyReport { blocks: 1, ..counted });
+    assert_eq!(world.assert_consistent().await, VerifyReport { blocks: 1, ..counted });
     // A restart does not change reads, and nothing is left to be sealed.
     let world = world.reopened().await;
-    assert_eq!(world.all_of(&page).await, before);
+    assert_eq!(world.read_everything(&page).await, before);
     assert_eq!(world.seal().await.revisions, 0);
 }
 
@@ -105,15 +105,15 @@ async fn pages_share_a_block(world: World) {
     world.pass(later());
     let mut before = Vec::new();
     for page in &pages {
-        before.push(world.all_of(page).await);
+        before.push(world.read_everything(page).await);
     }
     let sealed = world.seal().await;
     assert_eq!(sealed.blocks, 1);
     assert_eq!(world.open_revisions().await, pages.len());
     for (page, before) in pages.iter().zip(&before) {
-        assert_eq!(world.all_of(page).await, *before);
+        assert_eq!(world.read_everything(page).await, *before);
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn seal_into_many_blocks_changes_no_read(world: World) {
@@ -132,13 +132,13 @@ async fn seal_into_many_blocks_changes_no_read(world: World) {
         let late = 2 * round + 1;
         world.put_revision(&page, late, &[("wikitext", "late"), ("html", "late")]).await.unwrap();
         world.pass(later());
-        let before = world.all_of(&page).await;
+        let before = world.read_everything(&page).await;
         let sealed = world.seal().await;
         assert!(sealed.blocks > 1, "{sealed:?}");
         assert_eq!(world.open_revisions().await, 1);
-        assert_eq!(world.all_of(&page).await, before);
+        assert_eq!(world.read_everything(&page).await, before);
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn sealed_revisions_are_readable_without_the_archive_setting(world: World) {
@@ -146,10 +146,10 @@ async fn sealed_revisions_are_readable_without_the_archive_setting(world: World)
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
     world.pass(later());
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     world.seal().await;
     let off = world.restarted_with(rashomon_buckets::Settings { archive: None, ..settings() }).await;
-    assert_eq!(off.all_of(&page).await, before);
+    assert_eq!(off.read_everything(&page).await, before);
     // No more revisions are sealed.
     off.edit(&page, 6..=8).await;
     off.pass(DAY * 3);

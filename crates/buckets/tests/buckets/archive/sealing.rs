@@ -35,7 +35,7 @@ async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
     world.put_render(&page, 1, &[("html", "<p>one</p>")]).await.unwrap();
     world.pass(HOUR);
     assert_eq!(world.seal().await.revisions, 0);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
@@ -47,12 +47,12 @@ async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[2], "wikitext", "better").await.unwrap();
     world.put_render(&page, 1, &[("html", "<p>again</p>")]).await.unwrap();
-    let before = world.all_of(&page).await;
-    world.assert_whole().await;
+    let before = world.read_everything(&page).await;
+    world.assert_consistent().await;
     world.pass(later());
     world.seal().await;
-    assert_eq!(world.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 async fn unreferenced_block_is_collected(world: World) {
@@ -61,7 +61,7 @@ async fn unreferenced_block_is_collected(world: World) {
     world.edit(&page, 1..=4).await;
     world.pass(later());
     world.seal().await;
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     // Simulates a seal that was interrupted before the page referenced its block.
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     let orphan = [7; 16];
@@ -86,7 +86,7 @@ async fn unreferenced_block_is_collected(world: World) {
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await.len(), 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
-    assert_eq!(world.reopened().await.all_of(&page).await, before);
+    assert_eq!(world.reopened().await.read_everything(&page).await, before);
 }
 
 async fn few_young_revisions_wait_to_be_sealed(world: World) {
@@ -141,7 +141,7 @@ async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     }
     world.pass(later());
     assert_eq!(seal().await, 0, "renders of the latest cannot be sealed");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn stats_count_blocks_and_rows_separately(world: World) {

@@ -47,7 +47,7 @@ async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
         ..world.new_revision(&page, 20, &[("wikitext", "late")]).await
     };
     assert!(matches!(world.buckets.put_revision(&page, stale).await, Err(Error::NotLatest { .. })));
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn late_revision_is_listed_between_sealed_ones(world: World) {
@@ -62,12 +62,12 @@ async fn late_revision_is_listed_between_sealed_ones(world: World) {
     let listed = world.buckets.revisions(&page, None, 100).await.unwrap();
     let revs: Vec<_> = listed.items.iter().map(|line| line.record.rev.get()).collect();
     assert_eq!(revs, [9, 5, 4, 2, 1]);
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     world.pass(later());
     world.seal().await;
     assert_eq!(world.open_revisions().await, 1);
-    assert_eq!(world.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 async fn sealed_render_can_be_rewritten(world: World) {
@@ -82,7 +82,7 @@ async fn sealed_render_can_be_rewritten(world: World) {
     assert_eq!(world.read(&page, tids[0], "wikitext").await, super::text(1).into_bytes());
     let read = world.buckets.property(&page, tids[0], &name("html")).await.unwrap();
     assert_eq!(read.version, version);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Renders that were added to sealed revisions, and bodies that were rewritten in sealed revisions, are
@@ -98,24 +98,24 @@ async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[2], "wikitext", "better").await.unwrap();
     world.put_render(&page, 3, &[("html", "<p>of better</p>")]).await.unwrap();
-    let before = world.all_of(&page).await;
+    let before = world.read_everything(&page).await;
     assert_eq!(world.seal().await.revisions, 0, "the writes are too young");
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 3);
     for world in [&world, &world.reopened().await] {
-        assert_eq!(world.all_of(&page).await, before);
+        assert_eq!(world.read_everything(&page).await, before);
         assert_eq!(world.read(&page, late.tid, "html").await, b"<p>late</p>");
         for table in
             [&schemas::REVISIONS, &schemas::RENDERS, &schemas::RENDER_CONTENT, &schemas::REVISION_CONTENT]
         {
             assert_eq!(world.rows(table).await.len(), 1, "{}: the latest", table.name());
         }
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
     world.compact().await;
-    assert_eq!(world.all_of(&page).await, before);
-    world.assert_whole().await;
+    assert_eq!(world.read_everything(&page).await, before);
+    world.assert_consistent().await;
 }
 
 /// Writes to a page between any two steps of its seal. No acknowledged write is lost, and no replaced value
@@ -156,7 +156,7 @@ async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, 
             assert_eq!(world.read(&page, tids[1], "wikitext").await, super::text(2).into_bytes());
             let third = world.buckets.revision(&page, rev(3)).await.unwrap();
             assert_eq!(third.renders.len(), 2, "{call:?} {number}");
-            let before = world.all_of(&page).await;
+            let before = world.read_everything(&page).await;
             world.pass(later());
             world.seal().await;
             assert_eq!(
@@ -164,9 +164,9 @@ async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, 
                 1,
                 "{call:?} {number}: all but the latest are sealed"
             );
-            assert_eq!(world.all_of(&page).await, before, "{call:?} {number}");
+            assert_eq!(world.read_everything(&page).await, before, "{call:?} {number}");
             assert_eq!(world.latest_rev(&page).await, Some(100));
-            assert_eq!(world.assert_whole().await.revisions, 6, "{call:?} {number}");
+            assert_eq!(world.assert_consistent().await.revisions, 6, "{call:?} {number}");
         }
     }
 }
@@ -186,10 +186,10 @@ async fn write_during_a_compaction_is_kept() {
             let tid = world.buckets.revision(&page, rev(2)).await.unwrap().renders[0].tid;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
-            let mut merging = std::pin::pin!(world.try_compact());
+            let mut compacting = std::pin::pin!(world.try_compact());
             tokio::select! {
-                merged = &mut merging => {
-                    merged.unwrap();
+                compacted = &mut compacting => {
+                    compacted.unwrap();
                     assert!(number > 3, "{call:?}");
                     break;
                 }
@@ -200,13 +200,13 @@ async fn write_during_a_compaction_is_kept() {
             other.put_render(&page, 3, &[("html", "<p>again</p>")]).await.unwrap();
             other.put_revision_at(&page, 100, hour(1), &[("wikitext", "hundred")]).await.unwrap();
             gate.open();
-            merging.await.unwrap();
+            compacting.await.unwrap();
             let world = world.reopened().await;
             assert_eq!(world.read(&page, tid, "html").await, b"<p>better</p>", "{call:?} {number}");
             assert_eq!(world.read(&page, tid, "wikitext").await, super::text(2).into_bytes());
             assert_eq!(world.buckets.revision(&page, rev(3)).await.unwrap().renders.len(), 2);
             assert_eq!(world.latest_rev(&page).await, Some(100));
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }

@@ -55,7 +55,7 @@ fn ring() -> Option<Ring> {
 
 /// The moments at which a seal, an upload and the test wait for each other.
 #[derive(Debug)]
-struct Cut {
+struct NetworkCut {
     /// The seal and the upload have written everything but their last batch.
     prepared: Barrier,
     /// The nodes are cut off.
@@ -64,7 +64,7 @@ struct Cut {
     failed: Barrier,
 }
 
-impl Cut {
+impl NetworkCut {
     fn new() -> Self {
         let barrier = || Barrier::new(3);
         Self { prepared: barrier(), made: barrier(), failed: barrier() }
@@ -86,7 +86,7 @@ impl Cut {
 struct CutsNodesOff {
     store: AnyStore,
     table: &'static Schema,
-    cut: Arc<Cut>,
+    cut: Arc<NetworkCut>,
 }
 
 #[async_trait]
@@ -112,7 +112,7 @@ impl Decorator for CutsNodesOff {
 }
 
 /// The same world on a store in which a batch that puts a row into a table reaches only node 1.
-async fn failing(world: &World, table: &'static Schema, cut: &Arc<Cut>) -> World {
+async fn failing(world: &World, table: &'static Schema, cut: &Arc<NetworkCut>) -> World {
     let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
     World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
 }
@@ -172,13 +172,13 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
     let uploaded = page_of(&format!("upload-{name}.example"));
     world.edit(&sealed, 1..=5).await;
     world.pass(later());
-    let before = world.all_of(&sealed).await;
+    let before = world.read_everything(&sealed).await;
     let (first, second) = (noise(1, 1_500_000), noise(2, 1_500_000));
     let tid = world.put_revision(&uploaded, 1, &[("html", &first)]).await.unwrap().tid;
     world.pass(HOUR);
 
     ring.keep_hints(false);
-    let cut = Arc::new(Cut::new());
+    let cut = Arc::new(NetworkCut::new());
     let sealing = failing(&world, &schemas::ARCHIVE_INDEX, &cut).await;
     let uploading = failing(&world, &schemas::CHUNK_REFERENCES, &cut).await;
     let mut ignore = |_: &SealReport| {};
@@ -199,7 +199,7 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
     ring.keep_hints(true);
 
     let after = later_on(&ring, &world, GRACE).await;
-    assert!(after.all_of(&sealed).await == before, "{order:?}");
+    assert!(after.read_everything(&sealed).await == before, "{order:?}");
     assert!(after.read(&uploaded, tid, "html").await == first, "{order:?}");
     assert!(after.read_latest(&uploaded, "html").await == second, "{order:?}");
 }

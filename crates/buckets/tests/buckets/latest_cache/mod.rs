@@ -30,7 +30,8 @@ async fn every_kind_of_write_is_visible_at_once(world: World) {
     world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
     assert_eq!(read_twice().await, "rewritten");
     let mut revision = world.history(&page, 6, at(-9), b"text").await;
-    revision.renders[0].properties = world.untouched(&page, &[("html", "imported")]).await;
+    revision.renders[0].properties =
+        world.properties_without_rewrite_time(&page, &[("html", "imported")]).await;
     world.buckets.import(&page, vec![revision]).await.unwrap();
     assert_eq!(read_twice().await, "imported");
     world.put_revision(&page, 7, &[("meta", "{}")]).await.unwrap();

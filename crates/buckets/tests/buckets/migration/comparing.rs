@@ -5,33 +5,33 @@ use std::{sync::Arc, time::Duration};
 use rashomon_buckets::migration::{Comparison, Counts};
 use rashomon_tables::{Batch, Call, Fault, Faulty, Gate, Memory, Plan, TableStore, Value};
 
-use super::{Ends, NOTES, clock, copy, fill, put, put_all, take};
+use super::{NOTES, SourceAndTarget, clock, copy, fill, put, put_all, take};
 use crate::support::at;
 
-async fn compare(ends: &Ends) -> Vec<Comparison> {
-    ends.begin().await.unwrap().compare(&mut |_| {}).await.unwrap()
+async fn compare(stores: &SourceAndTarget) -> Vec<Comparison> {
+    stores.begin().await.unwrap().compare(&mut |_| {}).await.unwrap()
 }
 
 /// The first table and partition that differ, if any do.
-async fn difference(ends: &Ends) -> Option<(&'static str, String)> {
-    let compared = compare(ends).await;
-    assert_eq!(compared.len(), ends.tables.len());
+async fn difference(stores: &SourceAndTarget) -> Option<(&'static str, String)> {
+    let compared = compare(stores).await;
+    assert_eq!(compared.len(), stores.tables.len());
     compared.into_iter().find_map(|one| Some((one.table, one.difference?.partition)))
 }
 
-async fn migrated() -> Ends {
-    let ends = Ends::in_memory().await;
-    fill(&ends.source, 300).await;
+async fn migrated() -> SourceAndTarget {
+    let stores = SourceAndTarget::in_memory().await;
+    fill(&stores.source, 300).await;
     // The target gives swapped rows a later write time.
-    ends.clock.advance(Duration::from_secs(60));
-    ends.migrate().await.unwrap();
-    ends
+    stores.clock.advance(Duration::from_secs(60));
+    stores.migrate().await.unwrap();
+    stores
 }
 
 #[tokio::test]
 async fn comparison_does_not_depend_on_the_order_of_partitions() {
-    let ends = migrated().await;
-    let compared = compare(&ends).await;
+    let stores = migrated().await;
+    let compared = compare(&stores).await;
     for one in &compared {
         assert_eq!((one.source, &one.difference), (one.target, &None));
     }
@@ -41,14 +41,14 @@ async fn comparison_does_not_depend_on_the_order_of_partitions() {
 
 #[tokio::test]
 async fn comparison_reads_both_stores() {
-    let ends = migrated().await;
+    let stores = migrated().await;
     let mut read = Counts::default();
-    ends.begin().await.unwrap().compare(&mut |counts| read = counts).await.unwrap();
+    stores.begin().await.unwrap().compare(&mut |counts| read = counts).await.unwrap();
     assert_eq!(read.rows, 2 * 301);
 }
 
-async fn assert_found(ends: &Ends, table: &str, partition: &str) {
-    let found = difference(ends).await.expect("a difference");
+async fn assert_found(stores: &SourceAndTarget, table: &str, partition: &str) {
+    let found = difference(stores).await.expect("a difference");
     assert_eq!(found.0, table);
     assert!(found.1.contains(partition), "{found:?}");
 }
@@ -65,42 +65,42 @@ async fn comparison_finds_a_difference_in_any_part_of_a_row() {
         (vec![Some("a note".into()), None, Some(bytes::Bytes::new().into()), None], at(7), None),
     ];
     for (values, written_at, expires_at) in changes {
-        let ends = migrated().await;
-        put_all(&ends.target, "page 0007", 7, values, written_at, expires_at).await;
-        assert_found(&ends, "notes", "page 0007").await;
+        let stores = migrated().await;
+        put_all(&stores.target, "page 0007", 7, values, written_at, expires_at).await;
+        assert_found(&stores, "notes", "page 0007").await;
     }
 }
 
 #[tokio::test]
 async fn comparison_names_the_first_missing_or_extra_row() {
-    let ends = migrated().await;
-    put(&ends.target, "page 0299", 7, "one more", 7).await;
-    assert_found(&ends, "notes", "page 0299").await;
+    let stores = migrated().await;
+    put(&stores.target, "page 0299", 7, "one more", 7).await;
+    assert_found(&stores, "notes", "page 0299").await;
     let mut batch = Batch::new(vec!["page 0200".into()]);
     batch.delete(&NOTES, vec![200.into()], at(1000));
-    ends.target.write(Vec::new(), batch).await.unwrap();
-    assert_found(&ends, "notes", "page 0200").await;
-    let ends = migrated().await;
-    put(&ends.target, "only there", 7, "one more", 7).await;
-    assert_found(&ends, "notes", "only there").await;
-    let ends = migrated().await;
-    take(&ends.target, "Ben").await;
-    assert_found(&ends, "heads", "swapped").await;
+    stores.target.write(Vec::new(), batch).await.unwrap();
+    assert_found(&stores, "notes", "page 0200").await;
+    let stores = migrated().await;
+    put(&stores.target, "only there", 7, "one more", 7).await;
+    assert_found(&stores, "notes", "only there").await;
+    let stores = migrated().await;
+    take(&stores.target, "Ben").await;
+    assert_found(&stores, "heads", "swapped").await;
 }
 
 #[tokio::test]
 async fn rows_that_expire_during_a_comparison_are_no_difference() {
     let (manual, clock) = clock();
     let target = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
-    let ends = Ends::of(Memory::new(clock), Arc::clone(&target), Arc::clone(&manual)).await;
-    fill(&ends.source, 3).await;
+    let stores = SourceAndTarget::of(Memory::new(clock), Arc::clone(&target), Arc::clone(&manual)).await;
+    fill(&stores.source, 3).await;
     for minutes in [1, 2] {
         let expires_at = Some(at(minutes * 60));
         let values = vec![Some("soon gone".into()), None, None, None];
-        put_all(&ends.source, "page 0001", 50 + minutes, values, at(0), expires_at).await;
+        put_all(&stores.source, "page 0001", 50 + minutes, values, at(0), expires_at).await;
     }
-    ends.migrate().await.unwrap();
-    let mut migration = ends.begin().await.unwrap();
+    stores.migrate().await.unwrap();
+    let mut migration = stores.begin().await.unwrap();
     // One row expires after the source has listed its partitions. Another expires between two reads of its
     // partition: the source was read again, and the target was not.
     let gates = [Gate::new(), Gate::new()];
@@ -123,6 +123,6 @@ async fn rows_that_expire_during_a_comparison_are_no_difference() {
     );
     assert_eq!(compared[0].difference, None);
     copy(&mut migration).await.unwrap();
-    put(&ends.target, "page 0001", 51, "a difference", 7).await;
-    assert_found(&ends, "notes", "page 0001").await;
+    put(&stores.target, "page 0001", 51, "a difference", 7).await;
+    assert_found(&stores, "notes", "page 0001").await;
 }

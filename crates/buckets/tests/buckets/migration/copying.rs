@@ -8,7 +8,7 @@ use rashomon_clock::Clock;
 use rashomon_tables::{Call, Fault, Faulty, Gate, MAX_VALUE_BYTES, Memory, Plan, Rates, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
-use super::{Ends, clock, copy, fill, put, put_all, rows_of, take};
+use super::{SourceAndTarget, clock, copy, fill, put, put_all, rows_of, take};
 use crate::support::{World, at, bytes, name, noise, page};
 
 /// Writes a varied wiki: large bodies, renders, rewrites and imports.
@@ -29,19 +29,19 @@ async fn fill_world(world: &World) {
 /// Copies a world into a store, and reads the copy through buckets.
 async fn assert_arrives(world: World, target: impl TableStore) {
     fill_world(&world).await;
-    let ends = Ends {
+    let stores = SourceAndTarget {
         source: Arc::clone(&world.store),
         target: Arc::new(target),
         clock: Arc::clone(&world.clock),
         tables: schemas::all().to_vec(),
     };
-    assert_eq!(ends.migrate().await.unwrap(), MigrationState::New);
+    assert_eq!(stores.migrate().await.unwrap(), MigrationState::New);
     for table in schemas::all() {
-        let (source, target) = (rows_of(&ends.source, table).await, rows_of(&ends.target, table).await);
+        let (source, target) = (rows_of(&stores.source, table).await, rows_of(&stores.target, table).await);
         assert_eq!(source, target, "{}", table.name());
     }
     let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
-    let buckets = RevisionStore::open(ends.target, clock, Settings::default(), 3).await.unwrap();
+    let buckets = RevisionStore::open(stores.target, clock, Settings::default(), 3).await.unwrap();
     let report = buckets.maintenance().verify(&mut |_| {}).await.unwrap();
     assert_eq!((report.problems, report.pages, report.renders), (Vec::new(), 32, 62));
     let html = buckets.latest(&page("Large"), &name("html")).await.unwrap();
@@ -66,20 +66,27 @@ async fn migration_copies_a_wiki_from_sqlite_to_memory() {
 
 #[tokio::test]
 async fn migration_keeps_times_and_empty_columns() {
-    let ends = Ends::in_memory().await;
-    put_all(&ends.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
-    put_all(&ends.source, "A", 2, vec![Some("".into()), Some(Bytes::new().into()), None, None], at(-7), None)
-        .await;
-    put_all(&ends.source, "A", 3, vec![None; 4], at(-9), Some(at(-1))).await;
-    take(&ends.source, "Ann").await;
-    ends.migrate().await.unwrap();
-    ends.assert_same().await;
-    assert_eq!(ends.rows(&ends.target).await.len(), 3, "the row that expired is gone");
+    let stores = SourceAndTarget::in_memory().await;
+    put_all(&stores.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
+    put_all(
+        &stores.source,
+        "A",
+        2,
+        vec![Some("".into()), Some(Bytes::new().into()), None, None],
+        at(-7),
+        None,
+    )
+    .await;
+    put_all(&stores.source, "A", 3, vec![None; 4], at(-9), Some(at(-1))).await;
+    take(&stores.source, "Ann").await;
+    stores.migrate().await.unwrap();
+    stores.assert_same().await;
+    assert_eq!(stores.rows(&stores.target).await.len(), 3, "the row that expired is gone");
 }
 
 #[tokio::test]
 async fn migration_writes_large_rows_in_batches_within_the_limit() {
-    let ends = Ends::in_memory().await;
+    let stores = SourceAndTarget::in_memory().await;
     let blob = |seed, bytes| Some(Bytes::from(noise(seed, bytes)).into());
     for number in 0..4 {
         // The row is just below the bytes that are read at once, so the next row is read with it.
@@ -87,27 +94,28 @@ async fn migration_writes_large_rows_in_batches_within_the_limit() {
         let text = Some("x".repeat(MAX_VALUE_BYTES).into());
         let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));
         let number = number as i64;
-        put_all(&ends.source, "A", 2 * number + 1, below, at(-5), None).await;
-        put_all(&ends.source, "A", 2 * number, [text].into_iter().chain(most).collect(), at(-5), None).await;
+        put_all(&stores.source, "A", 2 * number + 1, below, at(-5), None).await;
+        put_all(&stores.source, "A", 2 * number, [text].into_iter().chain(most).collect(), at(-5), None)
+            .await;
     }
-    ends.migrate().await.unwrap();
-    ends.assert_same().await;
+    stores.migrate().await.unwrap();
+    stores.assert_same().await;
 }
 
 #[tokio::test]
 async fn second_migration_copies_changes_and_keeps_later_rows() {
-    let ends = Ends::in_memory().await;
-    fill(&ends.source, 3).await;
-    assert_eq!(ends.migrate().await.unwrap(), MigrationState::New);
-    put(&ends.source, "page 0001", 1, "changed", 900).await;
-    put(&ends.source, "page 9999", 1, "new", 901).await;
-    assert_eq!(ends.migrate().await.unwrap(), MigrationState::Again);
-    ends.assert_same().await;
+    let stores = SourceAndTarget::in_memory().await;
+    fill(&stores.source, 3).await;
+    assert_eq!(stores.migrate().await.unwrap(), MigrationState::New);
+    put(&stores.source, "page 0001", 1, "changed", 900).await;
+    put(&stores.source, "page 9999", 1, "new", 901).await;
+    assert_eq!(stores.migrate().await.unwrap(), MigrationState::Again);
+    stores.assert_same().await;
     // A later write to the target is not undone.
-    put(&ends.target, "page 0001", 1, "changed there", 1000).await;
-    ends.migrate().await.unwrap();
-    put(&ends.source, "page 0001", 1, "changed there", 1000).await;
-    ends.assert_same().await;
+    put(&stores.target, "page 0001", 1, "changed there", 1000).await;
+    stores.migrate().await.unwrap();
+    put(&stores.source, "page 0001", 1, "changed there", 1000).await;
+    stores.assert_same().await;
 }
 
 #[tokio::test]
@@ -117,9 +125,9 @@ async fn migration_copies_a_bounded_number_of_partitions_at_once() {
     let plan =
         (1..=300).fold(Plan::empty(), |plan, scan| plan.on(Call::Scan, scan, Fault::Pause(gate.clone())));
     let source = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
-    let ends = Ends::of(Arc::clone(&source), Memory::new(clock), manual).await;
+    let stores = SourceAndTarget::of(Arc::clone(&source), Memory::new(clock), manual).await;
     fill(&source, 300).await;
-    let mut migration = ends.begin().await.unwrap();
+    let mut migration = stores.begin().await.unwrap();
     source.set_plan(plan);
     {
         let copying = copy(&mut migration);
@@ -131,7 +139,7 @@ async fn migration_copies_a_bounded_number_of_partitions_at_once() {
         gate.open();
         copying.await.unwrap();
     }
-    ends.assert_same().await;
+    stores.assert_same().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,12 +148,12 @@ async fn migration_retries_failed_calls() {
     let rates = Rates { before: 100, after: 100, midway: 100 };
     let source = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
     let target = Arc::new(Faulty::new(Memory::new(clock), Plan::empty()));
-    let ends = Ends::of(Arc::clone(&source), Arc::clone(&target), manual).await;
+    let stores = SourceAndTarget::of(Arc::clone(&source), Arc::clone(&target), manual).await;
     fill(&source, 600).await;
     source.set_plan(Plan::seeded(1, rates));
     target.set_plan(Plan::seeded(2, rates).on(Call::Swap, 1, Fault::After));
-    ends.migrate().await.unwrap();
+    stores.migrate().await.unwrap();
     source.set_plan(Plan::empty());
     target.set_plan(Plan::empty());
-    ends.assert_same().await;
+    stores.assert_same().await;
 }

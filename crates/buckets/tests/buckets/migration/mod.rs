@@ -42,7 +42,7 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// Two stores with one clock.
-struct Ends {
+struct SourceAndTarget {
     source: Arc<dyn TableStore>,
     target: Arc<dyn TableStore>,
     clock: Arc<ManualClock>,
@@ -54,7 +54,7 @@ fn clock() -> (Arc<ManualClock>, Arc<dyn Clock>) {
     (Arc::clone(&clock), clock)
 }
 
-impl Ends {
+impl SourceAndTarget {
     /// Two stores in memory. The source has the tables of these tests.
     async fn in_memory() -> Self {
         let (manual, clock) = clock();

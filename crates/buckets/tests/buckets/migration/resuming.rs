@@ -12,25 +12,31 @@ use rashomon_buckets::migration::{Counts, MIGRATIONS, MigrationError, MigrationS
 use rashomon_records::rows::TypedRow as _;
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
-use super::{Ends, clock, copy, fill, put, rows_of};
+use super::{SourceAndTarget, clock, copy, fill, put, rows_of};
 use crate::support::PositionRow;
 
-async fn faulty(pages: i64) -> (Ends, Arc<Faulty<Memory>>) {
+async fn faulty(pages: i64) -> (SourceAndTarget, Arc<Faulty<Memory>>) {
     let (manual, clock) = clock();
     let target = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
-    let ends = Ends::of(Memory::new(clock), Arc::clone(&target), manual).await;
-    fill(&ends.source, pages).await;
-    (ends, target)
+    let stores = SourceAndTarget::of(Memory::new(clock), Arc::clone(&target), manual).await;
+    fill(&stores.source, pages).await;
+    (stores, target)
 }
 
 /// Migrates until the target receives the call with this number, during which the process is killed. Returns
 /// whether the call was reached.
-async fn killed_at(ends: &Ends, target: &Faulty<Memory>, call: Call, number: u64, after: bool) -> bool {
+async fn killed_at(
+    stores: &SourceAndTarget,
+    target: &Faulty<Memory>,
+    call: Call,
+    number: u64,
+    after: bool,
+) -> bool {
     let gate = Gate::new();
     let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
     target.set_plan(Plan::empty().on(call, number, fault));
     let killed = tokio::select! {
-        migrated = ends.migrate() => {
+        migrated = stores.migrate() => {
             migrated.unwrap();
             false
         }
@@ -46,10 +52,10 @@ async fn second_run_after_any_kill_completes_the_migration() {
     for (call, after) in calls {
         let mut number = 1;
         loop {
-            let (ends, target) = faulty(260).await;
-            let killed = killed_at(&ends, &target, call, number, after).await;
-            ends.migrate().await.unwrap();
-            ends.assert_same().await;
+            let (stores, target) = faulty(260).await;
+            let killed = killed_at(&stores, &target, call, number, after).await;
+            stores.migrate().await.unwrap();
+            stores.assert_same().await;
             if !killed {
                 break;
             }
@@ -62,32 +68,32 @@ async fn second_run_after_any_kill_completes_the_migration() {
 
 #[tokio::test]
 async fn resumed_migration_does_not_copy_twice() {
-    let (ends, target) = faulty(600).await;
+    let (stores, target) = faulty(600).await;
     // There are 256 partitions and a record of the position, twice, and a few more partitions.
-    assert!(killed_at(&ends, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
-    let mut migration = ends.begin().await.unwrap();
+    assert!(killed_at(&stores, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
+    let mut migration = stores.begin().await.unwrap();
     let MigrationState::Resumed(before) = migration.state() else { panic!("{:?}", migration.state()) };
     assert_eq!(before.rows, 512);
     let rest = copy(&mut migration).await.unwrap();
     assert_eq!(rest.rows, 600 - 512 + 1);
     let all: u64 = migration.copied().map(|(_, counts)| counts.rows).sum();
     assert_eq!(all, 601);
-    ends.assert_same().await;
+    stores.assert_same().await;
 }
 
 #[tokio::test]
 async fn complete_unfinished_migration_copies_nothing_more() {
-    let (ends, _) = faulty(3).await;
-    copy(&mut ends.begin().await.unwrap()).await.unwrap();
-    let mut migration = ends.begin().await.unwrap();
+    let (stores, _) = faulty(3).await;
+    copy(&mut stores.begin().await.unwrap()).await.unwrap();
+    let mut migration = stores.begin().await.unwrap();
     assert!(matches!(migration.state(), MigrationState::Resumed(Counts { rows: 4, .. })));
     assert_eq!(copy(&mut migration).await.unwrap(), Counts::default());
 }
 
 #[tokio::test]
 async fn stopped_migration_can_be_resumed() {
-    let (ends, _) = faulty(600).await;
-    let mut migration = ends.begin().await.unwrap();
+    let (stores, _) = faulty(600).await;
+    let mut migration = stores.begin().await.unwrap();
     let stop = AtomicBool::new(false);
     let mut copied = 0;
     let mut report = |counts: Counts| {
@@ -98,36 +104,36 @@ async fn stopped_migration_can_be_resumed() {
     };
     assert_eq!(migration.copy(&stop, &mut report).await.unwrap(), Outcome::Stopped);
     assert!((300..330).contains(&copied), "{copied}");
-    let resumed = ends.migrate().await.unwrap();
+    let resumed = stores.migrate().await.unwrap();
     assert!(matches!(resumed, MigrationState::Resumed(Counts { rows: 256, .. })), "{resumed:?}");
-    ends.assert_same().await;
+    stores.assert_same().await;
 }
 
 #[tokio::test]
 async fn migration_from_a_changed_source_is_not_resumed() {
-    let (ends, target) = faulty(300).await;
-    assert!(killed_at(&ends, &target, Call::Write, 280, false).await);
-    put(&ends.source, "page 0000", 0, "another note", 1_000).await;
-    let before = ends.rows(&ends.target).await;
-    let error = ends.begin().await.unwrap_err();
+    let (stores, target) = faulty(300).await;
+    assert!(killed_at(&stores, &target, Call::Write, 280, false).await);
+    put(&stores.source, "page 0000", 0, "another note", 1_000).await;
+    let before = stores.rows(&stores.target).await;
+    let error = stores.begin().await.unwrap_err();
     assert!(
         matches!(&error, MigrationError::SourceChanged { table: "notes", partition } if partition.contains("page 0000")),
         "{error}"
     );
-    assert_eq!(ends.rows(&ends.target).await, before);
+    assert_eq!(stores.rows(&stores.target).await, before);
 }
 
 #[tokio::test]
 async fn clock_set_back_does_not_undo_progress() {
-    let (ends, _) = faulty(300).await;
-    ends.clock.advance(Duration::from_secs(3600));
-    let mut migration = ends.begin().await.unwrap();
+    let (stores, _) = faulty(300).await;
+    stores.clock.advance(Duration::from_secs(3600));
+    let mut migration = stores.begin().await.unwrap();
     copy(&mut migration).await.unwrap();
-    ends.clock.set(super::START);
+    stores.clock.set(super::START);
     migration.finish().await.unwrap();
-    let rows = rows_of(&ends.target, &MIGRATIONS).await;
+    let rows = rows_of(&stores.target, &MIGRATIONS).await;
     assert_eq!(rows.len(), 2);
     let is_finished = |row: &Row| PositionRow::from_row(row).unwrap().finished_at.is_some();
     assert!(rows.iter().all(is_finished), "{rows:?}");
-    assert_eq!(ends.begin().await.unwrap().state(), MigrationState::Again);
+    assert_eq!(stores.begin().await.unwrap().state(), MigrationState::Again);
 }

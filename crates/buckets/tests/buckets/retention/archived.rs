@@ -72,7 +72,7 @@ async fn values_kept_when_the_archive_is_turned_on_are_sealed(world: World) {
         for (number, kept) in kept.iter().enumerate() {
             assert_all_are_read(&world, &format!("Page_{number}"), kept, STRATEGIES[number]).await;
         }
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -93,7 +93,7 @@ async fn sealed_revision_is_kept_permanently(world: World) {
         world.sweep().await;
         assert_all_are_read(&world, "Main_Page", &tids, Strategy::AppTtl).await;
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Values in the tables and values in a block are not copied for readers, since they are not culled.

@@ -57,7 +57,7 @@ async fn superseded_render_stays_for_the_grace_and_is_culled_within_the_slack(wo
     assert_eq!(world.read(&page, second.tid, "data-parsoid").await, b"{}");
     let history = world.buckets.revisions(&page, None, 10).await.unwrap();
     assert_eq!(history.items.len(), 2, "records are kept");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn late_revision_is_superseded_when_it_arrives(world: World) {
@@ -81,7 +81,7 @@ async fn late_revision_is_superseded_when_it_arrives(world: World) {
     world.pass(policy().slack);
     world.sweep().await;
     world.assert_stored(later.tid, "html", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Two writers both read 5 as the latest revision, and write 6 and 7. Neither knows that 6 was superseded.
@@ -117,7 +117,7 @@ async fn all_properties_of_a_render_are_culled_together(world: World) {
     ] {
         world.assert_stored(tid, property, stays).await;
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn property_of_the_revision_is_culled_with_the_revision(world: World) {
@@ -190,7 +190,7 @@ async fn chunks_of_culled_bodies_are_collected(world: World) {
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6);
     assert_eq!(world.read_latest(&page, "html").await, large);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn newest_revisions_are_kept(world: World) {
@@ -207,7 +207,7 @@ async fn newest_revisions_are_kept(world: World) {
         world.assert_stored(written[index].tid, "html", stays).await;
     }
     world.assert_stored(again.tid, "html", true).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A value is rewritten below the cull watermark. When it becomes eligible, a new policy keeps it among the
@@ -237,7 +237,7 @@ async fn value_kept_below_the_watermark_is_culled_later(world: World) {
             world.assert_stored(*tid, "data-parsoid", stays).await;
         }
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A property of the revision is culled by its own write time, with its chunks, although another property was
@@ -260,7 +260,7 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.read_if_kept(&page, render, "slot-notes").await, None);
     assert_eq!(world.read(&page, render, "wikitext").await, b"late");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A property is added to a revision late. Its chunks are not deleted before the property, even if a higher
@@ -288,7 +288,7 @@ async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     world.sweep().await;
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     assert_eq!(world.read(&page, late, "slot-late").await, large);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn cull_of_renders_keeps_the_newest_of_each_revision(world: World) {
@@ -306,7 +306,7 @@ async fn cull_of_renders_keeps_the_newest_of_each_revision(world: World) {
     world.assert_stored(two.tid, "html", false).await;
     world.assert_stored(two_again.tid, "html", true).await;
     assert_eq!(world.rows(&schemas::REVISION_CONTENT).await.len(), 3);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// The timemap lists, and the timegate selects, only renders that can be read.
@@ -358,7 +358,7 @@ async fn write_culls_by_the_timeline(world: World) {
     world.buckets.maintenance().drain_background_culls().await;
     world.assert_stored(second.tid, "html", false).await;
     world.assert_stored(again.tid, "html", true).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn nothing_is_culled_early_without_the_timeline(world: World) {
@@ -511,5 +511,5 @@ async fn render_with_an_early_write_time_is_culled_and_not_damaged() {
     assert_eq!(world.read_if_kept(&page, early.tid, "wikitext").await, None);
     let revision = world.buckets.revision(&page, rev(1)).await.unwrap();
     assert!(revision.renders.iter().all(|render| !render.stored), "{revision:?}");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

@@ -7,7 +7,7 @@ use rashomon_records::rows::{Column as _, partition_of};
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, Schema};
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, by, races::Two, retaining},
+    retention::{DAY, HOUR, STRATEGIES, by, races::TwoProcesses, retaining},
     support::{World, name, noise, on_every_store, page, rev},
 };
 
@@ -54,7 +54,7 @@ async fn erased_content_is_in_no_table(world: World) {
         world.sweep().await;
         world.assert_no_row_has_a_body(&page, &[SECRET, &large], &what).await;
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// One server has read content that another server erases, and copies it for a reader or with a write. No
@@ -63,7 +63,7 @@ async fn erased_content_is_in_no_table(world: World) {
 async fn copies_made_during_an_erase_are_deleted() {
     for strategy in STRATEGIES {
         for call in 1.. {
-            let (two, page) = (Two::under(strategy).await, page("Main_Page"));
+            let (two, page) = (TwoProcesses::under(strategy).await, page("Main_Page"));
             let first = two.other.put_revision(&page, 1, &[("html", SECRET)]).await.unwrap().tid;
             two.other.put_revision(&page, 2, &[("html", SECRET)]).await.unwrap();
             two.other.pass(HOUR);

@@ -53,7 +53,7 @@ async fn read_value_stays_for_the_ttl(world: World) {
     assert_eq!(world.read_if_kept(&page, tid, "html").await.as_deref(), Some(&b"<p>"[..]));
     world.pass(3 * DAY);
     assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn read_keeps_the_whole_render(world: World) {
@@ -112,7 +112,7 @@ async fn large_bodies_are_kept_after_a_read(world: World) {
     for (property, body) in bodies {
         assert_eq!(world.read(&page, first.tid, property).await, *body, "{property}");
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
     world.pass(3 * DAY);
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
@@ -202,7 +202,7 @@ async fn property_added_after_a_cull_is_readable(world: World) {
     world.pass(DAY - SECOND);
     world.sweep().await;
     assert_eq!(world.read(&page, again.tid, "slot-notes").await, b"notes");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn rewrite_replaces_the_read_copy_too(world: World) {
@@ -223,7 +223,7 @@ async fn property_written_again_after_a_cull_is_culled_and_not_damaged(world: Wo
     let again = again.await.unwrap();
     assert_eq!(world.read(&page, again.tid, "html").await, b"<b>");
     assert_eq!(world.read_if_kept(&page, again.tid, "wikitext").await, None);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn read_copy_lasts_long_enough_for_a_clock_ahead(world: World) {

@@ -24,17 +24,17 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
 /// A store that can hold back the next write of a page, and deliver it later.
 #[derive(Debug)]
-struct Post {
+struct DelayedStore {
     cluster: Cluster,
     /// Whether the next write of a page is held back.
-    keeps: AtomicBool,
-    kept: Mutex<Option<Batch>>,
+    holds_next_write: AtomicBool,
+    held_write: Mutex<Option<Batch>>,
     /// Whether the write is delivered right after the next cull.
     delivers_after_a_cull: AtomicBool,
 }
 
 #[async_trait]
-impl Decorator for Post {
+impl Decorator for DelayedStore {
     type Store = Cluster;
 
     fn below(&self) -> &Cluster {
@@ -49,51 +49,51 @@ impl Decorator for Post {
             return Ok(());
         }
         let is_render = |mutation: &Mutation| mutation.table().name() == RENDERS.name();
-        if !then.mutations.iter().any(is_render) || !self.keeps.swap(false, Ordering::SeqCst) {
+        if !then.mutations.iter().any(is_render) || !self.holds_next_write.swap(false, Ordering::SeqCst) {
             return TableStore::write(&self.cluster, first, then).await;
         }
         let nothing = Batch::new(then.partition.clone());
-        *self.kept.lock().unwrap() = Some(then);
+        *self.held_write.lock().unwrap() = Some(then);
         TableStore::write(&self.cluster, first, nothing).await?;
         Err(Error::unavailable("no answer in time"))
     }
 }
 
-impl Post {
+impl DelayedStore {
     async fn deliver(&self) {
-        let late = self.kept.lock().unwrap().take().expect("a write was held back");
+        let late = self.held_write.lock().unwrap().take().expect("a write was held back");
         TableStore::write(&self.cluster, Vec::new(), late).await.unwrap();
     }
 }
 
-async fn world_with_post() -> (World, Arc<Post>) {
-    world_with_post_and(policy()).await
+async fn world_with_delays() -> (World, Arc<DelayedStore>) {
+    world_with_delays_under(policy()).await
 }
 
-async fn world_with_post_and(policy: Policy) -> (World, Arc<Post>) {
+async fn world_with_delays_under(policy: Policy) -> (World, Arc<DelayedStore>) {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
-    let post = Arc::new(Post {
+    let delayed = Arc::new(DelayedStore {
         cluster,
-        keeps: AtomicBool::new(false),
-        kept: Mutex::new(None),
+        holds_next_write: AtomicBool::new(false),
+        held_write: Mutex::new(None),
         delivers_after_a_cull: AtomicBool::new(false),
     });
-    (World::on(Arc::clone(&post) as Arc<dyn TableStore>, clock, settings(policy), 1).await, post)
+    (World::on(Arc::clone(&delayed) as Arc<dyn TableStore>, clock, settings(policy), 1).await, delayed)
 }
 
 /// The queue entry of the late render is processed before the render arrives. Its revision has another
 /// render.
 #[tokio::test]
 async fn late_render_supersedes_when_it_arrives() {
-    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
-    post.keeps.store(true, Ordering::SeqCst);
+    delayed.holds_next_write.store(true, Ordering::SeqCst);
     world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
     world.pass(DAY + HOUR);
     world.sweep().await;
-    post.deliver().await;
+    delayed.deliver().await;
     world.assert_stored(first.tid, "html", true).await;
     world.pass(4 * HOUR);
     world.sweep().await;
@@ -103,13 +103,13 @@ async fn late_render_supersedes_when_it_arrives() {
 /// This holds even if the sweep first looks for the write very late.
 #[tokio::test]
 async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
-    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
     world.put_revision(&page, 2, HTML).await.unwrap();
-    post.keeps.store(true, Ordering::SeqCst);
+    delayed.holds_next_write.store(true, Ordering::SeqCst);
     world.put_revision(&page, 1, HTML).await.unwrap_err();
     world.pass(DAY + 3 * HOUR);
     world.sweep().await;
-    post.deliver().await;
+    delayed.deliver().await;
     world.pass(HOUR + 4 * policy().skew);
     let sweep = world.sweep().await;
     assert_eq!((sweep.entries, sweep.renders), (1, 1), "{sweep:?}");
@@ -119,19 +119,19 @@ async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
 /// the write supersedes before the write arrived.
 #[tokio::test]
 async fn late_write_after_retention_was_turned_on_is_culled() {
-    let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+    let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
     let world = world.restarted_with(rashomon_buckets::Settings::default()).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
-    post.keeps.store(true, Ordering::SeqCst);
+    delayed.holds_next_write.store(true, Ordering::SeqCst);
     world.put_revision(&page, 2, HTML).await.unwrap_err();
     let world = world.restarted_with(settings(policy())).await;
     let rescanned = async || {
         let mut pages = 0;
         loop {
-            let walk = world.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
-            pages += walk.pages;
-            if walk.finished {
+            let step = world.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
+            pages += step.pages;
+            if step.finished {
                 return pages;
             }
         }
@@ -139,7 +139,7 @@ async fn late_write_after_retention_was_turned_on_is_culled() {
     assert_eq!(rescanned().await, 1);
     world.pass(3 * HOUR);
     assert_eq!(rescanned().await, 0);
-    post.deliver().await;
+    delayed.deliver().await;
     world.pass(2 * HOUR);
     assert_eq!(rescanned().await, 1, "there is a second rescan");
     world.pass(100 * HOUR);
@@ -153,11 +153,11 @@ async fn late_write_after_retention_was_turned_on_is_culled() {
 #[tokio::test]
 async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
     for after_the_cull in [false, true] {
-        let ((world, post), page) = (world_with_post().await, page("Main_Page"));
+        let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(2 * HOUR);
         let large = noise(1, 1_200_000);
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         let html = [("html", &large[..])];
         world.put_render(&page, 1, &html).await.unwrap_err();
         let kept = world.put_revision(&page, 2, &html).await.unwrap();
@@ -166,10 +166,10 @@ async fn chunks_of_a_late_write_below_the_watermark_are_collected() {
         world.pass(DAY - HOUR);
         assert_eq!(world.sweep().await.renders, 0);
         world.pass(2 * HOUR);
-        post.delivers_after_a_cull.store(after_the_cull, Ordering::SeqCst);
+        delayed.delivers_after_a_cull.store(after_the_cull, Ordering::SeqCst);
         assert_eq!(world.sweep().await.renders, 1);
         if !after_the_cull {
-            post.deliver().await;
+            delayed.deliver().await;
         }
         world.pass(4 * HOUR);
         world.sweep().await;
@@ -188,17 +188,17 @@ async fn late_write_is_readable_after_its_copies_expired() {
         for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
             let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
             let policy = Policy { grace, slack, ..by(one_row) };
-            let ((world, post), page) = (world_with_post_and(policy).await, page("Main_Page"));
+            let ((world, delayed), page) = (world_with_delays_under(policy).await, page("Main_Page"));
             world.put_revision(&page, 1, HTML).await.unwrap();
             world.pass(HOUR);
-            post.keeps.store(true, Ordering::SeqCst);
+            delayed.holds_next_write.store(true, Ordering::SeqCst);
             let new = [("html", "<b>"), ("data-parsoid", "[]"), ("wikitext", "new")];
             world.put_revision(&page, 2, &new).await.unwrap_err();
             for _ in 0..5 {
                 world.pass(HOUR / 2);
                 world.sweep().await;
             }
-            post.deliver().await;
+            delayed.deliver().await;
             for pause in [HOUR, DAY, 10 * DAY, 100 * DAY] {
                 for (property, body) in new {
                     assert_eq!(
@@ -210,7 +210,7 @@ async fn late_write_is_readable_after_its_copies_expired() {
                 world.pass(pause);
                 world.sweep().await;
             }
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }
@@ -220,21 +220,21 @@ async fn late_write_is_readable_after_its_copies_expired() {
 async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
     for current in [Current::OneRow, Current::WideRow] {
         let copied = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
-        let ((world, post), page) = (world_with_post_and(copied).await, page("Main_Page"));
+        let ((world, delayed), page) = (world_with_delays_under(copied).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(HOUR);
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
         let newest = async || world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
         assert_eq!(newest().await, first.tid);
         // Among the renders that have arrived, none has this property.
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("meta", "{}")]).await.unwrap_err();
         let meta = world.buckets.newest_with(&page, rev(1), &name("meta")).await;
         assert!(matches!(meta, Err(BucketError::NotFound(Missing::Property { .. }))), "{meta:?}");
         world.put_revision(&page, 2, HTML).await.unwrap();
         assert_eq!(newest().await, first.tid);
-        post.deliver().await;
+        delayed.deliver().await;
         assert!(newest().await > first.tid);
     }
 }
@@ -242,7 +242,7 @@ async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
 /// A clock that is set ahead does not make the second rescan happen too early.
 #[tokio::test]
 async fn second_rescan_is_not_made_too_early() {
-    let ((world, _), page) = (world_with_post().await, page("Main_Page"));
+    let ((world, _), page) = (world_with_delays().await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     let rescanned =
         async || world.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap().pages;
@@ -258,15 +258,15 @@ async fn second_rescan_is_not_made_too_early() {
 #[tokio::test]
 async fn rolled_back_write_deletes_nothing_when_it_arrives() {
     let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
-    let ((world, post), page) = (world_with_post_and(written_through).await, page("Main_Page"));
+    let ((world, delayed), page) = (world_with_delays_under(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     // The copies of the write expire.
     world.pass(100 * DAY);
     let new = world.new_revision(&page, 2, HTML).await;
-    post.keeps.store(true, Ordering::SeqCst);
+    delayed.holds_next_write.store(true, Ordering::SeqCst);
     let if_latest = Some(Parent::Revision(rev(1)));
     world.buckets.put_revision(&page, NewRevision { if_latest, ..new }).await.unwrap_err();
-    post.deliver().await;
+    delayed.deliver().await;
     assert_eq!(world.latest_rev(&page).await, Some(1));
     for (property, body) in HTML {
         assert_eq!(world.read_latest(&page, property).await, body.as_bytes());
@@ -285,25 +285,25 @@ async fn copies_of_a_failed_write_are_not_read() {
         per_query(Current::WideRow, Fill::CopyOnUpdate),
         per_query(Current::WideRow, Fill::WriteThrough),
     ] {
-        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.pass(HOUR);
         // A new property of the revision is rolled back if the outcome of its write is unknown. Its copies
         // still exist.
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("slot-notes", "n")]).await.unwrap_err();
         let notes = world.buckets.property(&page, first.tid, &name("slot-notes")).await;
         assert!(matches!(notes, Err(rashomon_buckets::Error::NotFound(_))), "{strategy:?}");
 
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap_err();
         let read_newest = async || {
             let tid = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
             (tid, world.read(&page, tid, "html").await)
         };
         assert_eq!(read_newest().await, (first.tid, b"<p>".to_vec()), "{strategy:?}");
-        post.deliver().await;
+        delayed.deliver().await;
         assert_eq!(read_newest().await.1, b"<b>", "{strategy:?}");
     }
 }
@@ -314,16 +314,16 @@ async fn copies_of_a_failed_write_are_not_read() {
 async fn rolled_back_rewrite_leaves_no_permanent_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
-        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.read(&page, first.tid, "html").await;
         world.pass(HOUR);
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
         assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
         world.pass(HOUR);
-        post.deliver().await;
+        delayed.deliver().await;
         for _ in 0..2 {
             world.pass(10 * DAY);
             world.sweep().await;
@@ -338,16 +338,16 @@ async fn rolled_back_rewrite_leaves_no_permanent_copy() {
 async fn rolled_back_rewrite_is_invisible_in_copies() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
-        let ((world, post), page) = (world_with_post_and(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         let now = world.clock.now();
         world.clock.set(now.saturating_add(policy().skew));
         world.read(&page, first.tid, "html").await;
         world.clock.set(now);
-        post.keeps.store(true, Ordering::SeqCst);
+        delayed.holds_next_write.store(true, Ordering::SeqCst);
         world.rewrite(&page, first.tid, "html", "mended").await.unwrap_err();
-        post.deliver().await;
+        delayed.deliver().await;
         // In the second round the value is read from a copy alone.
         for _ in 0..2 {
             assert_eq!(world.read(&page, first.tid, "html").await, b"<p>", "{strategy:?}");
@@ -401,5 +401,5 @@ async fn values_culled_before_a_roll_back_are_not_reported_as_lost() {
     for property in ["html", "data-parsoid"] {
         assert_eq!(world.read_if_kept(&page, first.tid, property).await, None);
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }

@@ -23,35 +23,37 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
 /// The kind of the write that supersedes.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum WriteKind {
     Revision,
     Render,
 }
 
 /// The place of the timeline.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum TimelineLocation {
     Tables,
     Memory,
 }
 
 /// Two processes on one store, with one timeline and one clock. Calls of the slow process can be halted.
-struct Two {
+struct TwoProcesses {
     slow: World,
     calls_of_slow: Arc<Faulty<AnyStore>>,
     other: World,
     page: Page,
 }
 
-impl Two {
-    async fn with_timeline_in(place: Place) -> Self {
+impl TwoProcesses {
+    async fn with_timeline_in(location: TimelineLocation) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let shared_clock = || Arc::clone(&clock) as Arc<dyn Clock>;
         let store: AnyStore = Arc::new(Cluster::new(Memory::new(shared_clock())));
         let calls_of_slow = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
-        let timeline = match place {
-            Place::Tables => None,
-            Place::Memory => Some(Arc::new(MemoryTimeline::new(shared_clock(), 100)) as Arc<dyn Timeline>),
+        let timeline = match location {
+            TimelineLocation::Tables => None,
+            TimelineLocation::Memory => {
+                Some(Arc::new(MemoryTimeline::new(shared_clock(), 100)) as Arc<dyn Timeline>)
+            }
         };
         let settings = settings(Policy { delete_probability: 1.0, ..policy() });
         let retention = Retention { timeline, sample: Duration::ZERO, ..settings.retention };
@@ -63,17 +65,17 @@ impl Two {
     }
 
     /// A write that supersedes the render of revision 5, on a condition that holds.
-    async fn conditional_write(&self, kind: Kind) -> tokio::task::JoinHandle<Result<()>> {
+    async fn conditional_write(&self, kind: WriteKind) -> tokio::task::JoinHandle<Result<()>> {
         let (buckets, page) = (self.slow.buckets.clone(), self.page.clone());
         let if_latest = Some(Parent::Revision(rev(5)));
         let bodies = [("html", "slow")];
         match kind {
-            Kind::Revision => {
+            WriteKind::Revision => {
                 let new = self.slow.new_revision(&page, 7, &bodies).await;
                 let new = NewRevision { if_latest, ..new };
                 tokio::spawn(async move { buckets.put_revision(&page, new).await.map(drop) })
             }
-            Kind::Render => {
+            WriteKind::Render => {
                 let new = self.slow.new_render(&page, RenderBase::Revision(rev(5)), &bodies).await;
                 let new = NewRender { if_latest, ..new };
                 tokio::spawn(async move { buckets.put_render(&page, new).await.map(drop) })
@@ -82,12 +84,12 @@ impl Two {
     }
 
     /// A write of the other process, without a condition, that supersedes the latest.
-    async fn supersede(&self, kind: Kind, number: i64) {
+    async fn supersede(&self, kind: WriteKind, number: i64) {
         let body = format!("html {number}");
         let bodies = [("html", body.as_str())];
         match kind {
-            Kind::Revision => self.other.put_revision(&self.page, number, &bodies).await,
-            Kind::Render => self.other.put_render(&self.page, 5, &bodies).await,
+            WriteKind::Revision => self.other.put_revision(&self.page, number, &bodies).await,
+            WriteKind::Render => self.other.put_render(&self.page, 5, &bodies).await,
         }
         .unwrap();
         self.other.buckets.maintenance().drain_background_culls().await;
@@ -103,8 +105,8 @@ impl Two {
 /// The slow writer gets the error that its write may not have happened, and the write has not happened. The
 /// render of revision 5 stays the newest for two more days, and is superseded only then. So it can be read
 /// for a whole grace from that time on.
-async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place) {
-    let two = Two::with_timeline_in(place).await;
+async fn write_that_lost_its_lease_culls_nothing_early(kind: WriteKind, location: TimelineLocation) {
+    let two = TwoProcesses::with_timeline_in(location).await;
     let old = two.other.put_revision(&two.page, 4, HTML).await.unwrap().tid;
     let superseded = two.other.put_revision(&two.page, 5, HTML).await.unwrap().tid;
     two.other.pass(SECOND);
@@ -122,7 +124,7 @@ async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place)
     let result = writer.await.unwrap();
     assert!(matches!(result, Err(Error::Store(StoreError::Unavailable(_)))), "{result:?}");
     let latest = two.other.buckets.latest_render(&two.page).await.unwrap();
-    assert_eq!((latest.record.rev, latest.tid), (rev(5), superseded), "the write was taken back");
+    assert_eq!((latest.record.rev, latest.tid), (rev(5), superseded), "the write was rolled back");
 
     two.other.pass(2 * DAY);
     two.supersede(kind, 8).await;
@@ -135,26 +137,26 @@ async fn write_that_lost_its_lease_culls_nothing_early(kind: Kind, place: Place)
     two.other.pass(2 * skew + 2 * SECOND);
     two.supersede(kind, 10).await;
     two.assert_stored(superseded, false).await;
-    two.other.assert_whole().await;
+    two.other.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn revision_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_memory() {
-    write_that_lost_its_lease_culls_nothing_early(Kind::Revision, Place::Memory).await;
+    write_that_lost_its_lease_culls_nothing_early(WriteKind::Revision, TimelineLocation::Memory).await;
 }
 
 #[tokio::test]
 async fn render_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_memory() {
-    write_that_lost_its_lease_culls_nothing_early(Kind::Render, Place::Memory).await;
+    write_that_lost_its_lease_culls_nothing_early(WriteKind::Render, TimelineLocation::Memory).await;
 }
 
 /// In the tables, a timeline entry is part of the write, and is rolled back with it.
 #[tokio::test]
 async fn revision_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_the_tables() {
-    write_that_lost_its_lease_culls_nothing_early(Kind::Revision, Place::Tables).await;
+    write_that_lost_its_lease_culls_nothing_early(WriteKind::Revision, TimelineLocation::Tables).await;
 }
 
 #[tokio::test]
 async fn render_that_lost_its_lease_culls_nothing_early_by_the_timeline_in_the_tables() {
-    write_that_lost_its_lease_culls_nothing_early(Kind::Render, Place::Tables).await;
+    write_that_lost_its_lease_culls_nothing_early(WriteKind::Render, TimelineLocation::Tables).await;
 }

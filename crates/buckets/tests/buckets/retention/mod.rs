@@ -88,9 +88,9 @@ impl World {
     pub(crate) async fn rescan(&self, page: &Page) -> u64 {
         let mut pages = 0;
         for _ in 0..100 {
-            let walk = self.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
-            pages += walk.pages;
-            if walk.finished {
+            let step = self.buckets.maintenance().rescan(&page.domain, &page.bucket).await.unwrap();
+            pages += step.pages;
+            if step.finished {
                 return pages;
             }
         }

@@ -41,7 +41,7 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
         assert!(!world.tables_with(first.tid, property).await.is_empty() || *property == "wikitext");
         assert_eq!(world.read(&page, first.tid, property).await, body.as_bytes(), "{property}");
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
     // The reads copied the value.
     world.pass(3 * DAY);
     world.sweep().await;
@@ -49,7 +49,7 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
         world.assert_in_some_table(first.tid, property, false).await;
     }
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R6 for such a value, if the sweep is late: a write overwrites the `current` rows of some properties of the
@@ -84,7 +84,7 @@ async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: Wo
     world.sweep().await;
     assert_eq!(world.read(&page, first.tid, "html").await, b"mended");
     assert_eq!(world.read(&page, first.tid, "data-parsoid").await, b"{}");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R2 for a write that was interrupted before it set its rows, and superseded by an import before the sweep
@@ -136,7 +136,7 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
                 assert_eq!(world.read(&page, first.tid, "html").await, read, "{call:?} {number}");
                 assert_eq!(world.read_latest(&page, "html").await, read, "{call:?} {number}");
                 assert_eq!(world.read_latest(&page, "data-parsoid").await, b"{}");
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 world.sweep().await;
             }
         }
@@ -165,7 +165,7 @@ async fn rewritten_value_is_superseded_like_any_other() {
     world.pass(4 * DAY);
     world.sweep().await;
     world.assert_in_some_table(first.tid, "html", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// By a clock that is ahead the copies have expired, so a rewrite does not replace them. By another clock the
@@ -208,7 +208,7 @@ async fn unset_row_is_readable_through_the_next_render() {
             world.sweep().await;
             world.pass(2 * DAY);
         }
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -230,7 +230,7 @@ async fn partly_set_render_is_culled_as_a_whole() {
     world.sweep().await;
     world.assert_in_some_table(first, "html", false).await;
     world.assert_in_some_table(first, "data-parsoid", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R6 on a cluster, for rows that a clock that is ahead has set. These rows have later times than the import
@@ -263,7 +263,7 @@ async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     for property in ["html", "data-parsoid", "slot-notes"] {
         assert!(world.tables_with(second.tid, property).await.is_empty(), "{property}");
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// One process of a cluster has written a revision on the condition that 8 is the latest revision. The
@@ -310,7 +310,7 @@ async fn complete_write_of_a_dead_process_is_kept() {
         gate.open();
         write.await.unwrap().unwrap_err();
         assert_eq!(other.read(&page, written, "html").await, b"mended", "{current:?}");
-        other.assert_whole().await;
+        other.assert_consistent().await;
     }
 }
 
@@ -340,6 +340,6 @@ async fn complete_write_of_a_dead_process_is_kept_after_it_was_superseded() {
         assert_eq!(other.read_if_kept(&page, written, "html").await, kept, "{strategy:?}");
         let listed = other.buckets.newest_render(&page, rev(9)).await;
         assert_eq!(listed.unwrap().tid, written, "{strategy:?}");
-        other.assert_whole().await;
+        other.assert_consistent().await;
     }
 }

@@ -76,7 +76,7 @@ async fn two_table_keeps_the_newest_revisions(world: World) {
     for (tid, stays) in written.into_iter().zip([false, false, true, true, true]) {
         world.assert_stored(tid, "html", stays).await;
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(world: World) {
@@ -90,7 +90,7 @@ async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(
     world.sweep().await;
     world.assert_stored(one_again.tid, "html", true).await;
     assert_eq!(world.read(&page, one_again.tid, "wikitext").await, b"text");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R5: a failed delete is not an error for the writer, and the sweep deletes the value later.
@@ -107,7 +107,7 @@ async fn failed_delete_is_completed_by_the_sweep() {
     world.pass(DAY + policy().slack);
     world.sweep().await;
     world.assert_in_some_table(first.tid, "html", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R5 in option B, where the delete is part of the write: both happen, or neither.
@@ -129,7 +129,7 @@ async fn wide_row_delete_happens_with_its_write_or_not_at_all() {
             world.assert_stored(first.tid, "html", !has_happened).await;
             world.put_revision(&page, 2, HTML).await.unwrap();
             world.assert_stored(first.tid, "html", false).await;
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }
@@ -165,7 +165,7 @@ async fn unset_row_is_set_later() {
         assert_eq!(world.read_latest(&page, "html").await, b"<b>");
         assert_eq!(world.read_latest(&page, "data-parsoid").await, b"[]");
         assert_eq!(world.read_latest(&page, "wikitext").await, b"new");
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -202,7 +202,7 @@ async fn uncleared_row_is_cleared_later() {
     world.pass(DAY + policy().slack);
     world.sweep().await;
     world.assert_in_some_table(first.tid, "meta", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// The `current` row of a large body is set later too, and its chunks stay.
@@ -221,7 +221,7 @@ async fn unset_row_of_a_large_body_is_set_later() {
     world.pass(100 * DAY);
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, large);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R2 for a write that was interrupted before it set its rows, and superseded before the sweep set them.
@@ -265,7 +265,7 @@ async fn value_in_a_current_row_stays_for_a_grace() {
         world.pass(4 * DAY);
         world.sweep().await;
         world.assert_in_some_table(first.tid, "html", false).await;
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -276,7 +276,7 @@ async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
     let (world, page) = (retaining(World::in_memory().await, one_row).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
-    world.assert_whole().await;
+    world.assert_consistent().await;
     for row in world.rows(&schemas::CURRENT).await {
         let set = async |expected: Option<&Row>, new: Option<Row>| {
             let swapped = world.store.swap(&schemas::CURRENT, &row.key, expected, new).await.unwrap();
@@ -289,6 +289,6 @@ async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
         set(None, Some(altered.clone())).await;
         assert!(!world.verify().await.problems.is_empty(), "{:?}", row.key);
         set(Some(&altered), Some(row.clone())).await;
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }

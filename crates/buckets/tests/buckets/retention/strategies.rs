@@ -157,7 +157,7 @@ async fn latest_is_the_highest_and_is_kept(world: World, strategy: Strategy) {
         assert_eq!(world.read(&page, newest.tid, "wikitext").await, b"text");
     }
     assert_eq!(world.latest_rev(&page).await, Some(7));
-    world.assert_whole().await;
+    world.assert_consistent().await;
     let bodies = world.buckets.bodies(&page, &name("wikitext"), rev(1), rev(9)).await.unwrap();
     assert_eq!(bodies.keys().copied().collect::<Vec<_>>(), [rev(7)]);
 }
@@ -181,7 +181,7 @@ async fn superseded_value_is_readable_for_a_grace(world: World, strategy: Strate
         assert_eq!(world.read(&page, tid, "data-parsoid").await, b"{}");
         assert_eq!(world.read(&page, tid, "wikitext").await, b"text");
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R2: two writers both read 5 as the latest revision, and write 6 and 7. Each writer copies its own
@@ -211,14 +211,14 @@ async fn value_not_read_recently_is_gone_when_superseded(world: World, strategy:
     world.assert_in_some_table(first.tid, "html", false).await;
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
     assert_eq!(world.read_if_kept(&page, first.tid, "wikitext").await, None);
-    world.assert_whole().await;
+    world.assert_consistent().await;
     // This render belongs to a revision that stays the latest.
     world.pass(100 * DAY);
     world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
     world.assert_in_some_table(second.tid, "html", false).await;
     assert_eq!(world.read_latest(&page, "data-parsoid").await, b"{}");
     assert_eq!(world.read_latest(&page, "wikitext").await, b"text");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R3, for a superseded value and, if reads make the copies, for a value that was the latest when it was
@@ -244,7 +244,7 @@ async fn read_value_is_readable_for_the_ttl(world: World, strategy: Strategy) {
     }
     world.pass(3 * DAY);
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R3, for a value that was superseded before its copies expired.
@@ -307,7 +307,7 @@ async fn unread_superseded_value_is_culled(world: World, strategy: Strategy) {
         world.rows(&schemas::RENDER_CONTENT).await.len() + world.rows(&schemas::REVISION_CONTENT).await.len();
     assert_eq!(current + content, HTML.len(), "the latest is stored once");
     assert_eq!(world.read(&page, latest.tid, "html").await, b"<p>");
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R6: all properties of a render are in the same tables at any time.
@@ -352,11 +352,11 @@ async fn replaced_value_gets_another_grace(world: World, strategy: Strategy) {
     world.assert_in_some_table(first.tid, "data-parsoid", true).await;
     assert_eq!(world.read(&page, first.tid, "html").await, b"again");
     assert_eq!(world.read(&page, first.tid, "wikitext").await, b"other");
-    world.assert_whole().await;
+    world.assert_consistent().await;
     world.pass(10 * DAY);
     world.sweep().await;
     world.assert_in_some_table(first.tid, "html", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// R7, which holds because these strategies have no timeline.
@@ -450,7 +450,7 @@ async fn property_added_to_the_latest_revision_by_history_is_kept(world: World, 
         assert_eq!(world.read_latest(&page, "wikitext").await, b"text");
         assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn large_bodies_are_copied_and_culled(world: World, strategy: Strategy) {
@@ -471,7 +471,7 @@ async fn large_bodies_are_copied_and_culled(world: World, strategy: Strategy) {
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 6, "the chunks of the latest");
     assert_eq!(world.read_latest(&page, "html").await, large);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// Rescans the bucket of the page, as a server does when it starts.
@@ -504,7 +504,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
         world.rewrite(&page, two.tid, "html", format!("<p>{:?}", next.strategy)).await.unwrap();
         assert_eq!(world.read_latest(&page, "html").await, format!("<p>{:?}", next.strategy).as_bytes());
         world.rewrite(&page, two.tid, "html", "<p>").await.unwrap();
-        world.assert_whole().await;
+        world.assert_consistent().await;
         world.pass(2 * DAY);
         world.sweep().await;
     }
@@ -517,7 +517,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     world.pass(5 * DAY);
     world.sweep().await;
     world.assert_in_some_table(two.tid, "html", false).await;
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// An import stores the same rows under every strategy. A write does not delete a value that no write has
@@ -542,7 +542,7 @@ async fn imported_values_stay_for_a_grace(world: World, strategy: Strategy) {
     world.pass(3 * DAY);
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, imported(4), "wikitext").await, None);
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A render of an older revision takes over a body that exists only as a copy.
@@ -572,7 +572,7 @@ async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, st
     }
     assert_eq!(world.tables_with(first.tid, "meta").await, Vec::<&str>::new());
     assert!(world.buckets.latest(&page, &name("meta")).await.is_err());
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 /// A write that makes no copies does not clear a row that it does not set.
@@ -585,7 +585,7 @@ async fn property_that_the_latest_lacks_waits_for_the_sweep(world: World, strate
     world.sweep().await;
     assert_eq!(world.tables_with(first.tid, "meta").await, Vec::<&str>::new());
     assert!(world.buckets.latest(&page, &name("meta")).await.is_err());
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 async fn property_is_found_by_revision(world: World, strategy: Strategy) {

@@ -23,7 +23,7 @@ impl<S: TableStore> Altered<S> {
     }
 
     /// A store with short result pages. A scan that is bounded in bytes may return such pages.
-    pub(crate) fn terse(store: S) -> Self {
+    pub(crate) fn with_short_pages(store: S) -> Self {
         Self { store, scan: |scan| Scan { max_bytes: 1, ..scan }, is_alone: true }
     }
 }

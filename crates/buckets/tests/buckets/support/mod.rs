@@ -293,7 +293,7 @@ impl World {
     }
 
     /// Panics if `verify` finds a problem. Returns its counts.
-    pub(crate) async fn assert_whole(&self) -> VerifyReport {
+    pub(crate) async fn assert_consistent(&self) -> VerifyReport {
         let report = self.verify().await;
         assert_eq!(report.problems, Vec::<String>::new());
         assert_eq!(report.more_problems, 0);
@@ -408,7 +408,7 @@ impl World {
     ) -> ImportRevision {
         ImportRevision {
             record: record(number, timestamp),
-            properties: self.untouched(page, &[("wikitext", wikitext)]).await,
+            properties: self.properties_without_rewrite_time(page, &[("wikitext", wikitext)]).await,
             renders: vec![ImportRender {
                 tid: Tid::imported(page, rev(number), timestamp),
                 properties: Vec::new(),
@@ -417,7 +417,7 @@ impl World {
     }
 
     /// Properties of an imported history that were never rewritten.
-    pub(crate) async fn untouched<B: AsRef<[u8]>>(
+    pub(crate) async fn properties_without_rewrite_time<B: AsRef<[u8]>>(
         &self,
         page: &Page,
         bodies: &[(&str, B)],

@@ -58,7 +58,7 @@ async fn assert_all_or_nothing(world: &World, page: &Page, stored: rashomon_buck
         }
         Err(error) => panic!("{error}"),
     }
-    world.assert_whole().await;
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn jump_while_a_block_is_placed_loses_no_revision() {
             let page = page("Main_Page");
             world.edit(&page, 1..=3).await;
             world.pass(later());
-            let before = world.all_of(&page).await;
+            let before = world.read_everything(&page).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(Call::Scan, number, Fault::Pause(gate.clone())));
             let mut seal = std::pin::pin!(world.try_seal());
@@ -166,8 +166,8 @@ async fn jump_while_a_block_is_placed_loses_no_revision() {
                 Err(error) => panic!("{error}"),
             }
             let world = world.reopened().await;
-            assert_eq!(world.all_of(&page).await, before, "restarts: {restarts}, {number}");
-            world.assert_whole().await;
+            assert_eq!(world.read_everything(&page).await, before, "restarts: {restarts}, {number}");
+            world.assert_consistent().await;
         }
     }
 }

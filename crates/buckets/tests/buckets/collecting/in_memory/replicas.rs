@@ -107,15 +107,15 @@ async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: boo
 async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &[String], what: &str) {
     for spread in [false, true] {
         let world = world.reopened().await;
-        assert!(world.all_of(page).await == before, "{what}, spread: {spread}");
-        world.assert_whole().await;
+        assert!(world.read_everything(page).await == before, "{what}, spread: {spread}");
+        world.assert_consistent().await;
         store.spread().await.unwrap();
         world.pass(2 * DAY + GRACE);
         world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     }
     let world = world.reopened().await;
-    assert!(world.all_of(page).await == before, "{what}, collected again");
-    world.assert_whole().await;
+    assert!(world.read_everything(page).await == before, "{what}, collected again");
+    world.assert_consistent().await;
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn failed_seal_loses_no_revision() {
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
             world.pass(later());
-            let before = world.all_of(&page).await;
+            let before = world.read_everything(&page).await;
             fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_seal().await.unwrap_err();
             store.clear_plan();
@@ -173,7 +173,7 @@ async fn failed_compaction_loses_no_revision() {
             let (world, store) = world(settings()).await;
             world.seal_in_parts().await;
             let page = page("Main_Page");
-            let before = world.all_of(&page).await;
+            let before = world.read_everything(&page).await;
             fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_compact().await.unwrap_err();
             store.clear_plan();
@@ -190,7 +190,7 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     world.edit(&main, 1..=4).await;
     world.edit(&other, 1..=4).await;
     world.pass(later());
-    let before = world.all_of(&other).await;
+    let before = world.read_everything(&other).await;
     // The index of the first page references the block. The index of the other page references it on one
     // replica only.
     let other_partition = partition_of(&other);
@@ -234,7 +234,7 @@ async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
             let world = world.reopened().await;
             assert!(html_of(&world, &page, first).await == large(1), "{order:?} {visible} {reach:?}");
             assert!(world.read_latest(&page, "html").await == large(2), "{order:?} {visible} {reach:?}");
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }
@@ -292,14 +292,14 @@ async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
                 let html = html_of(&world, &page, tid).await;
                 let what = format!("{order:?} {visible} {sealed} {reach:?}, spread: {spread}");
                 assert!(html == body || html == SMALL.as_bytes(), "{what}");
-                world.assert_whole().await;
+                world.assert_consistent().await;
                 store.spread().await.unwrap();
                 world.pass(2 * DAY + GRACE);
                 world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
             }
             let world = world.reopened().await;
             assert!(html_of(&world, &page, tid).await == SMALL.as_bytes());
-            world.assert_whole().await;
+            world.assert_consistent().await;
         }
     }
 }
@@ -319,7 +319,7 @@ async fn chunks_of_a_replaced_body_are_collected() {
         store.read_without(replica);
         let world = world.reopened().await;
         assert!(html_of(&world, &page, tid).await == SMALL.as_bytes());
-        world.assert_whole().await;
+        world.assert_consistent().await;
     }
 }
 
@@ -344,7 +344,7 @@ async fn failed_cull_of_large_bodies_deletes_each_body_fully_or_not_at_all() {
                 assert!(html == large(1), "visible: {visible}, spread: {spread}");
             }
             assert!(world.read_latest(&page, "html").await == large(2));
-            world.assert_whole().await;
+            world.assert_consistent().await;
             store.spread().await.unwrap();
         }
     }
