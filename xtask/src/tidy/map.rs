@@ -1,4 +1,4 @@
-//! The map of the crates in `ARCHITECTURE.md`, made from the table of [`arrows`](super::arrows).
+//! The map of the crates in `ARCHITECTURE.md`, made from the table of [`dependencies`](super::dependencies).
 
 use std::{cmp::Reverse, fmt::Write as _, fs, path::Path};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::{
     Problem, Tree,
-    arrows::{ARROWS, reachable},
+    dependencies::{ALLOWED_DEPENDENCIES, reachable},
 };
 
 /// The page with the map.
@@ -25,8 +25,8 @@ pub(super) fn is_current(tree: &Tree) -> Vec<Problem> {
     match with_map(text) {
         None => vec![Problem::file(PAGE, "the two comments around the map of the crates are missing")],
         Some(current) if current != text => {
-            let message =
-                "the map of the crates differs from xtask/src/tidy/arrows.rs: run `cargo xtask tidy --write`";
+            let message = "the map of the crates differs from xtask/src/tidy/dependencies.rs: \
+                           run `cargo xtask tidy --write`";
             vec![Problem::file(PAGE, message)]
         }
         Some(_) => Vec::new(),
@@ -52,7 +52,8 @@ fn with_map(page: &str) -> Option<String> {
 /// A line for each crate: its layer, its name, and the crates that it may use. A crate is omitted if another
 /// one of them depends on it. The crates of the service come first, with the highest layer at the top.
 fn map() -> String {
-    let mut crates: Vec<_> = ARROWS.iter().map(|(name, uses)| (layer(name), *name, direct(uses))).collect();
+    let mut crates: Vec<_> =
+        ALLOWED_DEPENDENCIES.iter().map(|(name, uses)| (layer(name), *name, direct(uses))).collect();
     crates.sort_by_key(|(layer, name, _)| (Reverse(*layer), short(name)));
     let mut map = String::new();
     for (heading, in_service) in [("the service\n", true), ("\ntests and tools\n", false)] {
@@ -79,7 +80,8 @@ fn direct(uses: &[&'static str]) -> Vec<&'static str> {
 
 /// The layer of a crate: one above the highest layer of the crates that it uses.
 fn layer(name: &str) -> usize {
-    let (_, uses) = ARROWS.iter().find(|(other, _)| *other == name).expect("the table has all crates");
+    let (_, uses) =
+        ALLOWED_DEPENDENCIES.iter().find(|(other, _)| *other == name).expect("the table has all crates");
     uses.iter().map(|used| layer(used) + 1).max().unwrap_or(0)
 }
 
@@ -97,7 +99,7 @@ mod tests {
         let map = map();
         let position = |line: &str| map.find(line).unwrap_or_else(|| panic!("{line:?} is not in\n{map}"));
         let line = |name: &str| position(&format!(" {name} "));
-        assert!(ARROWS.iter().all(|(name, _)| map.contains(&format!(" {}", short(name)))));
+        assert!(ALLOWED_DEPENDENCIES.iter().all(|(name, _)| map.contains(&format!(" {}", short(name)))));
         assert!(
             line("cli") < line("api") && line("api") < line("buckets") && line("buckets") < line("tables")
         );

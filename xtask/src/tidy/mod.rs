@@ -3,10 +3,10 @@
 //! Each check is a function from the project's files to the problems in them. It reads nothing else, so its
 //! tests can pass files that break the rule. The check of [`commits`] reads the log of git.
 
-mod arrows;
-mod circles;
 mod commits;
 mod decisions;
+mod dependencies;
+mod import_cycles;
 mod imports;
 mod map;
 mod markdown;
@@ -58,10 +58,10 @@ impl fmt::Display for Problem {
 type Check = fn(&Tree) -> Vec<Problem>;
 
 const CHECKS: &[Check] = &[
-    arrows::between_crates,
-    arrows::workspace_lints,
+    dependencies::between_crates,
+    dependencies::workspace_lints,
     map::is_current,
-    circles::between_folders,
+    import_cycles::between_folders,
     methods::per_type,
     rust::sizes,
     rust::crate_sizes,

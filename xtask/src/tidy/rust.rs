@@ -6,7 +6,7 @@ use super::{Problem, Tree, modules::crates};
 const MAX_LINES: usize = 600;
 
 /// Files that may be longer, each with its reason.
-const LONGER: &[(&str, &str)] = &[];
+const LONG_FILES: &[(&str, &str)] = &[];
 
 /// The maximum number of lines of a crate, without the files of its tests.
 const MAX_CRATE_LINES: usize = 7_000;
@@ -15,10 +15,10 @@ const MAX_CRATE_LINES: usize = 7_000;
 const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli", 10_000)];
 
 /// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
-const LARGER_TODAY: &[(&str, usize)] = &[("xtask", 8_800)];
+const CRATES_OVER_LIMIT: &[(&str, usize)] = &[("xtask", 8_800)];
 
 /// The file with the list.
-const HERE: &str = "xtask/src/tidy/rust.rs";
+const THIS_FILE: &str = "xtask/src/tidy/rust.rs";
 
 /// Words that mark unfinished work. They are split, so that this file does not contain them.
 const UNFINISHED: &[&str] = &[
@@ -33,7 +33,7 @@ const UNFINISHED: &[&str] = &[
 const UNFINISHED_IN_COMMENTS: &[&str] = &[concat!("for", " now")];
 
 /// Names that attract unrelated code.
-const NAMELESS: &[&str] = &["util", "utils", "common", "helpers", "misc"];
+const MEANINGLESS_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc"];
 
 /// Whether a file holds tests alone.
 pub(super) fn is_test(path: &str) -> bool {
@@ -46,7 +46,7 @@ pub(super) fn is_test(path: &str) -> bool {
 /// Checks that no file is too long, except tests.
 pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
     tree.ending(".rs")
-        .filter(|(path, _)| !is_test(path) && !LONGER.iter().any(|(longer, _)| longer == path))
+        .filter(|(path, _)| !is_test(path) && !LONG_FILES.iter().any(|(longer, _)| longer == path))
         .filter_map(|(path, text)| {
             let lines = text.lines().count();
             let message = format!("{lines} lines, more than {MAX_LINES}: give the second idea its own file");
@@ -57,7 +57,7 @@ pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
 
 /// Checks that only listed crates are too large, and that every listed crate is.
 pub(super) fn crate_sizes(tree: &Tree) -> Vec<Problem> {
-    crate_sizes_except(tree, LARGER_TODAY)
+    crate_sizes_except(tree, CRATES_OVER_LIMIT)
 }
 
 fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
@@ -80,7 +80,7 @@ fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
     }
     for (name, _) in missing {
         let message = format!("{name} is within the bound for all crates now. Remove it from the list");
-        problems.push(Problem::file(HERE, message));
+        problems.push(Problem::file(THIS_FILE, message));
     }
     problems
 }
@@ -116,21 +116,17 @@ pub(super) fn names(tree: &Tree) -> Vec<Problem> {
     for path in tree.paths() {
         let name = path.rsplit('/').next().unwrap_or(path);
         let stem = name.strip_suffix(".rs").unwrap_or(name);
-        if NAMELESS.contains(&stem) {
-            problems.push(Problem::file(path, "a name under which everything gathers: say what is in it"));
+        if MEANINGLESS_NAMES.contains(&stem) {
+            problems.push(Problem::file(path, "a name without meaning: name the content"));
         }
     }
     for (path, text) in tree.ending(".rs") {
         for (index, line) in text.lines().enumerate() {
             // Modules in files of their own are checked by their paths.
             if let Some(name) = inline_module(line)
-                && NAMELESS.contains(&name)
+                && MEANINGLESS_NAMES.contains(&name)
             {
-                problems.push(Problem::line(
-                    path,
-                    index,
-                    format!("a module named {name}: say what is in it"),
-                ));
+                problems.push(Problem::line(path, index, format!("a module named {name}: name the content")));
             }
         }
     }
@@ -188,7 +184,7 @@ mod tests {
         for name in ["crates/a", "crates/b"] {
             let found = check_crate(name, MAX_CRATE_LINES, &listed);
             assert_eq!(found.len(), 1, "{name}");
-            assert_eq!(found[0].path, HERE);
+            assert_eq!(found[0].path, THIS_FILE);
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) fn white_space(tree: &Tree) -> Vec<Problem> {
             }
         }
         if !text.ends_with('\n') {
-            problems.push(Problem::file(path, "the last line has no end"));
+            problems.push(Problem::file(path, "the file does not end with a line break"));
         } else if text.ends_with("\n\n") {
             problems.push(Problem::file(path, "empty lines at the end"));
         }

@@ -1,6 +1,6 @@
-//! Import circles between the folders of a crate.
+//! Import cycles between the folders of a crate.
 //!
-//! A folder is a top-level module of several files. A circle is refused if a folder is part of it. Files
+//! A folder is a top-level module of several files. A cycle is refused if a folder is part of it. Files
 //! within one folder may import one another. So may top-level modules of one file each, since their folder is
 //! `src`. A call of a method is not an import, because a method needs no `use`. [`super::methods`] bounds the
 //! number of methods.
@@ -14,28 +14,28 @@ use super::{
     source::{code, line_at, without_tests},
 };
 
-/// Imports that are in circles at present: crate, importing module, imported module. It may only shrink.
-const CIRCLES: &[(&str, &str, &str)] = &[];
+/// Imports that are in cycles at present: crate, importing module, imported module. It may only shrink.
+const CYCLES: &[(&str, &str, &str)] = &[];
 
 /// The file with the list.
-const HERE: &str = "xtask/src/tidy/circles.rs";
+const THIS_FILE: &str = "xtask/src/tidy/import_cycles.rs";
 
-/// Checks that folders are in circles only by the listed imports, and that the list has no others.
+/// Checks that folders are in cycles only by the listed imports, and that the list has no others.
 pub(super) fn between_folders(tree: &Tree) -> Vec<Problem> {
-    except(tree, CIRCLES)
+    except(tree, CYCLES)
 }
 
 fn except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut found = BTreeSet::new();
     for krate in crates(tree) {
-        let arrows = Arrows::of(&krate);
-        for (from, to, way_back) in arrows.circles() {
+        let graph = ImportGraph::of(&krate);
+        for (from, to, way_back) in graph.cycles() {
             found.insert((krate.name, from, to));
             if listed.contains(&(krate.name, from, to)) {
                 continue;
             }
-            let (path, line) = arrows.places[&(from, to)];
+            let (path, line) = graph.places[&(from, to)];
             problems.push(Problem::line(
                 path,
                 line,
@@ -48,9 +48,9 @@ fn except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
     }
     for (krate, from, to) in listed.iter().filter(|entry| !found.contains(*entry)) {
         problems.push(Problem::file(
-            HERE,
+            THIS_FILE,
             format!(
-                "{krate}: the import of `{to}` by `{from}` is in no circle any more. Remove it from the list"
+                "{krate}: the import of `{to}` by `{from}` is in no cycle any more. Remove it from the list"
             ),
         ));
     }
@@ -58,14 +58,14 @@ fn except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
 }
 
 /// The imports between the top-level modules of a crate.
-struct Arrows<'a> {
+struct ImportGraph<'a> {
     /// The modules of several files.
     folders: BTreeSet<&'a str>,
     /// The first import of each pair: its file and the index of its line.
     places: BTreeMap<(&'a str, &'a str), (&'a str, usize)>,
 }
 
-impl<'a> Arrows<'a> {
+impl<'a> ImportGraph<'a> {
     fn of(krate: &Crate<'a>) -> Self {
         let tops: Vec<&'a str> = krate.files.iter().filter_map(|file| file.names.first().copied()).collect();
         let is_folder = |name: &&'a str| tops.iter().filter(|top| *top == name).count() > 1;
@@ -105,25 +105,25 @@ impl<'a> Arrows<'a> {
         Self { folders, places }
     }
 
-    /// The imports that begin or end at a folder and are in a circle, with the shortest way back.
-    fn circles(&self) -> impl Iterator<Item = (&'a str, &'a str, Vec<&'a str>)> {
+    /// The imports that begin or end at a folder and are in a cycle, with the shortest path back.
+    fn cycles(&self) -> impl Iterator<Item = (&'a str, &'a str, Vec<&'a str>)> {
         let at_folder =
             self.places.keys().filter(|(from, to)| self.folders.contains(from) || self.folders.contains(to));
-        at_folder.filter_map(|(from, to)| Some((*from, *to, self.way(to, from)?)))
+        at_folder.filter_map(|(from, to)| Some((*from, *to, self.shortest_path(to, from)?)))
     }
 
-    /// The shortest way along imports, with both ends.
-    fn way(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a str>> {
+    /// The shortest path along imports, with both ends.
+    fn shortest_path(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a str>> {
         let mut seen = BTreeSet::from([from]);
-        let mut ways = VecDeque::from([vec![from]]);
-        while let Some(way) = ways.pop_front() {
-            let end = way[way.len() - 1];
+        let mut paths = VecDeque::from([vec![from]]);
+        while let Some(path) = paths.pop_front() {
+            let end = path[path.len() - 1];
             if end == to {
-                return Some(way);
+                return Some(path);
             }
             for (_, next) in self.places.keys().filter(|(begin, _)| *begin == end) {
                 if seen.insert(next) {
-                    ways.push_back([&way[..], &[next]].concat());
+                    paths.push_back([&path[..], &[next]].concat());
                 }
             }
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_through_a_folder_and_a_name_at_the_root_is_found() {
+    fn a_cycle_through_a_folder_and_a_name_at_the_root_is_found() {
         let found = check(&[
             ("crates/x/src/a.rs", "use crate::b::B;\n"),
             ("crates/x/src/a/inner.rs", "\n"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_one_way_and_circles_within_a_folder_are_fine() {
+    fn imports_one_way_and_cycles_within_a_folder_are_fine() {
         let found = check(&[
             ("crates/x/src/a/mod.rs", "use crate::b::B; use inner::C;\n"),
             ("crates/x/src/a/inner.rs", "use super::D; use crate::a::E;\n"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_of_single_files_are_fine() {
+    fn cycles_of_single_files_are_fine() {
         let found = check(&[
             ("crates/x/src/a.rs", "use crate::b::B;\n"),
             ("crates/x/src/b.rs", "use crate::a::A;\n"),
@@ -237,19 +237,19 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_each_arrow_of_a_circle_and_no_other() {
-        let circle = [
+    fn the_list_has_each_import_of_a_cycle_and_no_other() {
+        let cycle = [
             ("crates/x/src/a.rs", "use crate::b::B;\n"),
             ("crates/x/src/a/inner.rs", "\n"),
             ("crates/x/src/b.rs", "use crate::a::A;\n"),
         ];
-        let tree = Tree::of(&[&[LIB], &circle[..]].concat());
+        let tree = Tree::of(&[&[LIB], &cycle[..]].concat());
         let listed = [("crates/x", "a", "b"), ("crates/x", "b", "a")];
         assert_eq!(except(&tree, &listed), []);
         assert_eq!(except(&tree, &listed[..1]).len(), 1);
-        let mended = Tree::of(&[LIB, circle[0], circle[1]]);
+        let mended = Tree::of(&[LIB, cycle[0], cycle[1]]);
         let found = except(&mended, &listed);
         assert_eq!(found.len(), 2);
-        assert!(found.iter().all(|problem| problem.path == HERE), "{found:?}");
+        assert!(found.iter().all(|problem| problem.path == THIS_FILE), "{found:?}");
     }
 }

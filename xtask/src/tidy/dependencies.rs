@@ -9,7 +9,7 @@ use super::{Problem, Tree};
 /// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
 /// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`], because their promises have to
 /// hold on a store that keeps its data.
-pub(super) const ARROWS: &[(&str, &[&str])] = &[
+pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-blocks", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
@@ -116,10 +116,10 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
             continue;
         };
         let name = package_name(&manifest);
-        let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| *from == name) else {
+        let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(from, _)| *from == name) else {
             problems.push(Problem::file(
                 path,
-                format!("the crate {name} is not on the map: add it to xtask/src/tidy/arrows.rs and ARCHITECTURE.md"),
+                format!("the crate {name} is not on the map: add it to xtask/src/tidy/dependencies.rs and ARCHITECTURE.md"),
             ));
             continue;
         };
@@ -132,7 +132,7 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
                 problems.push(Problem::file(
                     path,
                     format!(
-                        "a new arrow: {name} -> {used}. See ARCHITECTURE.md for the direction of dependencies"
+                        "a new dependency: {name} -> {used}. ARCHITECTURE.md shows the allowed directions"
                     ),
                 ));
             }
@@ -182,7 +182,7 @@ fn section_dependencies(section: &Table) -> Vec<(String, bool)> {
         for (key, value) in section.get(kind).and_then(Value::as_table).into_iter().flatten() {
             // A dependency may be renamed.
             let name = value.get("package").and_then(Value::as_str).unwrap_or(key);
-            if ARROWS.iter().any(|(ours, _)| *ours == name) || name.starts_with("rashomon-") {
+            if ALLOWED_DEPENDENCIES.iter().any(|(ours, _)| *ours == name) || name.starts_with("rashomon-") {
                 found.push((name.to_owned(), for_tests));
             }
         }
@@ -192,7 +192,7 @@ fn section_dependencies(section: &Table) -> Vec<(String, bool)> {
 
 /// Whether one crate depends on the other, directly or indirectly. A crate reaches itself.
 pub(super) fn reachable(from: &str, to: &str) -> bool {
-    let next = ARROWS.iter().find(|(name, _)| *name == from).map_or(&[][..], |(_, next)| next);
+    let next = ALLOWED_DEPENDENCIES.iter().find(|(name, _)| *name == from).map_or(&[][..], |(_, next)| next);
     from == to || next.iter().any(|next| reachable(next, to))
 }
 
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_of_the_table_is_fine_and_another_one_is_not() {
+    fn a_dependency_of_the_table_is_fine_and_another_one_is_not() {
         assert!(check("rashomon-api", "[dependencies]\nrashomon-buckets.workspace = true").is_empty());
         let new = check("rashomon-api", "[dependencies]\nrashomon-tables.workspace = true");
         assert!(new[0].contains("rashomon-api -> rashomon-tables"), "{new:?}");
     }
 
     #[test]
-    fn an_arrow_is_seen_under_another_name_and_for_one_target() {
+    fn a_dependency_is_seen_under_another_name_and_for_one_target() {
         let renamed = "[dependencies]\nstore = { package = \"rashomon-tables-sqlite\", path = \"x\" }";
         assert_eq!(check("rashomon-buckets", renamed).len(), 1);
         let target = "[target.'cfg(unix)'.dependencies]\nrashomon-api = { path = \"x\" }";
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_no_circle() {
-        for (name, next) in ARROWS {
+    fn the_table_has_no_cycle() {
+        for (name, next) in ALLOWED_DEPENDENCIES {
             assert!(!next.iter().any(|next| reachable(next, name)), "{name} reaches itself");
         }
     }
