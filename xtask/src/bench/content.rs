@@ -12,7 +12,7 @@ pub(crate) const DATA_PARSOID_SIZE: usize = 5 << 10;
 /// The number of different words that a text draws from.
 const WORDS: usize = 3_000;
 /// The preference for the first words. With this value html compresses to a quarter, as real html does.
-const SKEW: i32 = 8;
+const WORD_SKEW: i32 = 8;
 /// A placeholder that each body contains once. A stamp replaces it, which makes the bodies of each write
 /// unique.
 const STAMP: &[u8; 16] = b"stamp-goes-here!";
@@ -134,7 +134,7 @@ fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
 
 /// Draws a word. The first words are the most frequent, as in a language.
 fn pick<'a>(rng: &mut Rng, words: &'a [String]) -> &'a str {
-    let at = rng.f64().powi(SKEW) * words.len() as f64;
+    let at = rng.f64().powi(WORD_SKEW) * words.len() as f64;
     &words[at as usize]
 }
 

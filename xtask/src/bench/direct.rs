@@ -24,7 +24,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use super::{
     content::Contents,
-    recorder::{Asked, Recorder},
+    recorder::{RecordedCall, Recorder},
     service::DOMAIN,
 };
 
@@ -57,9 +57,9 @@ pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result
     for number in 1..=WRITES as u64 {
         let page = &pages[number as usize % pages.len()];
         put_revision(&buckets, page, &contents, number).await?;
-        calls.extend(recorder.take().into_iter().filter_map(|asked| match asked {
-            Asked::Write(first, then) => Some(Call { first, then, number }),
-            Asked::Get(..) | Asked::Scan(..) => None,
+        calls.extend(recorder.take().into_iter().filter_map(|recorded| match recorded {
+            RecordedCall::Write(first, then) => Some(Call { first, then, number }),
+            RecordedCall::Get(..) | RecordedCall::Scan(..) => None,
         }));
     }
     Ok(Recorded { calls, contents, pages, buckets })

@@ -57,12 +57,12 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         let load = Duration::from_millis(rng.u64(LOAD));
         let killed = load_and_kill(binary, &store, &contents, next, load, clock)?;
         next = killed.next;
-        let found = look(binary, &store, &contents, &killed, &mut newest)
+        let result = check_after_kill(binary, &store, &contents, &killed, &mut newest)
             .with_context(|| format!("VIOLATION in round {round} of seed {}", options.seed))?;
         report.add("acknowledged", "writes", killed.acknowledged.len() as f64);
         report.add("not acknowledged", "writes", killed.in_flight.len() as f64);
-        report.add("of them there, whole", "writes", f64::from(found.unacknowledged));
-        report.add("start after the kill", "ms", found.started_in.as_secs_f64() * 1e3);
+        report.add("of them there, whole", "writes", f64::from(result.unacknowledged));
+        report.add("start after the kill", "ms", result.started_in.as_secs_f64() * 1e3);
         eprintln!("round {round}: {} acknowledged, all there", killed.acknowledged.len());
     }
     Ok(report)
@@ -109,19 +109,19 @@ fn load_and_kill(
 }
 
 /// The result of a check after a kill.
-struct Found {
+struct CheckResult {
     unacknowledged: u32,
     started_in: Duration,
 }
 
 /// Restarts the service, and checks everything that was written before the kill.
-fn look(
+fn check_after_kill(
     binary: &Path,
     store: &Path,
     contents: &Contents,
     killed: &Killed,
     newest: &mut BTreeMap<usize, u64>,
-) -> Result<Found> {
+) -> Result<CheckResult> {
     let service = service::serve(binary, store)?;
     let mut reader =
         Reader { client: Client::connect(service.address())?, contents, titles: writes::titles(PAGES) };
@@ -145,7 +145,7 @@ fn look(
     let status = service.stop()?;
     ensure!(status.success(), "the service ended with {status} when it was asked to end");
     service::command(binary, "verify", store)?;
-    Ok(Found { unacknowledged, started_in })
+    Ok(CheckResult { unacknowledged, started_in })
 }
 
 fn raise(newest: &mut BTreeMap<usize, u64>, write: Write) {

@@ -93,7 +93,7 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
         driver.wait(&mut events)?;
         for event in &events {
             match event.token().0 {
-                TIMER => driver.schedule.rang()?,
+                TIMER => driver.schedule.clear_timer()?,
                 connection => {
                     if event.is_writable() {
                         driver.connections[connection].write()?;
@@ -148,7 +148,7 @@ impl<'a> Driver<'a> {
 
     fn wait(&mut self, events: &mut Events) -> Result<()> {
         if !self.idle.is_empty() {
-            self.schedule.ring_when_next_is_due(self.clock.monotonic())?;
+            self.schedule.arm_timer(self.clock.monotonic())?;
         }
         let left = self.end.saturating_sub(self.clock.monotonic());
         match self.poll.poll(events, Some(left.min(SILENCE_LIMIT))) {
@@ -213,7 +213,7 @@ impl Schedule {
         let interval = match pace {
             Pace::Closed => None,
             Pace::Open(rate) => {
-                ensure!(rate.is_finite() && rate > 0.0, "a rate of {rate} is none");
+                ensure!(rate.is_finite() && rate > 0.0, "the rate {rate} is not a positive number");
                 Some(Duration::from_secs_f64(1.0 / rate))
             }
         };
@@ -230,7 +230,7 @@ impl Schedule {
         })
     }
 
-    fn ring_when_next_is_due(&mut self, now: Duration) -> Result<()> {
+    fn arm_timer(&mut self, now: Duration) -> Result<()> {
         if self.interval.is_none() {
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl Schedule {
         Ok(())
     }
 
-    fn rang(&self) -> Result<()> {
+    fn clear_timer(&self) -> Result<()> {
         match rustix::io::read(&self.timer, &mut [0; 8]) {
             // The read fails if the timer was set again after it had expired.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),

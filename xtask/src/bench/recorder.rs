@@ -11,7 +11,7 @@ use rashomon_tables::{
 /// A recorded call. Creating tables, listing partitions and swaps are not recorded: no measured request makes
 /// such calls.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum RecordedCall {
     Get(&'static Schema, Key),
     Scan(&'static Schema, Scan),
     Write(Vec<Batch>, Batch),
@@ -21,21 +21,21 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: Memory,
-    asked: Mutex<Vec<Asked>>,
+    calls: Mutex<Vec<RecordedCall>>,
 }
 
 impl Recorder {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { memory: Memory::new(clock), asked: Mutex::default() }
+        Self { memory: Memory::new(clock), calls: Mutex::default() }
     }
 
     /// Returns the calls since the last time, and removes them.
-    pub(crate) fn take(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked())
+    pub(crate) fn take(&self) -> Vec<RecordedCall> {
+        std::mem::take(&mut *self.calls())
     }
 
-    fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn calls(&self) -> MutexGuard<'_, Vec<RecordedCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,17 +48,17 @@ impl Decorator for Recorder {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        self.asked().push(Asked::Get(table, key.clone()));
+        self.calls().push(RecordedCall::Get(table, key.clone()));
         self.memory.get(table, key).await
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
-        self.asked().push(Asked::Scan(table, scan.clone()));
+        self.calls().push(RecordedCall::Scan(table, scan.clone()));
         self.memory.scan(table, scan).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        self.asked().push(Asked::Write(first.clone(), then.clone()));
+        self.calls().push(RecordedCall::Write(first.clone(), then.clone()));
         self.memory.write(first, then).await
     }
 

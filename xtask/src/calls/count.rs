@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The beginning of the names of this project's crates.
-const OURS: &str = "rashomon";
+const CRATE_PREFIX: &str = "rashomon";
 
 /// The identity of a function: its position in the sources, or else its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ pub(super) struct Sources {
     root: Option<PathBuf>,
     files: HashMap<String, Option<Vec<SourceFunction>>>,
     /// Functions that were found, by name. A recording may contain too few lines of a function to find it.
-    found: HashMap<String, Ours>,
+    found: HashMap<String, ProjectFunction>,
 }
 
 impl Sources {
@@ -84,7 +84,7 @@ impl Sources {
     }
 
     /// The function of the same name in another recording, if the position of this one is unknown.
-    fn known<'f>(&'f self, function: &'f Ours) -> &'f Ours {
+    fn known<'f>(&'f self, function: &'f ProjectFunction) -> &'f ProjectFunction {
         match &function.key {
             Key::Source { .. } => function,
             Key::Symbol(name) => self.found.get(name).unwrap_or(function),
@@ -110,7 +110,7 @@ fn from_root(file: &str) -> Option<&str> {
 
 /// A function of this project in a profile.
 #[derive(Debug, Clone)]
-struct Ours {
+struct ProjectFunction {
     key: Key,
     name: String,
     krate: String,
@@ -119,14 +119,14 @@ struct Ours {
 
 /// Finds the functions of this project in a profile.
 pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
-    let ours: Vec<Option<Ours>> =
+    let functions: Vec<Option<ProjectFunction>> =
         profile.functions.iter().map(|function| identify(function, sources)).collect();
-    let ours: Vec<Option<&Ours>> =
-        ours.iter().map(|found| found.as_ref().map(|found| sources.known(found))).collect();
+    let functions: Vec<Option<&ProjectFunction>> =
+        functions.iter().map(|found| found.as_ref().map(|found| sources.known(found))).collect();
 
     let mut counted = Counted::default();
-    for found in ours.iter().flatten() {
-        let Ours { name, krate, class, .. } = found;
+    for found in functions.iter().flatten() {
+        let ProjectFunction { name, krate, class, .. } = found;
         let called = Called { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
         let known = counted.functions.entry(found.key.clone()).or_insert_with(|| called.clone());
         // A function of a trait runs for several types. Any name would do; the first name in order is taken.
@@ -137,7 +137,7 @@ pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
 
     let mut callees: BTreeMap<&Key, BTreeSet<&Key>> = BTreeMap::new();
     for call in &profile.calls {
-        let (caller, Some(callee)) = (ours[call.caller], ours[call.callee]) else { continue };
+        let (caller, Some(callee)) = (functions[call.caller], functions[call.callee]) else { continue };
         let symbol = &profile.functions[call.callee].symbol;
         if !is_closure(symbol) {
             counted.functions.entry(callee.key.clone()).and_modify(|called| called.calls += call.count);
@@ -157,12 +157,12 @@ pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
     counted
 }
 
-fn identify(function: &Function, sources: &mut Sources) -> Option<Ours> {
+fn identify(function: &Function, sources: &mut Sources) -> Option<ProjectFunction> {
     let name = simplify(&function.symbol);
     let own_file = from_root(&function.file);
     // The first instruction may be inlined code of another crate. A function of a foreign trait may belong to
     // another crate.
-    let by_name = crate_of(&name).filter(|krate| krate.starts_with(OURS) && !name.starts_with('<'));
+    let by_name = crate_of(&name).filter(|krate| krate.starts_with(CRATE_PREFIX) && !name.starts_with('<'));
     let krate = match (own_file, by_name) {
         (Some(path), _) => folder_of(path).to_owned(),
         (None, Some(krate)) => folder_named(krate),
@@ -182,13 +182,13 @@ fn identify(function: &Function, sources: &mut Sources) -> Option<Ours> {
         if let Some(source) = find(functions, lines, last(&name)) {
             let key = Key::Source { file: path.to_owned(), line: source.first };
             let class = if source.is_short { Class::Getter } else { Class::Function };
-            let ours = Ours { key, name, krate: folder_of(path).to_owned(), class };
-            sources.found.insert(ours.name.clone(), ours.clone());
-            return Some(ours);
+            let found = ProjectFunction { key, name, krate: folder_of(path).to_owned(), class };
+            sources.found.insert(found.name.clone(), found.clone());
+            return Some(found);
         }
     }
     let class = if is_missing { Class::Function } else { Class::Generated };
-    Some(Ours { key: Key::Symbol(name.clone()), name, krate, class })
+    Some(ProjectFunction { key: Key::Symbol(name.clone()), name, krate, class })
 }
 
 /// The folder of the crate of a file.
@@ -198,7 +198,7 @@ fn folder_of(path: &str) -> &str {
 
 /// The folder of the crate with this name.
 fn folder_named(krate: &str) -> String {
-    match krate.strip_prefix(OURS).unwrap_or(krate) {
+    match krate.strip_prefix(CRATE_PREFIX).unwrap_or(krate) {
         "" => "cli".to_owned(),
         rest => rest.trim_start_matches('_').replace('_', "-"),
     }
@@ -336,7 +336,7 @@ fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
     }
 
     #[test]
-    fn functions_of_ours_are_counted_by_class() {
+    fn project_functions_are_counted_by_class() {
         let [counted] = counted([PROFILE]);
         assert_eq!(
             found(&counted),

@@ -26,7 +26,7 @@ const PAGE: &str = "/v1/enwiki/page/Main_Page";
 const ARCHIVED: usize = 16;
 
 /// The time between two archived revisions, in steps of 100 ns.
-const STEP: u32 = 10_000_000;
+const REVISION_INTERVAL: u32 = 10_000_000;
 
 impl Kind {
     pub(super) const fn title(self) -> &'static str {
@@ -118,7 +118,7 @@ fn history() -> String {
 
 /// The tid of the only render of an archived revision: a UUID of version 1.
 fn tid(rev: usize) -> String {
-    let time = 0x8f54_5ba0 + u32::try_from(rev).unwrap_or(0) * STEP;
+    let time = 0x8f54_5ba0 + u32::try_from(rev).unwrap_or(0) * REVISION_INTERVAL;
     format!("{time:08x}-2601-11e3-885c-4160918f0fb9")
 }
 

@@ -16,7 +16,7 @@ use clap::{Args, builder::PossibleValuesParser};
 
 use self::{
     script::Traits,
-    world::{Place, World},
+    world::{ProgramSetup, World},
 };
 use crate::cassandra;
 
@@ -177,8 +177,8 @@ fn compare(options: &Options, configuration: &Configuration, seed: u64) -> Resul
             format!("sqlite:{}", folder.join("store").display())
         };
         let settings = configuration.settings();
-        let place = Place { binary: binary.to_owned(), folder, store, settings, start };
-        World::new(place, traits.servers)?.run(&script)
+        let setup = ProgramSetup { binary: binary.to_owned(), folder, store, settings, start };
+        World::new(setup, traits.servers)?.run(&script)
     };
     let (old, new) = (answers(&options.old, "old")?, answers(&options.new, "new")?);
     Ok(match compare::difference(&old, &new) {

@@ -31,13 +31,13 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The number of checks without a wake-up of any thread after which a server is idle. A server that waits for
 /// an answer of a Cassandra node sleeps, so a cluster needs more checks.
-const QUIET_LOOKS: u32 = 5;
-const QUIET_LOOKS_ON_CLUSTER: u32 = 40;
+const IDLE_CHECKS: u32 = 5;
+const IDLE_CHECKS_ON_CLUSTER: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 /// The environment of a program.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ProgramSetup {
     pub(super) binary: PathBuf,
     pub(super) folder: PathBuf,
     /// The store, as `--store` takes it.
@@ -47,7 +47,7 @@ pub(super) struct Place {
     pub(super) start: i64,
 }
 
-impl Place {
+impl ProgramSetup {
     /// The keyspace of a store on Cassandra.
     fn keyspace(&self) -> Option<&str> {
         let path = self.store.strip_prefix("cassandra://")?.split_once('/')?.1;
@@ -58,7 +58,7 @@ impl Place {
 /// A program and its store.
 #[derive(Debug)]
 pub(super) struct World {
-    place: Place,
+    setup: ProgramSetup,
     clock: FrozenClock,
     servers: Vec<Option<Service>>,
     /// The number of processes started so far. Each draws other random bytes.
@@ -69,15 +69,15 @@ pub(super) struct World {
 
 impl World {
     /// Makes a new world. Deletes the folder of an earlier one.
-    pub(super) fn new(place: Place, servers: usize) -> Result<Self> {
-        if place.folder.exists() {
-            fs::remove_dir_all(&place.folder)?;
+    pub(super) fn new(setup: ProgramSetup, servers: usize) -> Result<Self> {
+        if setup.folder.exists() {
+            fs::remove_dir_all(&setup.folder)?;
         }
-        fs::create_dir_all(&place.folder)?;
-        fs::write(place.folder.join("rashomon.toml"), &place.settings)?;
-        let clock = FrozenClock::new(&place.folder, place.start)?;
+        fs::create_dir_all(&setup.folder)?;
+        fs::write(setup.folder.join("rashomon.toml"), &setup.settings)?;
+        let clock = FrozenClock::new(&setup.folder, setup.start)?;
         let servers = (0..servers).map(|_| None).collect();
-        Ok(Self { place, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
+        Ok(Self { setup, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
     }
 
     /// Carries out all steps. Then compares the store with a copy of itself, which prints the digests of all
@@ -86,8 +86,8 @@ impl World {
         for step in script {
             self.step(step).with_context(|| format!("{step:?}").chars().take(300).collect::<String>())?;
         }
-        let copy = self.place.folder.join("copy");
-        let digests = ["migrate", "--verify", "--from", &self.place.store, "--to"].map(str::to_owned);
+        let copy = self.setup.folder.join("copy");
+        let digests = ["migrate", "--verify", "--from", &self.setup.store, "--to"].map(str::to_owned);
         let digests: Vec<_> = digests.into_iter().chain([format!("sqlite:{}", copy.display())]).collect();
         self.stop()?;
         self.answer(&digests, &[])?;
@@ -102,7 +102,7 @@ impl World {
             }
             Step::Command(words) => self.command(words, &[]),
             Step::Import { options, dump } => {
-                let file = self.place.folder.join("dump.jsonl");
+                let file = self.setup.folder.join("dump.jsonl");
                 fs::write(&file, dump)?;
                 self.command(options, &[file.as_path()])
             }
@@ -115,7 +115,7 @@ impl World {
         for number in 0..self.servers.len() {
             if let Some(server) = &self.servers[number] {
                 exchange(server.address(), b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-                self.wait_until_quiet(number)?;
+                self.wait_until_idle(number)?;
             }
         }
         Ok(())
@@ -140,12 +140,12 @@ impl World {
             return Ok(server.address());
         }
         let address = free_address()?;
-        let mut command = Command::new(&self.place.binary);
-        command.arg("serve").arg("--config").arg(self.place.folder.join("rashomon.toml"));
-        command.args(["--store", &self.place.store, "--listen", &address.to_string()]);
+        let mut command = Command::new(&self.setup.binary);
+        command.arg("serve").arg("--config").arg(self.setup.folder.join("rashomon.toml"));
+        command.args(["--store", &self.setup.store, "--listen", &address.to_string()]);
         command.envs(self.environment());
         let service =
-            Service::start_command(address, command, &self.place.folder.join(format!("log-{number}")))?;
+            Service::start_command(address, command, &self.setup.folder.join(format!("log-{number}")))?;
         self.servers[number] = Some(service);
         let clock = Stopwatch::start();
         while !exchange(address, b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")?
@@ -155,22 +155,22 @@ impl World {
             thread::sleep(Duration::from_millis(20));
         }
         // Let the server finish the work of its start.
-        self.wait_until_quiet(number)?;
+        self.wait_until_idle(number)?;
         Ok(address)
     }
 
     /// Waits until a server's background work is done. Without the wait, this work would draw random bytes
     /// and read the clock at another time in each run.
-    fn wait_until_quiet(&self, number: usize) -> Result<()> {
+    fn wait_until_idle(&self, number: usize) -> Result<()> {
         let Some(server) = &self.servers[number] else { return Ok(()) };
-        let enough = if self.place.keyspace().is_some() { QUIET_LOOKS_ON_CLUSTER } else { QUIET_LOOKS };
-        let (mut looks, mut last, clock) = (0, 0, Stopwatch::start());
-        while looks < enough {
-            ensure!(clock.elapsed() < READY_LIMIT, "a server does not become quiet");
+        let enough = if self.setup.keyspace().is_some() { IDLE_CHECKS_ON_CLUSTER } else { IDLE_CHECKS };
+        let (mut checks, mut last, clock) = (0, 0, Stopwatch::start());
+        while checks < enough {
+            ensure!(clock.elapsed() < READY_LIMIT, "a server does not become idle");
             thread::sleep(LOOK_EVERY);
-            let wakes = wakes(server.id())?;
-            looks = if wakes == last { looks + 1 } else { 0 };
-            last = wakes;
+            let switches = context_switches(server.id())?;
+            checks = if switches == last { checks + 1 } else { 0 };
+            last = switches;
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ impl World {
         request.extend_from_slice(b"\r\n");
         request.extend_from_slice(body);
         let given = exchange(address, &request)?;
-        self.wait_until_quiet(server)?;
+        self.wait_until_idle(server)?;
         if method == "POST"
             && let text = String::from_utf8_lossy(&given)
             && let Some(at) = find_tid(&text)
@@ -206,20 +206,20 @@ impl World {
     }
 
     fn command(&mut self, words: &[String], files: &[&Path]) -> Result<()> {
-        if self.place.keyspace().is_none() {
+        if self.setup.keyspace().is_none() {
             self.stop()?;
         }
         let mut words = words.to_vec();
-        let config = self.place.folder.join("rashomon.toml").to_string_lossy().into_owned();
-        words.extend(["--config".to_owned(), config, "--store".to_owned(), self.place.store.clone()]);
+        let config = self.setup.folder.join("rashomon.toml").to_string_lossy().into_owned();
+        words.extend(["--config".to_owned(), config, "--store".to_owned(), self.setup.store.clone()]);
         self.answer(&words, files)
     }
 
     /// Removes the names of the folder and of the keyspace from a text, since they differ between the two
     /// programs.
-    fn without_places(&self, text: &str) -> String {
-        let text = text.replace(&*self.place.folder.to_string_lossy(), "<folder>");
-        match self.place.keyspace() {
+    fn without_own_names(&self, text: &str) -> String {
+        let text = text.replace(&*self.setup.folder.to_string_lossy(), "<folder>");
+        match self.setup.keyspace() {
             Some(keyspace) => text.replace(keyspace, "<keyspace>"),
             None => text,
         }
@@ -227,8 +227,8 @@ impl World {
 
     /// Runs a command, and records its output and its exit status.
     fn answer(&mut self, words: &[String], files: &[&Path]) -> Result<()> {
-        let log = self.place.folder.join("errors");
-        let mut command = Command::new(&self.place.binary);
+        let log = self.setup.folder.join("errors");
+        let mut command = Command::new(&self.setup.binary);
         command
             .args(words)
             .args(files)
@@ -239,23 +239,23 @@ impl World {
         let mut given = format!("{}\n", output.status).into_bytes();
         given.extend_from_slice(&output.stdout);
         given.extend_from_slice(&fs::read(&log)?);
-        let given = self.without_places(&String::from_utf8_lossy(&given));
-        let asked = self.without_places(&words.join(" "));
+        let given = self.without_own_names(&String::from_utf8_lossy(&given));
+        let asked = self.without_own_names(&words.join(" "));
         self.answers.push(Answer { asked, given: given.into_bytes() });
         Ok(())
     }
 }
 
 /// The number of times that the threads of a process have been put to sleep.
-fn wakes(process: u32) -> Result<u64> {
-    let mut wakes = 0;
+fn context_switches(process: u32) -> Result<u64> {
+    let mut switches = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         // A thread may end meanwhile.
         let status = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
         let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
-        wakes += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
+        switches += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
     }
-    Ok(wakes)
+    Ok(switches)
 }
 
 /// Sends a request, and returns the whole answer.

@@ -46,7 +46,7 @@ fetch(url("PAGE-opaque"), { method: "POST", body: body(), mode: "no-cors" })
 "#;
 
 /// The ends of the titles that the page tries to write.
-const WAYS: [&str; 3] = ["form", "fetch", "opaque"];
+const WRITE_METHODS: [&str; 3] = ["form", "fetch", "opaque"];
 
 /// Opens the page in the browser from several origins, and checks which writes arrived.
 pub(super) fn check(chromium: &Path) -> Result<usize> {
@@ -74,9 +74,9 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     }
     let mut client = Client::connect(server)?;
     for (page, expected) in [("trusted", 200), ("port", 404), ("site", 404)] {
-        for way in WAYS {
-            let (status, _) = client.get(&format!("/v1/attacked/page/{page}-{way}?rev/latest/html"))?;
-            ensure!(status == expected, "{page}-{way} is answered with {status}, not {expected}");
+        for method in WRITE_METHODS {
+            let (status, _) = client.get(&format!("/v1/attacked/page/{page}-{method}?rev/latest/html"))?;
+            ensure!(status == expected, "{page}-{method} is answered with {status}, not {expected}");
         }
     }
     // The server's own pages work under its own names, but not under another name.
@@ -87,7 +87,7 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     }
     let status = service.stop()?;
     ensure!(status.success(), "the server ended with {status}");
-    Ok(WAYS.len() * 3 + 2)
+    Ok(WRITE_METHODS.len() * 3 + 2)
 }
 
 fn open(chromium: &Path, name: &str, origin: &str, server: SocketAddr) -> Result<String> {

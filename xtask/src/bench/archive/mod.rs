@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             measure(options, binary, &input, &set, run, clock, &mut report)?;
         }
         if !options.alone {
-            blocks::beside(&set, &mut report)?;
+            blocks::pack_in_other_formats(&set, &mut report)?;
         }
     }
     Ok(report)
@@ -87,7 +87,7 @@ fn measure(
 
     let mut import = Command::new(binary);
     import.args(["import", "--archive", "--domain", service::DOMAIN, "--data"]).arg(&store).arg(&input.file);
-    let imported = timed(import, clock)?;
+    let imported = run_measured(import, clock)?;
     add("import --archive, texts", "MB/s", raw / 1e6 / imported.seconds);
     add("import --archive", "revisions a second", input.revisions as f64 / imported.seconds);
     add("import --archive, texts a processor second", "MB/s", raw / 1e6 / imported.processor);
@@ -117,7 +117,7 @@ fn measure(
         if let Some(title) = title {
             export.args(["--title", title]);
         }
-        let exported = timed(export, clock)?;
+        let exported = run_measured(export, clock)?;
         add(&format!("{what}, texts"), "MB/s", raw / 1e6 / exported.seconds);
         add(&format!("{what}, peak memory without files"), "MiB", exported.peak_mib);
     }
@@ -127,14 +127,14 @@ fn measure(
 }
 
 /// The time and the memory that a command used.
-struct Took {
+struct Resources {
     seconds: f64,
     processor: f64,
     peak_mib: f64,
 }
 
 /// Runs a command to its end, and discards its output.
-fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
+fn run_measured(mut command: Command, clock: &dyn Clock) -> Result<Resources> {
     let started = clock.monotonic();
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().context("cannot start the service")?;
@@ -143,7 +143,7 @@ fn timed(mut command: Command, clock: &dyn Clock) -> Result<Took> {
     let status: ExitStatus = ended.status;
     let own = watcher.join().expect("the watcher does not panic");
     ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(Took {
+    Ok(Resources {
         seconds: (clock.monotonic() - started).as_secs_f64(),
         processor: (ended.rusage.utime + ended.rusage.stime).as_secs_f64(),
         peak_mib: own as f64 / 1024.0,

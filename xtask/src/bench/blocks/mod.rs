@@ -42,7 +42,7 @@ enum Packing {
     /// Pages share blocks.
     Shared,
     /// Each page has blocks of its own.
-    Apart,
+    Separate,
 }
 
 pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<Report> {
@@ -77,14 +77,14 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
         }
         sizes(&set, &mut report)?;
         if !options.alone {
-            beside(&set, &mut report)?;
+            pack_in_other_formats(&set, &mut report)?;
         }
     }
     Ok(report)
 }
 
 /// Packs the same texts in the other formats.
-pub(crate) fn beside(set: &Set, report: &mut Report) -> Result<()> {
+pub(crate) fn pack_in_other_formats(set: &Set, report: &mut Report) -> Result<()> {
     for (other, pack) in others::PACKERS {
         eprintln!("{}: {other}", set.name);
         report.add(&format!("{}: {other}", set.name), "%", percent(pack(set)?, set));
@@ -99,7 +99,7 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
         report.add(&format!("{}: {what}", set.name), "%", percent(size, set));
     };
     let total = |blocks: &[Vec<u8>]| blocks.iter().map(Vec::len).sum();
-    add("blocks, each page on its own", total(&pack(set, Packing::Apart, Settings::default(), &[])?));
+    add("blocks, each page on its own", total(&pack(set, Packing::Separate, Settings::default(), &[])?));
     add(
         "blocks with all that is known of revisions",
         total(&pack(set, Packing::Shared, Settings::default(), &columns())?),
@@ -190,7 +190,7 @@ fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> 
     let mut builder = BlockBuilder::new(settings, columns.to_vec(), 0)?;
     let mut blocks = Vec::new();
     for page in &set.pages {
-        if packing == Packing::Apart && !builder.is_empty() {
+        if packing == Packing::Separate && !builder.is_empty() {
             blocks.push(builder.finish()?);
         }
         for version in &page.versions {

@@ -11,7 +11,7 @@ use rashomon_tables::{Batch, Key, Scan, Schema};
 use crate::{
     content::Contents,
     direct,
-    recorder::{Asked, Recorder},
+    recorder::{RecordedCall, Recorder},
 };
 
 /// The table calls of one request: concurrent reads, then concurrent batches, then one last batch.
@@ -72,16 +72,16 @@ impl Recording {
     }
 }
 
-fn call(asked: Vec<Asked>) -> Result<Call> {
+fn call(recorded: Vec<RecordedCall>) -> Result<Call> {
     let mut call = Call { reads: Vec::new(), first: Vec::new(), then: None };
-    for asked in asked {
+    for recorded in recorded {
         if call.then.is_some() {
             bail!("a request asks for more after its write: this benchmark would make less than the service");
         }
-        match asked {
-            Asked::Get(table, key) => call.reads.push(Read::Get(table, key)),
-            Asked::Scan(table, scan) => call.reads.push(Read::Scan(table, scan)),
-            Asked::Write(first, then) => (call.first, call.then) = (first, Some(then)),
+        match recorded {
+            RecordedCall::Get(table, key) => call.reads.push(Read::Get(table, key)),
+            RecordedCall::Scan(table, scan) => call.reads.push(Read::Scan(table, scan)),
+            RecordedCall::Write(first, then) => (call.first, call.then) = (first, Some(then)),
         }
     }
     Ok(call)

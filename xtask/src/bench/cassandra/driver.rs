@@ -29,7 +29,7 @@ use super::{
 
 /// The maximum number of attempts. A node that stalls answers with an error after two seconds. The benchmark
 /// then tries again, as the service does.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// A session of the driver.
 pub(super) struct Driver {
@@ -92,7 +92,7 @@ impl Driver {
                     if number >= count {
                         return anyhow::Ok(());
                     }
-                    ready[number % ready.len()].send_again_and_again(&session).await?;
+                    ready[number % ready.len()].send_with_retries(&session).await?;
                 }
             });
         }
@@ -148,9 +148,9 @@ impl Driver {
 }
 
 impl Ready {
-    /// Sends the statements up to [`TRIES`] times. Repeating them is harmless.
-    async fn send_again_and_again(&self, session: &Session) -> Result<()> {
-        for _ in 1..TRIES {
+    /// Sends the statements up to [`MAX_ATTEMPTS`] times. Repeating them is harmless.
+    async fn send_with_retries(&self, session: &Session) -> Result<()> {
+        for _ in 1..MAX_ATTEMPTS {
             if self.send(session).await.is_ok() {
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xtask::cassandra::Node;
 
 /// The maximum number of checks whether compactions have ended, a second or more apart.
-const SETTLE_LOOKS: usize = 60;
+const MAX_COMPACTION_CHECKS: usize = 60;
 
 /// Requests of clients since the node started.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,9 +45,9 @@ pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Resul
 }
 
 /// Flushes all data in memory to the disk, and waits until the resulting compactions have ended.
-pub(super) fn settle(node: &Node, keyspace: &str) -> Result<()> {
+pub(super) fn flush_and_wait_for_compactions(node: &Node, keyspace: &str) -> Result<()> {
     flush(node, keyspace)?;
-    for _ in 0..SETTLE_LOOKS {
+    for _ in 0..MAX_COMPACTION_CHECKS {
         if pending(&nodetool(node, &["compactionstats"])?)? == 0 {
             return Ok(());
         }

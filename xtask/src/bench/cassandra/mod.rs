@@ -168,7 +168,7 @@ impl<'a> Bench<'a> {
     fn round(&mut self, report: &mut Report) -> Result<()> {
         self.writes(report)?;
         self.both(report)?;
-        metrics::settle(&self.node, KEYSPACE)?;
+        metrics::flush_and_wait_for_compactions(&self.node, KEYSPACE)?;
         self.reads(report)?;
         self.driver_first = !self.driver_first;
         Ok(())

@@ -2,8 +2,8 @@
 
 mod day;
 mod histograms;
-mod place;
 mod reads;
+mod stores;
 mod sweep;
 mod traces;
 mod traffic;
@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use rashomon_clock::Clock;
 use xtask::{http::Client, service::Service};
 
-use self::place::{Kind, Place};
+use self::stores::{Kind, StoreLocation};
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
     load::{Pace, Plan, Traffic},
@@ -76,8 +76,8 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         "what a day of culls leaves is asked of Cassandra: add --store cassandra"
     );
     let mut report = Report::new("retention", how(options));
-    let place = Place::open(options.store)?;
-    let bench = Bench { options, binary, clock, contents: Contents::new(1), place };
+    let location = StoreLocation::open(options.store)?;
+    let bench = Bench { options, binary, clock, contents: Contents::new(1), location };
     for number in 0..runs {
         if options.measures(Part::Reads) {
             reads::run(&bench, &mut report)?;
@@ -123,7 +123,7 @@ struct Bench<'a> {
     binary: &'a Path,
     clock: &'a dyn Clock,
     contents: Contents,
-    place: Place,
+    location: StoreLocation,
 }
 
 impl Bench<'_> {

@@ -43,7 +43,7 @@ pub(super) fn how(options: &super::Options) -> String {
 }
 
 pub(super) fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
-    let store = bench.place.new_store()?;
+    let store = bench.location.new_store()?;
     let titles = titles(PAGES + 1);
     let service = store.serve(bench.binary, &format!("{UNCACHED}{KEPT}"))?;
     let written = bench.fill(&service, &titles, 2)?;

@@ -7,7 +7,7 @@ use xtask::{http::Client, service::Service};
 
 use super::{
     Bench, UNCACHED,
-    place::Store,
+    stores::Store,
     traffic::{Reads, latest},
     watch::Watch,
 };
@@ -28,10 +28,10 @@ const PART_OF_THE_RATE: f64 = 0.25;
 const SLICE: Duration = Duration::from_secs(10);
 
 /// The grace of the server whose values do not become eligible.
-const A_DAY: u64 = 24 * 3600;
+const QUIET_GRACE_SECONDS: u64 = 24 * 3600;
 
 /// The time limit of the sweep.
-const LIMIT: Duration = Duration::from_secs(2 * 3600);
+const SWEEP_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
@@ -74,9 +74,9 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let latest = latest(&titles);
     let reads = || Reads::new(&bench.contents, &latest, bench.options.connections);
     // The two servers are measured alternately, so that a machine that is slow for some seconds affects both.
-    let mut quiet = Side::filled(bench, options, A_DAY, &titles)?;
+    let mut quiet = MeasuredServer::filled(bench, options, QUIET_GRACE_SECONDS, &titles)?;
     quiet.service.pause()?;
-    let mut swept = Side::filled(bench, options, options.grace, &titles)?;
+    let mut swept = MeasuredServer::filled(bench, options, options.grace, &titles)?;
     let closed = load::run(&bench.plan(&swept.service, Pace::Closed), bench.clock, &mut reads())?;
     let rate = closed.per_second() * PART_OF_THE_RATE;
     report.add("sweep, rate of readers", "requests a second", rate);
@@ -85,8 +85,9 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let address = swept.service.address();
     // A connection that stays open would be closed while the server is stopped.
     let look = || Watch::open(address, bench.clock)?.look();
-    ensure!(look()?.notes == 0, "values fell due while they were written: raise --grace");
-    Watch::open(address, bench.clock)?.until(Duration::from_secs(options.grace), |seen| seen.notes > 0)?;
+    ensure!(look()?.queue_entries == 0, "values fell due while they were written: raise --grace");
+    Watch::open(address, bench.clock)?
+        .until(Duration::from_secs(options.grace), |seen| seen.queue_entries > 0)?;
     let (mut culled, mut worked) = (0, Duration::ZERO);
     let started = bench.clock.monotonic();
     let mut before = look()?;
@@ -115,8 +116,8 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
             break;
         }
         ensure!(
-            bench.clock.monotonic() - started < LIMIT,
-            "the sweep did not come so far in {LIMIT:?}: {seen:?}"
+            bench.clock.monotonic() - started < SWEEP_LIMIT,
+            "the sweep did not come so far in {SWEEP_LIMIT:?}: {seen:?}"
         );
         before = look()?;
     }
@@ -127,7 +128,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
 }
 
 /// A server with its pages and its load.
-struct Side<'a> {
+struct MeasuredServer<'a> {
     bench: &'a Bench<'a>,
     options: &'a Sweep,
     titles: &'a [String],
@@ -138,10 +139,10 @@ struct Side<'a> {
     _store: Store<'a>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> MeasuredServer<'a> {
     /// Starts a server and writes all revisions, so that all but the latest of each page are superseded.
     fn filled(bench: &'a Bench<'a>, options: &'a Sweep, grace: u64, titles: &'a [String]) -> Result<Self> {
-        let store = bench.place.new_store()?;
+        let store = bench.location.new_store()?;
         // On a cluster, a row may have been written earlier than it counts as stored, by at most the first
         // `skew`.
         let settings =

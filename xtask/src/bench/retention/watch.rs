@@ -14,7 +14,7 @@ pub(super) struct Seen {
     /// Renders whose bodies were culled.
     pub(super) culled: u64,
     /// Queue entries that were processed.
-    pub(super) notes: u64,
+    pub(super) queue_entries: u64,
     /// For the oldest entry that the last pass did not reach, the time since it became overdue, in seconds.
     pub(super) overdue: f64,
 }
@@ -58,7 +58,7 @@ fn parse(text: &str) -> Result<Seen> {
     };
     Ok(Seen {
         culled: value("retention_culled_renders_total")? as u64,
-        notes: value("retention_notes_total")? as u64,
+        queue_entries: value("retention_notes_total")? as u64,
         overdue: value("retention_overdue_seconds")?,
     })
 }
@@ -72,7 +72,7 @@ mod tests {
         let text = "# TYPE retention_notes counter\nretention_notes_total 12\n\
                     retention_culled_renders_total 7\nretention_overdue_seconds_other 1\n\
                     retention_overdue_seconds 0.25\n";
-        assert_eq!(parse(text).unwrap(), Seen { culled: 7, notes: 12, overdue: 0.25 });
+        assert_eq!(parse(text).unwrap(), Seen { culled: 7, queue_entries: 12, overdue: 0.25 });
         assert!(parse("retention_notes_total 12\n").is_err());
     }
 }

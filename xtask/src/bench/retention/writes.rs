@@ -36,7 +36,7 @@ pub(super) fn run(bench: &Bench<'_>, number: usize, report: &mut Report) -> Resu
     for turn in 0..VARIANTS.len() {
         let index = (number + turn) % VARIANTS.len();
         let (name, settings) = VARIANTS[index];
-        let store = bench.place.new_store()?;
+        let store = bench.location.new_store()?;
         let service = store.serve(bench.binary, settings)?;
         let mut writes = Writes::new(&bench.contents, titles.clone(), 1, bench.options.connections);
         let measured = load::run(&bench.plan(&service, Pace::Closed), bench.clock, &mut writes)?;

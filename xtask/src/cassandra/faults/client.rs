@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     MAX_ATTEMPTS, PAUSE,
     content::{self, Properties, Write},
-    journal::{Outcome, Seen},
+    journal::{Outcome, ReadOutcome},
     judge::Renders,
 };
 use crate::http;
@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Sends a read, and repeats it if it fails and may succeed later.
-    fn ask(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
+    fn send_with_retry(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         for _ in 1..MAX_ATTEMPTS {
             match self.send(request) {
                 Ok((500.., _)) | Err(_) => thread::sleep(PAUSE),
@@ -55,56 +55,56 @@ impl Client {
             Err(error) => Outcome::Unknown(format!("{error:#}")),
             Ok((200 | 201, body)) => match tid_in(&body) {
                 Some(tid) => Outcome::Acknowledged(tid),
-                None => Outcome::Unknown(format!("an answer without a tid: {}", in_words(&body))),
+                None => Outcome::Unknown(format!("an answer without a tid: {}", error_text(&body))),
             },
-            Ok((status @ 400..500, body)) => Outcome::Refused(format!("{status} {}", in_words(&body))),
-            Ok((status, body)) => Outcome::Unknown(format!("{status} {}", in_words(&body))),
+            Ok((status @ 400..500, body)) => Outcome::Refused(format!("{status} {}", error_text(&body))),
+            Ok((status, body)) => Outcome::Unknown(format!("{status} {}", error_text(&body))),
         }
     }
 
     /// Reads the html of one render.
-    pub(super) fn read(&mut self, write: Write, tid: &str, seed: u64) -> Seen {
+    pub(super) fn read(&mut self, write: Write, tid: &str, seed: u64) -> ReadOutcome {
         let path = format!("{}?rev/{tid}/html", content::path(write.page()));
-        self.see(&path, |html| {
+        self.check_read(&path, |html| {
             (html != write.html(seed)).then(|| format!("{write} has another html than was written"))
         })
     }
 
     /// Reads the newest html of a page on which this write was acknowledged.
-    pub(super) fn read_newest(&mut self, acknowledged: Write, seed: u64) -> Seen {
+    pub(super) fn read_newest(&mut self, acknowledged: Write, seed: u64) -> ReadOutcome {
         let page = acknowledged.page();
         let path = format!("{}?rev/latest/html", content::path(page));
-        self.see(&path, |html| match content::write_of(html) {
+        self.check_read(&path, |html| match content::write_of(html) {
             Some(newest) if newest.page() == page && html == newest.html(seed) => (newest < acknowledged)
                 .then(|| format!("the newest is {newest}, and {acknowledged} was acknowledged before")),
             _ => Some(format!("the newest html of page {page} was never written")),
         })
     }
 
-    fn see(&mut self, path: &str, wrong: impl FnOnce(&[u8]) -> Option<String>) -> Seen {
+    fn check_read(&mut self, path: &str, wrong: impl FnOnce(&[u8]) -> Option<String>) -> ReadOutcome {
         match self.send(&http::get(path)) {
-            Err(error) => Seen::Nothing(format!("{error:#}")),
-            Ok((200, html)) => wrong(&html).map_or(Seen::Right, Seen::Wrong),
-            Ok((status @ 500.., body)) => Seen::Nothing(format!("{status} {}", in_words(&body))),
-            Ok((status, body)) => Seen::Wrong(format!("{path}: {status} {}", in_words(&body))),
+            Err(error) => ReadOutcome::Nothing(format!("{error:#}")),
+            Ok((200, html)) => wrong(&html).map_or(ReadOutcome::Right, ReadOutcome::Wrong),
+            Ok((status @ 500.., body)) => ReadOutcome::Nothing(format!("{status} {}", error_text(&body))),
+            Ok((status, body)) => ReadOutcome::Wrong(format!("{path}: {status} {}", error_text(&body))),
         }
     }
 
     /// Returns all renders of a write's revision, with all their properties.
-    pub(super) fn look(&mut self, write: Write) -> Result<Renders> {
+    pub(super) fn renders(&mut self, write: Write) -> Result<Renders> {
         let page = content::path(write.page());
-        let (status, body) = self.ask(&http::get(&format!("{page}?rev/{}/", write.0)))?;
+        let (status, body) = self.send_with_retry(&http::get(&format!("{page}?rev/{}/", write.0)))?;
         if status == 404 {
             return Ok(Renders::new());
         }
-        ensure!(status == 200, "{write} is answered with {status} {}", in_words(&body));
+        ensure!(status == 200, "{write} is answered with {status} {}", error_text(&body));
         let revision: Value = serde_json::from_slice(&body)?;
         let mut renders = Renders::new();
         for render in revision["renders"].as_array().context("a revision has renders")? {
             let tid = render["tid"].as_str().context("a render has a tid")?;
             let mut properties = Properties::new();
             for name in render["properties"].as_object().context("a render has properties")?.keys() {
-                let (status, body) = self.ask(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
+                let (status, body) = self.send_with_retry(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
                 ensure!(matches!(status, 200 | 404), "{name} of {write} is answered with {status}");
                 if status == 200 {
                     properties.insert(name.clone(), body);
@@ -123,7 +123,7 @@ fn tid_in(body: &[u8]) -> Option<String> {
 
 /// The text of a problem document without its page, so that equal problems are counted together. For any
 /// other body, its beginning.
-fn in_words(body: &[u8]) -> String {
+fn error_text(body: &[u8]) -> String {
     const MAX: usize = 300;
     let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();
     let text = problem["detail"].as_str().map_or_else(|| String::from_utf8_lossy(body), Cow::Borrowed);

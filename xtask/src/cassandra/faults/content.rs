@@ -37,7 +37,7 @@ impl Write {
         if self.0 >= FIRST_CHECK { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
-    /// Whether the write names its time, and thereby its tid. Then a repetition is the same write. Half of
+    /// Whether the write names its time, and thereby its tid. Then a retry is the same write. Half of
     /// the writes of each page name their time.
     pub(super) const fn names_its_tid(self) -> bool {
         (self.0 as usize / PAGES).is_multiple_of(2)

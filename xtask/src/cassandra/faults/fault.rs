@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::process::Signal;
 
 use super::{
-    journal::GRACE,
+    journal::FAILURE_WINDOW,
     network,
     ring::{NODES, Ring},
     traffic::Traffic,
@@ -14,14 +14,14 @@ use super::{
 use crate::{process::Stopwatch, service::Service};
 
 /// The time for which traffic runs before a fault.
-const BEFORE: Duration = Duration::from_secs(2);
+const TRAFFIC_BEFORE_FAULT: Duration = Duration::from_secs(2);
 /// The time for which traffic runs after the end of a fault. The first seconds do not count.
-const AFTER: Duration = GRACE.saturating_add(Duration::from_secs(6));
+const TRAFFIC_AFTER_FAULT: Duration = FAILURE_WINDOW.saturating_add(Duration::from_secs(6));
 /// The time for which a process hangs: until the others have noticed, plus a margin.
-const STALL: Duration = Duration::from_secs(20);
+const STALL_TIME: Duration = Duration::from_secs(20);
 /// The time for which two nodes hang: longer than a request may take, and less than the time in which
 /// requests may fail.
-const WITHOUT_QUORUM: Duration = Duration::from_secs(4);
+const NO_QUORUM_TIME: Duration = Duration::from_secs(4);
 /// The number of seconds by which a clock is wrong.
 const CLOCK_OFF: i64 = 300;
 /// The time for which a clock is wrong. A node compares its clock with the monotonic time only every ten
@@ -82,7 +82,7 @@ impl Fault {
     /// Causes the fault on the ring, and ends it.
     pub(super) fn inject(self, ring: &mut Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
         let lasting = means.lasting;
-        thread::sleep(BEFORE);
+        thread::sleep(TRAFFIC_BEFORE_FAULT);
         match self {
             Self::None => thread::sleep(lasting),
             Self::Kill => kill(ring, traffic, lasting)?,
@@ -93,7 +93,7 @@ impl Fault {
             Self::Clock => clock(ring, traffic)?,
         }
         if self != Self::None {
-            thread::sleep(AFTER);
+            thread::sleep(TRAFFIC_AFTER_FAULT);
         }
         Ok(())
     }
@@ -112,13 +112,13 @@ fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
     let clock = Stopwatch::start();
     traffic.event("node 3 hangs");
     ring.signal(3, Signal::STOP)?;
-    thread::sleep(GRACE);
+    thread::sleep(FAILURE_WINDOW);
     // The new service does not know any node yet, and has no prepared statements.
     let newcomer = (means.start_a_service)().context("a service that starts while a node hangs")?;
     traffic.remark(&format!("a service started in {:.1} s", newcomer.started_in().as_secs_f64()));
-    traffic.go_through(newcomer.address());
+    traffic.try_service(newcomer.address());
     newcomer.stop()?;
-    thread::sleep(STALL.saturating_sub(clock.elapsed()));
+    thread::sleep(STALL_TIME.saturating_sub(clock.elapsed()));
     traffic.event("node 3 goes on");
     ring.signal(3, Signal::CONT)
 }
@@ -127,7 +127,7 @@ fn lose_the_quorum(ring: &Ring, traffic: &Traffic<'_>) -> Result<()> {
     traffic.event("nodes 2 and 3 hang");
     let both = |signal| ring.signal(2, signal).and_then(|()| ring.signal(3, signal));
     both(Signal::STOP)?;
-    thread::sleep(WITHOUT_QUORUM);
+    thread::sleep(NO_QUORUM_TIME);
     traffic.event("nodes 2 and 3 go on");
     both(Signal::CONT)
 }
@@ -144,7 +144,7 @@ fn roll(ring: &mut Ring, traffic: &Traffic<'_>) -> Result<()> {
     for number in 1..=NODES {
         restart(ring, traffic, number)?;
         // An operator waits too: there is no quorum while two nodes are down.
-        ring.wait_until_whole()?;
+        ring.wait_until_all_up()?;
     }
     Ok(())
 }

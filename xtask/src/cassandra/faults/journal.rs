@@ -9,7 +9,7 @@ use std::{
 use super::content::Write;
 
 /// The time for which requests may fail after a fault and after its end.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
+pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(5);
 
 /// The times at which a request was sent and answered, counted from the start of the traffic.
 #[derive(Debug, Clone, Copy)]
@@ -29,18 +29,18 @@ pub(super) enum Outcome {
     Unknown(String),
 }
 
-/// The first attempt of a write, or a repetition.
+/// The first attempt of a write, or a retry.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) write: Write,
-    pub(super) again: bool,
+    pub(super) is_retry: bool,
     pub(super) span: Span,
     pub(super) outcome: Outcome,
 }
 
 /// The result of a read of something that was acknowledged before.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ReadOutcome {
     /// The content that was written.
     Right,
     /// There was no answer, or an answer that says to try again.
@@ -53,12 +53,12 @@ pub(super) enum Seen {
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) span: Span,
-    pub(super) seen: Seen,
+    pub(super) outcome: ReadOutcome,
 }
 
 /// The outcome of a write over all its attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum WriteOutcome {
     /// The write is stored, under each of these tids. More than one tid breaks a promise.
     Acknowledged(BTreeSet<String>),
     /// The write is stored completely, or not at all.
@@ -76,23 +76,23 @@ pub(super) struct Journal {
 
 impl Journal {
     /// The outcome of each write.
-    pub(super) fn said(&self) -> BTreeMap<Write, Said> {
-        let mut said = BTreeMap::new();
+    pub(super) fn write_outcomes(&self) -> BTreeMap<Write, WriteOutcome> {
+        let mut outcomes = BTreeMap::new();
         for Attempt { write, outcome, .. } in &self.attempts {
-            let known = said.entry(*write).or_insert(Said::Unknown);
+            let known = outcomes.entry(*write).or_insert(WriteOutcome::Unknown);
             if let Outcome::Acknowledged(tid) = outcome {
                 match known {
-                    Said::Acknowledged(tids) => drop(tids.insert(tid.clone())),
-                    Said::Unknown => *known = Said::Acknowledged(BTreeSet::from([tid.clone()])),
+                    WriteOutcome::Acknowledged(tids) => drop(tids.insert(tid.clone())),
+                    WriteOutcome::Unknown => *known = WriteOutcome::Acknowledged([tid.clone()].into()),
                 }
             }
         }
-        said
+        outcomes
     }
 
     /// The writes that name their tid, and whose first attempt had an unknown outcome.
-    pub(super) fn to_be_made_again(&self) -> BTreeSet<Write> {
-        let unknown = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Unknown(_)) && !attempt.again;
+    pub(super) fn writes_to_retry(&self) -> BTreeSet<Write> {
+        let unknown = |first: &&Attempt| matches!(first.outcome, Outcome::Unknown(_)) && !first.is_retry;
         let writes = self.attempts.iter().filter(unknown).map(|attempt| attempt.write);
         writes.filter(|write| write.names_its_tid()).collect()
     }
@@ -100,7 +100,7 @@ impl Journal {
     /// The numbers of first attempts by outcome: acknowledged, unknown, refused.
     pub(super) fn outcomes(&self) -> [usize; 3] {
         let mut counts = [0; 3];
-        for attempt in self.attempts.iter().filter(|attempt| !attempt.again) {
+        for attempt in self.attempts.iter().filter(|attempt| !attempt.is_retry) {
             counts[match attempt.outcome {
                 Outcome::Acknowledged(_) => 0,
                 Outcome::Unknown(_) => 1,
@@ -110,23 +110,23 @@ impl Journal {
         counts
     }
 
-    /// The share of successes among the writes that had to succeed. Repetitions do not count here; they only
+    /// The share of successes among the writes that had to succeed. Retries do not count here; they only
     /// matter to the judge.
-    pub(super) fn writes_outside(&self) -> Share {
-        let first = self.attempts.iter().filter(|attempt| !attempt.again);
-        let outside = first.filter(|attempt| !self.may_fail(attempt.span));
-        Share::of(outside.map(|attempt| matches!(attempt.outcome, Outcome::Acknowledged(_))))
+    pub(super) fn write_success(&self) -> Share {
+        let first = self.attempts.iter().filter(|attempt| !attempt.is_retry);
+        let counted = first.filter(|attempt| !self.may_fail(attempt.span));
+        Share::of(counted.map(|attempt| matches!(attempt.outcome, Outcome::Acknowledged(_))))
     }
 
     /// The share of successes among the reads that had to succeed.
-    pub(super) fn reads_outside(&self) -> Share {
-        let outside = self.reads.iter().filter(|read| !self.may_fail(read.span));
-        Share::of(outside.map(|read| read.seen == Seen::Right))
+    pub(super) fn read_success(&self) -> Share {
+        let counted = self.reads.iter().filter(|read| !self.may_fail(read.span));
+        Share::of(counted.map(|read| read.outcome == ReadOutcome::Right))
     }
 
     /// Whether the request was under way in the first seconds after an event.
     fn may_fail(&self, span: Span) -> bool {
-        self.events.iter().any(|(at, _)| span.sent < *at + GRACE && span.answered > *at)
+        self.events.iter().any(|(at, _)| span.sent < *at + FAILURE_WINDOW && span.answered > *at)
     }
 
     /// The journal as tab-separated lines, in the order in which requests were sent.
@@ -135,12 +135,12 @@ impl Journal {
         for (at, event) in &self.events {
             lines.push((*at, format!("event\t{event}")));
         }
-        for Attempt { write, again, span, outcome } in &self.attempts {
-            let kind = if *again { "write again" } else { "write" };
+        for Attempt { write, is_retry, span, outcome } in &self.attempts {
+            let kind = if *is_retry { "write again" } else { "write" };
             lines.push((span.sent, format!("{kind}\t{write}\t{}\t{outcome:?}", span.lasted())));
         }
-        for Read { span, seen } in &self.reads {
-            lines.push((span.sent, format!("read\t\t{}\t{seen:?}", span.lasted())));
+        for Read { span, outcome } in &self.reads {
+            lines.push((span.sent, format!("read\t\t{}\t{outcome:?}", span.lasted())));
         }
         lines.sort();
         lines.into_iter().map(|(at, line)| format!("{:.3}\t{line}", at.as_secs_f64())).collect()
@@ -192,8 +192,8 @@ mod tests {
         Span { sent: SECOND * sent, answered: SECOND * answered }
     }
 
-    fn attempt(write: u64, again: bool, span: Span, outcome: Outcome) -> Attempt {
-        Attempt { write: Write(write), again, span, outcome }
+    fn attempt(write: u64, is_retry: bool, span: Span, outcome: Outcome) -> Attempt {
+        Attempt { write: Write(write), is_retry, span, outcome }
     }
 
     fn unknown() -> Outcome {
@@ -207,30 +207,30 @@ mod tests {
     #[test]
     fn failures_count_only_outside_the_seconds_after_an_event() {
         let mut journal = Journal { events: vec![(10 * SECOND, "killed".to_owned())], ..Journal::default() };
-        for (sent, answered) in [(9, 11), (10, 12), (14, 20)] {
-            journal.attempts.push(attempt(1, false, span(sent, answered), unknown()));
-            journal.reads.push(Read { span: span(sent, answered), seen: Seen::Nothing(String::new()) });
+        for span in [span(9, 11), span(10, 12), span(14, 20)] {
+            journal.attempts.push(attempt(1, false, span, unknown()));
+            journal.reads.push(Read { span, outcome: ReadOutcome::Nothing(String::new()) });
         }
-        assert_eq!(journal.writes_outside(), Share { good: 0, all: 0 });
-        for (sent, answered) in [(8, 10), (15, 16)] {
-            journal.attempts.push(attempt(2, false, span(sent, answered), unknown()));
-            journal.reads.push(Read { span: span(sent, answered), seen: Seen::Wrong(String::new()) });
+        assert_eq!(journal.write_success(), Share { good: 0, all: 0 });
+        for span in [span(8, 10), span(15, 16)] {
+            journal.attempts.push(attempt(2, false, span, unknown()));
+            journal.reads.push(Read { span, outcome: ReadOutcome::Wrong(String::new()) });
         }
         journal.attempts.push(attempt(3, false, span(20, 21), acknowledged("a")));
-        journal.reads.push(Read { span: span(20, 21), seen: Seen::Right });
-        assert_eq!(journal.writes_outside(), Share { good: 1, all: 3 });
-        assert_eq!(journal.reads_outside(), Share { good: 1, all: 3 });
+        journal.reads.push(Read { span: span(20, 21), outcome: ReadOutcome::Right });
+        assert_eq!(journal.write_success(), Share { good: 1, all: 3 });
+        assert_eq!(journal.read_success(), Share { good: 1, all: 3 });
     }
 
     #[test]
-    fn second_attempt_is_no_success_of_the_first() {
+    fn retry_does_not_count_as_success() {
         let mut journal = Journal::default();
         journal.attempts.push(attempt(1, false, span(0, 1), unknown()));
         journal.attempts.push(attempt(1, true, span(2, 3), acknowledged("a")));
         assert_eq!(journal.outcomes(), [0, 1, 0]);
-        assert_eq!(journal.writes_outside(), Share { good: 0, all: 1 });
-        assert_eq!(journal.to_be_made_again(), BTreeSet::from([Write(1)]));
-        assert_eq!(journal.said()[&Write(1)], Said::Acknowledged(BTreeSet::from(["a".to_owned()])));
+        assert_eq!(journal.write_success(), Share { good: 0, all: 1 });
+        assert_eq!(journal.writes_to_retry(), BTreeSet::from([Write(1)]));
+        assert_eq!(journal.write_outcomes()[&Write(1)], WriteOutcome::Acknowledged(["a".to_owned()].into()));
     }
 
     #[test]
@@ -241,8 +241,8 @@ mod tests {
         journal.attempts.push(attempt(2, false, span(0, 1), unknown()));
         let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         assert_eq!(
-            journal.said(),
-            BTreeMap::from([(Write(1), Said::Acknowledged(two)), (Write(2), Said::Unknown)])
+            journal.write_outcomes(),
+            BTreeMap::from([(Write(1), WriteOutcome::Acknowledged(two)), (Write(2), WriteOutcome::Unknown)])
         );
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     content::{Properties, Write},
-    journal::{Journal, Said},
+    journal::{Journal, WriteOutcome},
 };
 
 /// The stored renders of a write's revision by their tids, with their properties.
@@ -19,22 +19,22 @@ pub(super) enum Verdict {
     /// The write was acknowledged, and is stored completely, once.
     Whole,
     /// The write was not acknowledged, but is stored completely, once.
-    WholeUnsaid,
+    UnacknowledgedButStored,
     /// The write was not acknowledged, and is not stored.
     Absent,
     /// The write was acknowledged, but is not stored, or not under its tid.
     Lost,
     /// The write is stored in part, or with other content.
-    Half(String),
+    Partial(String),
     /// The write is stored as more than one render.
     Doubled,
 }
 
 /// Judges one write.
-pub(super) fn judge(said: &Said, sent: &Properties, there: &Renders) -> Verdict {
-    let acknowledged = match said {
-        Said::Acknowledged(tids) => Some(tids),
-        Said::Unknown => None,
+pub(super) fn judge(outcome: &WriteOutcome, sent: &Properties, there: &Renders) -> Verdict {
+    let acknowledged = match outcome {
+        WriteOutcome::Acknowledged(tids) => Some(tids),
+        WriteOutcome::Unknown => None,
     };
     if there.len() > 1 || acknowledged.is_some_and(|tids| tids.len() > 1) {
         return Verdict::Doubled;
@@ -46,9 +46,9 @@ pub(super) fn judge(said: &Said, sent: &Properties, there: &Renders) -> Verdict 
         return Verdict::Lost;
     }
     match difference(sent, properties) {
-        Some(difference) => Verdict::Half(difference),
+        Some(difference) => Verdict::Partial(difference),
         None if acknowledged.is_some() => Verdict::Whole,
-        None => Verdict::WholeUnsaid,
+        None => Verdict::UnacknowledgedButStored,
     }
 }
 
@@ -66,30 +66,30 @@ fn difference(sent: &Properties, there: &Properties) -> Option<String> {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) lost: Vec<Write>,
-    pub(super) half: Vec<(Write, String)>,
+    pub(super) partial: Vec<(Write, String)>,
     pub(super) doubled: Vec<Write>,
     /// The number of writes with an unknown outcome that were repeated, and are stored once.
     pub(super) once: usize,
     /// The writes that were repeated and never acknowledged.
-    pub(super) unsettled: Vec<Write>,
+    pub(super) never_acknowledged: Vec<Write>,
 }
 
 impl Findings {
     /// Judges all writes of the journal by their stored renders.
     pub(super) fn of(journal: &Journal, seed: u64, there: &BTreeMap<Write, Renders>) -> Self {
         let mut findings = Self::default();
-        let made_again = journal.to_be_made_again();
-        for (write, said) in journal.said() {
+        let retried = journal.writes_to_retry();
+        for (write, outcome) in journal.write_outcomes() {
             let nothing = Renders::new();
             let renders = there.get(&write).unwrap_or(&nothing);
-            match judge(&said, &write.properties(seed), renders) {
-                Verdict::Whole if made_again.contains(&write) => findings.once += 1,
-                Verdict::Absent | Verdict::WholeUnsaid if made_again.contains(&write) => {
-                    findings.unsettled.push(write);
+            match judge(&outcome, &write.properties(seed), renders) {
+                Verdict::Whole if retried.contains(&write) => findings.once += 1,
+                Verdict::Absent | Verdict::UnacknowledgedButStored if retried.contains(&write) => {
+                    findings.never_acknowledged.push(write);
                 }
-                Verdict::Whole | Verdict::WholeUnsaid | Verdict::Absent => {}
+                Verdict::Whole | Verdict::UnacknowledgedButStored | Verdict::Absent => {}
                 Verdict::Lost => findings.lost.push(write),
-                Verdict::Half(difference) => findings.half.push((write, difference)),
+                Verdict::Partial(difference) => findings.partial.push((write, difference)),
                 Verdict::Doubled => findings.doubled.push(write),
             }
         }
@@ -98,8 +98,8 @@ impl Findings {
 
     /// Whether no promise is broken.
     pub(super) fn are_none(&self) -> bool {
-        let Self { lost, half, doubled, once: _, unsettled } = self;
-        lost.is_empty() && half.is_empty() && doubled.is_empty() && unsettled.is_empty()
+        let Self { lost, partial, doubled, once: _, never_acknowledged } = self;
+        lost.is_empty() && partial.is_empty() && doubled.is_empty() && never_acknowledged.is_empty()
     }
 }
 
@@ -108,14 +108,14 @@ impl fmt::Display for Findings {
         for write in &self.lost {
             writeln!(f, "lost: {write}")?;
         }
-        for (write, difference) in &self.half {
+        for (write, difference) in &self.partial {
             writeln!(f, "half there: {write}: {difference}")?;
         }
         for write in &self.doubled {
             writeln!(f, "there twice: {write}")?;
         }
-        for write in &self.unsettled {
-            writeln!(f, "made again and never acknowledged: {write}")?;
+        for write in &self.never_acknowledged {
+            writeln!(f, "repeated and never acknowledged: {write}")?;
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ use self::{
     client::Client,
     content::{Properties, Write},
     fault::{Fault, Means},
-    journal::{Journal, Outcome, Said},
+    journal::{Journal, Outcome, WriteOutcome},
     judge::{Findings, Renders, Verdict, judge},
     report::Row,
     ring::Ring,
@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// The number of connections that read everything back at the end.
-const LOOKERS: usize = 16;
+const VERIFY_CONNECTIONS: usize = 16;
 /// The maximum attempts of a request outside the measured traffic, where a busy machine may be late.
 const MAX_ATTEMPTS: u32 = 30;
 /// The pause between two such attempts.
@@ -140,7 +140,7 @@ fn run_inside(options: &Options) -> Result<bool> {
         thread::sleep(WARM_UP);
         Ok(())
     })?;
-    check_the_judge(&service, options.seed)?;
+    self_test_judge(&service, options.seed)?;
     let means = Means {
         lasting: Duration::from_secs(options.seconds),
         start_a_service: &|| start("another-service.log"),
@@ -151,9 +151,9 @@ fn run_inside(options: &Options) -> Result<bool> {
         let journal = Traffic::run(load, &history, |traffic| fault.inject(&mut ring, traffic, &means))?;
         fs::write(folder.join(format!("journal-{}.tsv", fault.name())), journal.lines().join("\n"))?;
         journals.push((fault, journal));
-        ring.wait_until_whole()?;
+        ring.wait_until_all_up()?;
     }
-    let rows = look_back(&service, journals, options.seed)?;
+    let rows = read_everything_back(&service, journals, options.seed)?;
     report::print(&rows, &folder);
     let status = service.stop()?;
     ensure!(status.success(), "the service ended with {status} when it was asked to end");
@@ -166,13 +166,13 @@ fn faults(only: &[Fault]) -> Vec<Fault> {
 }
 
 /// Reads everything back through the service, and judges it.
-fn look_back(service: &Service, journals: Vec<(Fault, Journal)>, seed: u64) -> Result<Vec<Row>> {
+fn read_everything_back(service: &Service, journals: Vec<(Fault, Journal)>, seed: u64) -> Result<Vec<Row>> {
     let writes: BTreeSet<Write> = journals
         .iter()
         .flat_map(|(_, journal)| journal.attempts.iter().map(|attempt| attempt.write))
         .collect();
     println!("{} writes are read back", writes.len());
-    let there = look(service, &writes.into_iter().collect::<Vec<_>>())?;
+    let there = stored_renders(service, &writes.into_iter().collect::<Vec<_>>())?;
     let row = |(fault, journal): (Fault, Journal)| {
         let findings = Findings::of(&journal, seed, &there);
         Row { fault, journal, findings }
@@ -180,21 +180,21 @@ fn look_back(service: &Service, journals: Vec<(Fault, Journal)>, seed: u64) -> R
     Ok(journals.into_iter().map(row).collect())
 }
 
-fn look(service: &Service, writes: &[Write]) -> Result<BTreeMap<Write, Renders>> {
+fn stored_renders(service: &Service, writes: &[Write]) -> Result<BTreeMap<Write, Renders>> {
     let address = service.address();
     thread::scope(|scope| {
-        let parts = writes.chunks(writes.len().div_ceil(LOOKERS).max(1));
-        let lookers: Vec<_> = parts
+        let parts = writes.chunks(writes.len().div_ceil(VERIFY_CONNECTIONS).max(1));
+        let readers: Vec<_> = parts
             .map(|part| {
                 scope.spawn(move || {
                     let mut client = Client::new(address);
-                    part.iter().map(|write| Ok((*write, client.look(*write)?))).collect::<Result<Vec<_>>>()
+                    part.iter().map(|write| Ok((*write, client.renders(*write)?))).collect::<Result<Vec<_>>>()
                 })
             })
             .collect();
         let mut all = BTreeMap::new();
-        for looker in lookers {
-            all.extend(looker.join().map_err(|_| anyhow!("a reader panicked"))??);
+        for reader in readers {
+            all.extend(reader.join().map_err(|_| anyhow!("a reader panicked"))??);
         }
         Ok(all)
     })
@@ -214,22 +214,22 @@ fn verify(binary: &Path) -> Result<bool> {
 /// one that is stored twice.
 ///
 /// These writes are on a page of their own, since readers of the traffic would report them as faults.
-fn check_the_judge(service: &Service, seed: u64) -> Result<()> {
+fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
     let mut client = Client::new(service.address());
-    let [lost, half, doubled] = Write::checks();
+    let [lost, partial, doubled] = Write::checks();
 
-    let nothing = Said::Acknowledged(BTreeSet::from(["never".to_owned()]));
+    let nothing = WriteOutcome::Acknowledged(BTreeSet::from(["never".to_owned()]));
     let html_of = |write: Write| Properties::from([("html".to_owned(), write.html(seed))]);
-    let half_said = acknowledged(&mut client, &half.request(&html_of(half)))?;
-    let doubled_said = acknowledged(&mut client, &doubled.request(&doubled.properties(seed)))?;
-    acknowledged(&mut client, &doubled.another_render(&html_of(half)))?;
-    for (write, said, expected) in
-        [(lost, nothing, "Lost"), (half, half_said, "Half"), (doubled, doubled_said, "Doubled")]
+    let of_partial = acknowledged(&mut client, &partial.request(&html_of(partial)))?;
+    let of_doubled = acknowledged(&mut client, &doubled.request(&doubled.properties(seed)))?;
+    acknowledged(&mut client, &doubled.another_render(&html_of(partial)))?;
+    for (write, outcome, expected) in
+        [(lost, nothing, "Lost"), (partial, of_partial, "Partial"), (doubled, of_doubled, "Doubled")]
     {
-        let verdict = judge(&said, &write.properties(seed), &client.look(write)?);
+        let verdict = judge(&outcome, &write.properties(seed), &client.renders(write)?);
         let is_expected = match verdict {
             Verdict::Lost => expected == "Lost",
-            Verdict::Half(_) => expected == "Half",
+            Verdict::Partial(_) => expected == "Partial",
             Verdict::Doubled => expected == "Doubled",
             _ => false,
         };
@@ -239,11 +239,11 @@ fn check_the_judge(service: &Service, seed: u64) -> Result<()> {
 }
 
 /// Repeats a write until it is acknowledged: on a busy machine an answer may be late.
-fn acknowledged(client: &mut Client, request: &[u8]) -> Result<Said> {
+fn acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
     let mut late = String::new();
     for _ in 0..MAX_ATTEMPTS {
         match client.write(request) {
-            Outcome::Acknowledged(tid) => return Ok(Said::Acknowledged(BTreeSet::from([tid]))),
+            Outcome::Acknowledged(tid) => return Ok(WriteOutcome::Acknowledged(BTreeSet::from([tid]))),
             Outcome::Refused(why) => bail!("a write on a whole ring was refused: {why}"),
             Outcome::Unknown(why) => late = why,
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     fault::Fault,
-    journal::{Journal, Outcome, Seen},
+    journal::{Journal, Outcome, ReadOutcome},
     judge::Findings,
 };
 
@@ -27,13 +27,13 @@ impl Row {
             && (self.findings.once > 0 || !self.fault.leaves_unknown())
             && refused == 0
             && self.wrong().is_empty()
-            && self.journal.writes_outside().is_enough()
-            && self.journal.reads_outside().is_enough()
+            && self.journal.write_success().is_enough()
+            && self.journal.read_success().is_enough()
     }
 
     fn wrong(&self) -> Vec<&str> {
-        let wrong = self.journal.reads.iter().filter_map(|read| match &read.seen {
-            Seen::Wrong(what) => Some(&**what),
+        let wrong = self.journal.reads.iter().filter_map(|read| match &read.outcome {
+            ReadOutcome::Wrong(what) => Some(&**what),
             _ => None,
         });
         wrong.collect()
@@ -45,12 +45,12 @@ impl Row {
         let [acknowledged, unknown, refused] = journal.outcomes();
         println!(
             "{name:<6} {acknowledged:>6} {unknown:>7} {refused:>7}  {:<22} {:>6} {:<24} {:>5} {:>4} {:>4} {:>5} {:>5}",
-            journal.writes_outside().to_string(),
+            journal.write_success().to_string(),
             journal.reads.len(),
-            journal.reads_outside().to_string(),
+            journal.read_success().to_string(),
             findings.once,
             findings.lost.len(),
-            findings.half.len(),
+            findings.partial.len(),
             findings.doubled.len(),
             self.wrong().len(),
         );
@@ -64,13 +64,13 @@ impl Row {
             println!("{name}: VIOLATION: {line}");
         }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for attempt in self.journal.attempts.iter().filter(|attempt| !attempt.again) {
+        for attempt in self.journal.attempts.iter().filter(|attempt| !attempt.is_retry) {
             if let Outcome::Refused(why) | Outcome::Unknown(why) = &attempt.outcome {
                 *reasons.entry(why).or_default() += 1;
             }
         }
         for read in &self.journal.reads {
-            if let Seen::Nothing(why) = &read.seen {
+            if let ReadOutcome::Nothing(why) = &read.outcome {
                 *reasons.entry(why).or_default() += 1;
             }
         }
@@ -106,12 +106,13 @@ mod tests {
     }
 
     /// A journal of requests with these outcomes, and of others that succeeded a minute later.
-    fn row(outcome: Outcome, seen: Seen) -> Row {
+    fn row(written: Outcome, outcome: ReadOutcome) -> Row {
         let attempt =
-            |second, outcome| Attempt { write: Write(second), again: false, span: span(second), outcome };
+            |second, outcome| Attempt { write: Write(second), is_retry: false, span: span(second), outcome };
+        let read = |second, outcome| Read { span: span(second), outcome };
         let journal = Journal {
-            attempts: vec![attempt(1, outcome), attempt(60, acknowledged())],
-            reads: vec![Read { span: span(1), seen }, Read { span: span(60), seen: Seen::Right }],
+            attempts: vec![attempt(1, written), attempt(60, acknowledged())],
+            reads: vec![read(1, outcome), read(60, ReadOutcome::Right)],
             events: Vec::new(),
         };
         Row { fault: Fault::Kill, journal, findings: Findings::default() }
@@ -130,21 +131,21 @@ mod tests {
     #[test]
     fn one_broken_promise_is_enough() {
         let why = String::new;
-        assert!(row(acknowledged(), Seen::Right).is_fine());
-        assert!(!row(acknowledged(), Seen::Nothing(why())).is_fine());
-        assert!(!row(Outcome::Unknown(why()), Seen::Right).is_fine());
+        assert!(row(acknowledged(), ReadOutcome::Right).is_fine());
+        assert!(!row(acknowledged(), ReadOutcome::Nothing(why())).is_fine());
+        assert!(!row(Outcome::Unknown(why()), ReadOutcome::Right).is_fine());
         let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
-        assert!(!Row { findings: lost, ..row(acknowledged(), Seen::Right) }.is_fine());
-        assert!(after_a_fault(row(Outcome::Unknown(why()), Seen::Nothing(why()))).is_fine());
+        assert!(!Row { findings: lost, ..row(acknowledged(), ReadOutcome::Right) }.is_fine());
+        assert!(after_a_fault(row(Outcome::Unknown(why()), ReadOutcome::Nothing(why()))).is_fine());
         // If a fault must leave unknown outcomes, at least one write must have been repeated.
         let quorum = |once| {
             let findings = Findings { once, ..Findings::default() };
-            Row { fault: Fault::Quorum, findings, ..row(acknowledged(), Seen::Right) }
+            Row { fault: Fault::Quorum, findings, ..row(acknowledged(), ReadOutcome::Right) }
         };
         assert!(quorum(1).is_fine());
         assert!(!quorum(0).is_fine());
         // These failures are never allowed.
-        assert!(!after_a_fault(row(Outcome::Refused(why()), Seen::Right)).is_fine());
-        assert!(!after_a_fault(row(acknowledged(), Seen::Wrong(why()))).is_fine());
+        assert!(!after_a_fault(row(Outcome::Refused(why()), ReadOutcome::Right)).is_fine());
+        assert!(!after_a_fault(row(acknowledged(), ReadOutcome::Wrong(why()))).is_fine());
     }
 }

@@ -24,9 +24,9 @@ use crate::{
 /// The number of nodes. Everything has three replicas, so each node has one, and two nodes are a quorum.
 pub(super) const NODES: u8 = 3;
 /// The time limit until all nodes know that all nodes are up.
-const WHOLE_LIMIT: Duration = Duration::from_secs(120);
+const RING_UP_LIMIT: Duration = Duration::from_secs(120);
 /// The node whose clock can be set wrong.
-const NODE_WITH_A_CLOCK: u8 = 3;
+const NODE_WITH_FALSE_CLOCK: u8 = 3;
 /// The time limit until a clock shows the time that it was set to, and the tolerated difference.
 const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
@@ -62,7 +62,7 @@ impl Ring {
         for number in 2..=NODES {
             self.add(number)?;
         }
-        self.wait_until_whole()
+        self.wait_until_all_up()
     }
 
     fn add(&mut self, number: u8) -> Result<()> {
@@ -95,7 +95,7 @@ impl Ring {
     /// Starts a node with its data, and waits until it accepts CQL connections.
     pub(super) fn run(&mut self, number: u8) -> Result<()> {
         let surroundings = Surroundings {
-            variables: if number == NODE_WITH_A_CLOCK { self.clock.environment() } else { Vec::new() },
+            variables: if number == NODE_WITH_FALSE_CLOCK { self.clock.environment() } else { Vec::new() },
             group: Some(network::group(number)),
             settings_of_java: SETTINGS_OF_JAVA,
         };
@@ -105,7 +105,7 @@ impl Ring {
     }
 
     /// Waits until every node knows that all nodes are up.
-    pub(super) fn wait_until_whole(&self) -> Result<()> {
+    pub(super) fn wait_until_all_up(&self) -> Result<()> {
         let clock = Stopwatch::start();
         for number in 1..=NODES {
             loop {
@@ -114,7 +114,7 @@ impl Ring {
                 if up == usize::from(NODES) {
                     break;
                 }
-                ensure!(clock.elapsed() < WHOLE_LIMIT, "node {number} sees {up} nodes:\n{status}");
+                ensure!(clock.elapsed() < RING_UP_LIMIT, "node {number} sees {up} nodes:\n{status}");
                 thread::sleep(LOOK_INTERVAL);
             }
         }
@@ -140,9 +140,9 @@ impl Ring {
     /// The number of seconds by which the clock of node 3 is ahead of the true time. Java prints the time
     /// above a list of its threads.
     fn clock_ahead(&self) -> Result<Option<i64>> {
-        self.signal(NODE_WITH_A_CLOCK, Signal::QUIT)?;
+        self.signal(NODE_WITH_FALSE_CLOCK, Signal::QUIT)?;
         thread::sleep(LOOK_INTERVAL);
-        let output = fs::read_to_string(self.folder.join(format!("n{NODE_WITH_A_CLOCK}/logs/output")))?;
+        let output = fs::read_to_string(self.folder.join(format!("n{NODE_WITH_FALSE_CLOCK}/logs/output")))?;
         let before_last =
             output.lines().zip(output.lines().skip(1)).filter(|(_, line)| line.starts_with(THREADS)).last();
         let Some((shown, _)) = before_last else { return Ok(None) };

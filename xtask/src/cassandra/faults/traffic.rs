@@ -30,9 +30,9 @@ const READERS: usize = 100;
 /// The interval between two checks of a waiting thread whether the traffic is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a write with an unknown outcome is repeated.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of repetitions of a write.
-const MAX_AGAIN: u32 = 30;
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The maximum number of retries of a write.
+const MAX_RETRIES: u32 = 30;
 
 /// The address of the service, and the rates of requests.
 #[derive(Debug, Clone, Copy)]
@@ -100,18 +100,18 @@ impl<'a> Traffic<'a> {
             is_over: AtomicBool::new(false),
             journal: Mutex::default(),
         };
-        let (again, made_again) = mpsc::channel();
+        let (retries, to_retry) = mpsc::channel();
         let done = thread::scope(|scope| {
             let this = &traffic;
             for lane in 0..WRITERS {
-                let again = again.clone();
-                scope.spawn(move || this.write(lane, &again));
+                let retries = retries.clone();
+                scope.spawn(move || this.write(lane, &retries));
             }
             for lane in 0..READERS {
                 scope.spawn(move || this.read(lane));
             }
-            drop(again);
-            scope.spawn(move || this.write_again(&made_again));
+            drop(retries);
+            scope.spawn(move || this.retry_writes(&to_retry));
             let done = during(this);
             this.is_over.store(true, Ordering::Relaxed);
             done
@@ -133,19 +133,18 @@ impl<'a> Traffic<'a> {
     }
 
     /// Writes and reads once through another service, and records this in the journal as usual.
-    pub(super) fn go_through(&self, service: SocketAddr) {
+    pub(super) fn try_service(&self, service: SocketAddr) {
         let mut client = Client::new(service);
         let write = self.history.next();
         if self.attempt(&mut client, write, false) == End::Acknowledged {
             let sent = self.clock.elapsed();
-            let seen = client.read_newest(write, self.load.seed);
-            lock(&self.journal)
-                .reads
-                .push(Read { span: Span { sent, answered: self.clock.elapsed() }, seen });
+            let outcome = client.read_newest(write, self.load.seed);
+            let span = Span { sent, answered: self.clock.elapsed() };
+            lock(&self.journal).reads.push(Read { span, outcome });
         }
     }
 
-    fn write(&self, lane: usize, again: &Sender<Write>) {
+    fn write(&self, lane: usize, retries: &Sender<Write>) {
         let mut client = Client::new(self.load.service);
         for number in 0.. {
             if !self.wait(turn(lane, WRITERS, number, self.load.writes_per_second)) {
@@ -153,19 +152,19 @@ impl<'a> Traffic<'a> {
             }
             let write = self.history.next();
             let outcome = self.attempt(&mut client, write, false);
-            if outcome == End::Unknown && write.names_its_tid() && again.send(write).is_err() {
+            if outcome == End::Unknown && write.names_its_tid() && retries.send(write).is_err() {
                 return;
             }
         }
     }
 
     /// Repeats writes until they are acknowledged, as a careful client would.
-    fn write_again(&self, made: &Receiver<Write>) {
+    fn retry_writes(&self, to_retry: &Receiver<Write>) {
         let mut client = Client::new(self.load.service);
         let mut waiting = VecDeque::new();
         loop {
-            match made.try_recv() {
-                Ok(write) => waiting.push_back((self.clock.elapsed() + AGAIN_AFTER, write, 1)),
+            match to_retry.try_recv() {
+                Ok(write) => waiting.push_back((self.clock.elapsed() + RETRY_PAUSE, write, 1)),
                 Err(TryRecvError::Disconnected) if waiting.is_empty() => return,
                 Err(_) => match waiting.pop_front() {
                     Some(early @ (due, ..)) if due > self.clock.elapsed() => {
@@ -174,8 +173,8 @@ impl<'a> Traffic<'a> {
                     }
                     Some((_, write, attempts)) => {
                         let end = self.attempt(&mut client, write, true);
-                        if end == End::Unknown && attempts < MAX_AGAIN {
-                            waiting.push_back((self.clock.elapsed() + AGAIN_AFTER, write, attempts + 1));
+                        if end == End::Unknown && attempts < MAX_RETRIES {
+                            waiting.push_back((self.clock.elapsed() + RETRY_PAUSE, write, attempts + 1));
                         }
                     }
                     None => thread::sleep(LOOK_INTERVAL),
@@ -184,7 +183,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    fn attempt(&self, client: &mut Client, write: Write, again: bool) -> End {
+    fn attempt(&self, client: &mut Client, write: Write, is_retry: bool) -> End {
         let request = write.request(&write.properties(self.load.seed));
         let sent = self.clock.elapsed();
         let outcome = client.write(&request);
@@ -197,7 +196,7 @@ impl<'a> Traffic<'a> {
             Outcome::Refused(_) => End::Refused,
             Outcome::Unknown(_) => End::Unknown,
         };
-        lock(&self.journal).attempts.push(Attempt { write, again, span, outcome });
+        lock(&self.journal).attempts.push(Attempt { write, is_retry, span, outcome });
         end
     }
 
@@ -227,11 +226,11 @@ impl<'a> Traffic<'a> {
             }
         };
         let sent = self.clock.elapsed();
-        let seen = match tid {
+        let outcome = match tid {
             Some(tid) => client.read(write, &tid, self.load.seed),
             None => client.read_newest(write, self.load.seed),
         };
-        Some(Read { span: Span { sent, answered: self.clock.elapsed() }, seen })
+        Some(Read { span: Span { sent, answered: self.clock.elapsed() }, outcome })
     }
 
     /// Waits until a time. Returns whether the traffic still goes on.

@@ -12,8 +12,8 @@ fn sent() -> Properties {
     WRITE.properties(SEED)
 }
 
-fn acknowledged() -> Said {
-    Said::Acknowledged(BTreeSet::from([TID.to_owned()]))
+fn acknowledged() -> WriteOutcome {
+    WriteOutcome::Acknowledged(BTreeSet::from([TID.to_owned()]))
 }
 
 fn renders<const N: usize>(renders: [(&str, Properties); N]) -> Renders {
@@ -23,8 +23,11 @@ fn renders<const N: usize>(renders: [(&str, Properties); N]) -> Renders {
 #[test]
 fn stored_and_acknowledged_writes_are_fine() {
     assert_eq!(judge(&acknowledged(), &sent(), &renders([(TID, sent())])), Verdict::Whole);
-    assert_eq!(judge(&Said::Unknown, &sent(), &renders([(TID, sent())])), Verdict::WholeUnsaid);
-    assert_eq!(judge(&Said::Unknown, &sent(), &renders([])), Verdict::Absent);
+    assert_eq!(
+        judge(&WriteOutcome::Unknown, &sent(), &renders([(TID, sent())])),
+        Verdict::UnacknowledgedButStored
+    );
+    assert_eq!(judge(&WriteOutcome::Unknown, &sent(), &renders([])), Verdict::Absent);
 }
 
 #[test]
@@ -34,8 +37,8 @@ fn a_lost_write_is_noticed() {
 }
 
 #[test]
-fn half_write_is_noticed_for_every_outcome() {
-    for said in [acknowledged(), Said::Unknown] {
+fn partial_write_is_noticed_for_every_outcome() {
+    for outcome in [acknowledged(), WriteOutcome::Unknown] {
         for name in ["html", "data-parsoid", "wikitext"] {
             let mut less = sent();
             less.remove(name);
@@ -45,9 +48,9 @@ fn half_write_is_noticed_for_every_outcome() {
             cut.get_mut(name).unwrap().pop();
             let mut more = sent();
             more.insert("meta".to_owned(), Vec::new());
-            for half in [less, other, cut, more] {
-                let verdict = judge(&said, &sent(), &renders([(TID, half)]));
-                assert!(matches!(verdict, Verdict::Half(_)), "{name}: {verdict:?}");
+            for partial in [less, other, cut, more] {
+                let verdict = judge(&outcome, &sent(), &renders([(TID, partial)]));
+                assert!(matches!(verdict, Verdict::Partial(_)), "{name}: {verdict:?}");
             }
         }
     }
@@ -57,17 +60,17 @@ fn half_write_is_noticed_for_every_outcome() {
 fn doubled_render_is_noticed_for_every_outcome() {
     let two = renders([(TID, sent()), (OTHER_TID, sent())]);
     assert_eq!(judge(&acknowledged(), &sent(), &two), Verdict::Doubled);
-    assert_eq!(judge(&Said::Unknown, &sent(), &two), Verdict::Doubled);
-    let acknowledged_twice = Said::Acknowledged(BTreeSet::from([TID, OTHER_TID].map(str::to_owned)));
+    assert_eq!(judge(&WriteOutcome::Unknown, &sent(), &two), Verdict::Doubled);
+    let acknowledged_twice = WriteOutcome::Acknowledged(BTreeSet::from([TID, OTHER_TID].map(str::to_owned)));
     assert_eq!(judge(&acknowledged_twice, &sent(), &renders([(TID, sent())])), Verdict::Doubled);
 }
 
 /// A journal of one write whose outcome was unknown. The write was repeated, with this outcome.
-fn journal_of_one_made_again(outcome: Outcome) -> Journal {
+fn journal_of_one_retry(outcome: Outcome) -> Journal {
     let span = Span { sent: Duration::ZERO, answered: Duration::ZERO };
     let first =
-        Attempt { write: WRITE, again: false, span, outcome: Outcome::Unknown("no answer".to_owned()) };
-    let second = Attempt { write: WRITE, again: true, span, outcome };
+        Attempt { write: WRITE, is_retry: false, span, outcome: Outcome::Unknown("no answer".to_owned()) };
+    let second = Attempt { write: WRITE, is_retry: true, span, outcome };
     assert!(WRITE.names_its_tid());
     Journal { attempts: vec![first, second], ..Journal::default() }
 }
@@ -78,7 +81,7 @@ fn findings(journal: &Journal, there: &Renders) -> Findings {
 
 #[test]
 fn each_verdict_is_a_finding() {
-    let journal = journal_of_one_made_again(Outcome::Acknowledged(TID.to_owned()));
+    let journal = journal_of_one_retry(Outcome::Acknowledged(TID.to_owned()));
     let fine = findings(&journal, &renders([(TID, sent())]));
     assert!(fine.are_none());
     assert_eq!(fine.once, 1);
@@ -96,7 +99,7 @@ fn each_verdict_is_a_finding() {
 
 #[test]
 fn repeated_write_must_be_acknowledged() {
-    let journal = journal_of_one_made_again(Outcome::Refused("409".to_owned()));
+    let journal = journal_of_one_retry(Outcome::Refused("409".to_owned()));
     for there in [renders([]), renders([(TID, sent())])] {
         assert!(!findings(&journal, &there).are_none());
     }

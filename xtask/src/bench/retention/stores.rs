@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 /// The directory or the node on which stores are made.
-pub(super) enum Place {
+pub(super) enum StoreLocation {
     Folders,
     Keyspaces(Box<Cluster>),
 }
@@ -50,7 +50,7 @@ pub(super) struct Store<'a> {
     keyspace: Option<(&'a Cluster, String)>,
 }
 
-impl Place {
+impl StoreLocation {
     pub(super) fn open(kind: Kind) -> Result<Self> {
         if kind == Kind::Sqlite {
             return Ok(Self::Folders);
