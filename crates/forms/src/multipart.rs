@@ -39,12 +39,12 @@ pub(crate) struct Multipart {
     delimiter: Finder<'static>,
     /// Received bytes that have not been parsed yet.
     buffer: BytesMut,
-    place: Place,
+    state: ParserState,
 }
 
 /// The state of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ParserState {
     /// Before a delimiter: in the preamble, or in a part.
     Content,
     /// Directly after a delimiter.
@@ -67,16 +67,23 @@ impl Multipart {
         }
         let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
         // The first delimiter may be at the very beginning, without a line break.
-        Ok(Self { body, naming, delimiter, buffer: BytesMut::from(&b"\r\n"[..]), place: Place::Content })
+        Ok(Self {
+            body,
+            naming,
+            delimiter,
+            buffer: BytesMut::from(&b"\r\n"[..]),
+            state: ParserState::Content,
+        })
     }
 
     pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         // The preamble, or the rest of the previous part.
         while self.chunk().await?.is_some() {}
-        if self.place == Place::AfterDelimiter {
-            self.place = if self.read_end_of_delimiter().await? { Place::End } else { Place::Content };
+        if self.state == ParserState::AfterDelimiter {
+            self.state =
+                if self.read_end_of_delimiter().await? { ParserState::End } else { ParserState::Content };
         }
-        if self.place == Place::End {
+        if self.state == ParserState::End {
             self.buffer.clear();
             while self.body.next().await?.is_some() {}
             return Ok(None);
@@ -86,12 +93,12 @@ impl Multipart {
     }
 
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
-        while self.place == Place::Content {
+        while self.state == ParserState::Content {
             let length = self.delimiter.needle().len();
             if let Some(at) = self.delimiter.find(&self.buffer) {
                 let content = self.buffer.split_to(at).freeze();
                 self.buffer.advance(length);
-                self.place = Place::AfterDelimiter;
+                self.state = ParserState::AfterDelimiter;
                 return Ok(Some(content).filter(|content| !content.is_empty()));
             }
             // The remaining bytes may be the beginning of a delimiter.

@@ -14,7 +14,7 @@ const SLOT: Duration = Duration::from_secs(1);
 const SLOTS: usize = 60;
 
 /// The number of slots in memory: the current one, and a window of previous ones.
-const REMEMBERED: usize = SLOTS + 1;
+const RING_SLOTS: usize = SLOTS + 1;
 
 /// The time over which the rate is computed, in seconds.
 pub(crate) const RATE_WINDOW_SECONDS: u64 = SLOTS as u64 * SLOT.as_secs();
@@ -25,18 +25,18 @@ pub(crate) struct Rate {
     /// The minimum number of bytes in a window; 0 for no minimum.
     least: u64,
     /// The bytes of each slot, as a ring.
-    slots: Box<[u64; REMEMBERED]>,
+    slots: Box<[u64; RING_SLOTS]>,
     /// The number of the current slot, counted from 0.
     slot: u64,
     /// How much of the current slot has passed.
-    passed: Duration,
+    slot_elapsed: Duration,
 }
 
 impl Rate {
     /// The rate of a body with this minimum of bytes per second, averaged over [`RATE_WINDOW_SECONDS`].
     pub(crate) fn at_least(bytes_per_second: u64) -> Self {
         let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
-        Self { least, slots: Box::new([0; REMEMBERED]), slot: 0, passed: Duration::ZERO }
+        Self { least, slots: Box::new([0; RING_SLOTS]), slot: 0, slot_elapsed: Duration::ZERO }
     }
 
     /// How much longer the server may wait for the next byte before the body is too slow.
@@ -49,10 +49,10 @@ impl Rate {
         if self.slot >= window && bytes < self.least {
             return Duration::ZERO;
         }
-        let mut patience = SLOT.saturating_sub(self.passed);
+        let mut patience = SLOT.saturating_sub(self.slot_elapsed);
         // Looks at the window that ends with each later slot, assuming that no more bytes arrive.
         for end in self.slot + 1.. {
-            bytes -= self.slots[place_of(end)].min(bytes);
+            bytes -= self.slots[ring_index(end)].min(bytes);
             if end >= window && bytes < self.least {
                 break;
             }
@@ -64,24 +64,24 @@ impl Rate {
     /// Adds time that the server waited.
     pub(crate) fn wait(&mut self, waited: Duration) {
         // A longer wait makes no difference: it removes all slots from the window.
-        self.passed += waited.min(SLOT * REMEMBERED as u32);
-        while self.passed >= SLOT {
-            self.passed -= SLOT;
+        self.slot_elapsed += waited.min(SLOT * RING_SLOTS as u32);
+        while self.slot_elapsed >= SLOT {
+            self.slot_elapsed -= SLOT;
             self.slot += 1;
-            self.slots[place_of(self.slot)] = 0;
+            self.slots[ring_index(self.slot)] = 0;
         }
     }
 
     /// Adds bytes that have arrived.
     pub(crate) fn receive(&mut self, bytes: u64) {
-        let slot = &mut self.slots[place_of(self.slot)];
+        let slot = &mut self.slots[ring_index(self.slot)];
         *slot = slot.saturating_add(bytes);
     }
 }
 
 /// The index of a slot in the ring. A new slot replaces the oldest one.
-const fn place_of(slot: u64) -> usize {
-    (slot % REMEMBERED as u64) as usize
+const fn ring_index(slot: u64) -> usize {
+    (slot % RING_SLOTS as u64) as usize
 }
 
 #[cfg(test)]
