@@ -36,7 +36,7 @@ pub(crate) struct Modified {
     pub(crate) at: Timestamp,
     /// Whether an unchanged date means unchanged content. It does not if the content can change within a
     /// second, or back to something older.
-    pub(crate) tells: bool,
+    pub(crate) is_exact: bool,
 }
 
 /// Evaluates a request's conditions, in the order of the RFC. `etag` is quoted and has no suffix for
@@ -56,7 +56,7 @@ pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modifie
         };
     }
     match (date(headers, &header::IF_MODIFIED_SINCE), modified) {
-        (Some(since), Some(Modified { at, tells: true })) if at <= end_of_second(since) => {
+        (Some(since), Some(Modified { at, is_exact: true })) if at <= end_of_second(since) => {
             Verdict::NotModified { zstd: false }
         }
         _ => Verdict::Proceed,
@@ -79,7 +79,7 @@ fn end_of_second(date: Timestamp) -> Timestamp {
 }
 
 /// Whether two tags are equal in the strong comparison: the same version in the same form.
-pub(crate) fn is_strongly(tag: &str, etag: &str) -> bool {
+pub(crate) fn matches_strongly(tag: &str, etag: &str) -> bool {
     tag.trim() == etag
 }
 
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn date_counts_only_for_urls_with_a_tid() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
-        let time = Some(Modified { at, tells: true });
-        let vague = Some(Modified { at, tells: false });
+        let time = Some(Modified { at, is_exact: true });
+        let vague = Some(Modified { at, is_exact: false });
         let etag = etag(&version(None));
         let same = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:35:00 GMT")]);
         let before = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:34:59 GMT")]);
@@ -238,15 +238,15 @@ mod tests {
         ] {
             let alone = headers(&[(header::IF_UNMODIFIED_SINCE, date)]);
             let expected = if fails { Verdict::Failed } else { Verdict::Proceed };
-            for tells in [true, false] {
-                assert_eq!(evaluate(&alone, &etag, Some(Modified { at, tells })), expected, "{date}");
+            for is_exact in [true, false] {
+                assert_eq!(evaluate(&alone, &etag, Some(Modified { at, is_exact })), expected, "{date}");
             }
             assert_eq!(evaluate(&alone, &etag, None), Verdict::Proceed, "{date}");
             let expected = if fails { Vec::new() } else { vec![rewritten] };
             assert_eq!(expectation(&alone, &rewritten), Expect::OneOf(expected), "{date}");
             // A tag takes precedence over a date.
             let both = headers(&[(header::IF_UNMODIFIED_SINCE, date), (header::IF_MATCH, &etag)]);
-            assert_eq!(evaluate(&both, &etag, Some(Modified { at, tells: true })), Verdict::Proceed);
+            assert_eq!(evaluate(&both, &etag, Some(Modified { at, is_exact: true })), Verdict::Proceed);
             assert_eq!(expectation(&both, &rewritten), Expect::OneOf(vec![rewritten]));
         }
     }
@@ -257,7 +257,7 @@ mod tests {
             (header::IF_NONE_MATCH, "\"other\""),
             (header::IF_MODIFIED_SINCE, "Thu, 31 May 2037 20:35:00 GMT"),
         ]);
-        let modified = Modified { at: Timestamp::EPOCH, tells: true };
+        let modified = Modified { at: Timestamp::EPOCH, is_exact: true };
         assert_eq!(evaluate(&both, &etag(&version(None)), Some(modified)), Verdict::Proceed);
     }
 

@@ -102,7 +102,7 @@ pub(crate) struct Conversation<S> {
     exchanges: Arc<Exchanges>,
     /// The number of exchanges that had begun at the last flush after which all answers were complete and
     /// sent. Until another exchange begins, everything that is written comes from the library itself.
-    at_rest: Option<u64>,
+    flushed_exchanges: Option<u64>,
     give_back: Option<oneshot::Sender<Ended<S>>>,
 }
 
@@ -121,7 +121,7 @@ impl<S> Conversation<S> {
     /// Wraps a stream. It is returned through `give_back` in the end.
     pub(crate) fn new(stream: S, exchanges: Arc<Exchanges>, give_back: oneshot::Sender<Ended<S>>) -> Self {
         let ended = Ended { stream, refused: None, unanswered: false };
-        Self { ended: Some(ended), exchanges, at_rest: Some(0), give_back: Some(give_back) }
+        Self { ended: Some(ended), exchanges, flushed_exchanges: Some(0), give_back: Some(give_back) }
     }
 
     fn ended(&mut self) -> &mut Ended<S> {
@@ -135,34 +135,34 @@ impl<S> Conversation<S> {
         Pin::new(&mut self.ended().stream)
     }
 
-    fn is_at_rest(&self) -> bool {
-        self.at_rest == Some(self.exchanges.begun())
+    fn is_between_exchanges(&self) -> bool {
+        self.flushed_exchanges == Some(self.exchanges.begun())
     }
 
     /// Whether these bytes are a refusal by the library. If so, records them instead of sending them.
-    fn hold_back(&mut self, words: &[u8]) -> bool {
-        let status = self.is_at_rest().then(|| refusal(words)).flatten();
+    fn intercept_refusal(&mut self, bytes: &[u8]) -> bool {
+        let status = self.is_between_exchanges().then(|| refusal(bytes)).flatten();
         if status.is_some() {
             self.ended().refused = status;
         } else {
-            self.at_rest = None;
+            self.flushed_exchanges = None;
         }
         status.is_some()
     }
 }
 
 /// The status of a complete answer without a body, if it is a client error.
-fn refusal(words: &[u8]) -> Option<StatusCode> {
-    let status = words.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+fn refusal(bytes: &[u8]) -> Option<StatusCode> {
+    let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     let status = StatusCode::from_bytes(status).ok()?;
-    (status.is_client_error() && words.ends_with(b"\r\n\r\n")).then_some(status)
+    (status.is_client_error() && bytes.ends_with(b"\r\n\r\n")).then_some(status)
 }
 
 impl<S> Drop for Conversation<S> {
     fn drop(&mut self) {
-        let is_at_rest = self.is_at_rest();
+        let is_between_exchanges = self.is_between_exchanges();
         if let (Some(mut ended), Some(give_back)) = (self.ended.take(), self.give_back.take()) {
-            ended.unanswered &= is_at_rest;
+            ended.unanswered &= is_between_exchanges;
             // The receiver is gone if the connection was cut off.
             let _ = give_back.send(ended);
         }
@@ -177,7 +177,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Conversation<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(self.stream().poll_read(context, buffer))?;
-        let unanswered = self.is_at_rest() && buffer.filled().len() > before;
+        let unanswered = self.is_between_exchanges() && buffer.filled().len() > before;
         self.ended().unanswered |= unanswered;
         Poll::Ready(Ok(()))
     }
@@ -189,7 +189,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.hold_back(bytes) {
+        if self.intercept_refusal(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
         self.stream().poll_write(context, bytes)
@@ -202,7 +202,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
     ) -> Poll<io::Result<usize>> {
         // A refusal has no body, so it is written in one piece.
         let bytes = slices.first().map_or(&[][..], |slice| slice);
-        if self.hold_back(if slices.len() == 1 { bytes } else { &[] }) {
+        if self.intercept_refusal(if slices.len() == 1 { bytes } else { &[] }) {
             return Poll::Ready(Ok(bytes.len()));
         }
         self.stream().poll_write_vectored(context, slices)
@@ -215,8 +215,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
     /// Called by the library only when it has nothing left to write.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.stream().poll_flush(context))?;
-        if self.exchanges.is_idle() && !self.is_at_rest() {
-            self.at_rest = Some(self.exchanges.begun());
+        if self.exchanges.is_idle() && !self.is_between_exchanges() {
+            self.flushed_exchanges = Some(self.exchanges.begun());
             self.ended().unanswered = false;
         }
         Poll::Ready(Ok(()))
@@ -303,12 +303,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_refusals_are_held_back() {
-        for words in
+        for bytes in
             [&b"HTTP/1.1 100 Continue\r\n\r\n"[..], b"HTTP/1.1 400 ", b"HTTP/1.1 4x0 B\r\n\r\n", b"x"]
         {
             let mut talk = Talk::new();
-            talk.conversation.write_all(words).await.unwrap();
-            assert_eq!(talk.end().await, (None, words.to_vec()));
+            talk.conversation.write_all(bytes).await.unwrap();
+            assert_eq!(talk.end().await, (None, bytes.to_vec()));
         }
     }
 }

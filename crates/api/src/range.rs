@@ -28,7 +28,7 @@ pub(crate) fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
     };
     match headers.get(header::IF_RANGE) {
         // A date would be a weak validator, since the latest can change within a second.
-        Some(condition) if !condition.to_str().is_ok_and(|tag| conditional::is_strongly(tag, etag)) => {
+        Some(condition) if !condition.to_str().is_ok_and(|tag| conditional::matches_strongly(tag, etag)) => {
             Selection::Whole
         }
         _ => parse(range, size).unwrap_or(Selection::Whole),

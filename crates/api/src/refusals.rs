@@ -65,11 +65,11 @@ pub(crate) async fn send<S: AsyncWrite + Unpin>(
     problem: Problem,
 ) -> std::io::Result<()> {
     let response = Record::of_unread(api).finish(problem.into_response());
-    stream.write_all(&whole(api, response).await).await
+    stream.write_all(&serialize_final_answer(api, response).await).await
 }
 
 /// The bytes of the last answer on a connection, which says that the connection will be closed.
-async fn whole(api: &Api, response: Response) -> Vec<u8> {
+async fn serialize_final_answer(api: &Api, response: Response) -> Vec<u8> {
     let (mut head, body) = response.into_parts();
     // The body of a problem is in memory.
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();

@@ -65,7 +65,7 @@ impl Representation {
         identity.insert(header::CONTENT_LENGTH, size.into());
         identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         // The latest can change within a second, and can change to an older render.
-        let modified = Modified { at: modified, tells: address == Address::Tid };
+        let modified = Modified { at: modified, is_exact: address == Address::Tid };
         let flavored = header_value(&flavored(&etag));
         Self { etag, modified, size, identity, flavored }
     }

@@ -23,7 +23,7 @@ use crate::{
 /// How many renders and replacements are stored concurrently. Each reads the properties that it copies from
 /// the previous render, up to [`rashomon_buckets::MAX_BODIES`], and writes them again. No request's [`Claim`]
 /// covers these bytes.
-const MAX_TAKE_OVERS: usize = 32;
+const MAX_COPYING_WRITES: usize = 32;
 
 /// The size limit of a 7z archive that is imported. It is stored on the disk until it is complete.
 const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
@@ -59,7 +59,7 @@ pub struct Shared {
     /// The bucket of pages. Its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
     staging: Staging,
-    take_overs: Arc<Semaphore>,
+    copying_writes: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     imports: Arc<Semaphore>,
     /// Disk space for imports that must be complete before they can be read.
@@ -85,7 +85,7 @@ impl Api {
         Self(Arc::new(Shared {
             metrics,
             staging,
-            take_overs: Arc::new(Semaphore::new(MAX_TAKE_OVERS)),
+            copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
             prepared: PreparedAnswers::new(settings.prepared_answers),
@@ -157,13 +157,13 @@ impl Api {
     }
 
     /// Runs a write that copies properties of an existing render.
-    pub(crate) async fn write_over<T: Send + 'static>(
+    pub(crate) async fn write_with_copies<T: Send + 'static>(
         &self,
         claim: Claim,
         write: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         // Acquired before the permit to write, so that other writes do not wait for this one.
-        let permit = Arc::clone(&self.take_overs).acquire_owned().await;
+        let permit = Arc::clone(&self.copying_writes).acquire_owned().await;
         self.write(claim, async move {
             let done = write.await;
             drop(permit);

@@ -44,7 +44,7 @@ pub(crate) async fn property(
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let rewritten = api
-        .write_over(claim, Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await }))
+        .write_with_copies(claim, Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await }))
         .await?;
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
     let message = if replaced { "Replaced" } else { "Unchanged" };

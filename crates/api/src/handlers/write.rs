@@ -52,7 +52,7 @@ pub(crate) async fn render(
     let new = parse_render(form, base, &page.title)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written =
-        api.write_over(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
+        api.write_with_copies(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
     respond(&page, written)
 }
 

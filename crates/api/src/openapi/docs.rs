@@ -41,7 +41,7 @@ struct OperationView {
     summary: &'static str,
     description: Vec<Span>,
     /// The inputs: parameters, headers, fields.
-    takes: Vec<Item>,
+    inputs: Vec<Item>,
     answers: Vec<AnswerView>,
     curl: String,
 }
@@ -142,7 +142,7 @@ fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
         url: url_template(operation),
         summary: operation.summary,
         description: spans(operation.description),
-        takes: takes(operation),
+        inputs: inputs(operation),
         answers: (operation.answers.iter())
             .map(|answer| AnswerView {
                 status: answer.status,
@@ -156,18 +156,18 @@ fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
     }
 }
 
-fn takes(operation: &Operation) -> Vec<Item> {
-    let mut takes: Vec<_> = (operation.parameters.iter())
+fn inputs(operation: &Operation) -> Vec<Item> {
+    let mut inputs: Vec<_> = (operation.parameters.iter())
         .map(|name| item(&format!("&{name}="), parameters::list_parameter(name).0))
         .collect();
     let headers = REQUEST_HEADERS.iter().filter(|(name, ..)| operation.headers.contains(name));
-    takes.extend(headers.map(|(name, meaning, _)| item(name, meaning)));
+    inputs.extend(headers.map(|(name, meaning, _)| item(name, meaning)));
     match operation.body {
-        Some(RequestBody::NewRevision) => takes.extend(members(&schemas::new_revision())),
-        Some(RequestBody::NewRender) => takes.extend(members(&schemas::new_render())),
+        Some(RequestBody::NewRevision) => inputs.extend(members(&schemas::new_revision())),
+        Some(RequestBody::NewRender) => inputs.extend(members(&schemas::new_render())),
         Some(RequestBody::Bytes | RequestBody::Export) | None => {}
     }
-    takes
+    inputs
 }
 
 /// The members of an object, with their descriptions.

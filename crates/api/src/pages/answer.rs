@@ -54,11 +54,11 @@ struct ProblemPage<'a> {
     title: &'a str,
     detail: String,
     domain: Option<DomainName>,
-    ways: Vec<Way>,
+    links: Vec<HelpLink>,
 }
 
 /// A link to another page, on the page of a problem.
-struct Way {
+struct HelpLink {
     text: &'static str,
     /// The name of the link's target, if it has one.
     name: Option<String>,
@@ -73,7 +73,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
         title: problem.kind().title(),
         detail: sentence(problem.detail()),
         domain: address.map(|address| address.domain().clone()),
-        ways: address.map_or_else(Vec::new, |address| ways_from(address, has_query)),
+        links: address.map_or_else(Vec::new, |address| help_links(address, has_query)),
     };
     if let Ok(text) = template.render() {
         *response.body_mut() = Body::from(text);
@@ -84,22 +84,26 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
 }
 
 /// Links that help when an object is missing. None of them leads to the missing object.
-fn ways_from(address: &Address, has_query: bool) -> Vec<Way> {
-    let mut ways = Vec::new();
+fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
+    let mut links = Vec::new();
     if let Address::Page { page, .. } = address {
         let Place { text, url, domain_url, .. } = Place::of(page);
-        ways.push(if has_query {
-            Way { text: "All revisions of", name: Some(text), url }
+        links.push(if has_query {
+            HelpLink { text: "All revisions of", name: Some(text), url }
         } else {
             let url = format!("{domain_url}?after={}", encode_value(&page.title));
-            Way { text: "The titles after", name: Some(text), url }
+            HelpLink { text: "The titles after", name: Some(text), url }
         });
     }
     if has_query || matches!(address, Address::Page { .. }) {
         let domain = address.domain();
-        ways.push(Way { text: "The pages of", name: Some(domain.to_string()), url: domain_url(domain) });
+        links.push(HelpLink {
+            text: "The pages of",
+            name: Some(domain.to_string()),
+            url: domain_url(domain),
+        });
     }
-    ways
+    links
 }
 
 /// Makes a sentence of a detail: with a capital letter and a full stop.

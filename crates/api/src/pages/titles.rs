@@ -33,7 +33,7 @@ struct TitlesPage {
     url: String,
     titles: Vec<TitleLine>,
     /// The requested title, if there is no such page.
-    missed: Option<String>,
+    missing_title: Option<String>,
     /// Whether other titles come before these.
     continued: bool,
     next: Option<String>,
@@ -41,7 +41,7 @@ struct TitlesPage {
 
 /// A query about the titles of a domain.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum TitleQuery {
     /// List the titles after this one: `?after=`
     After(Option<Title>),
     /// Open the page with this title: `?title=`
@@ -50,12 +50,12 @@ enum Asked {
 
 /// `/pages/{domain}/`
 pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) -> Result<Response> {
-    let (after, missed) = match parse(query)? {
-        Asked::After(title) => (title, None),
-        Asked::Open(title) if exists(api, domain, &title).await? => {
+    let (after, missing_title) = match parse(query)? {
+        TitleQuery::After(title) => (title, None),
+        TitleQuery::Open(title) if exists(api, domain, &title).await? => {
             return Ok(redirect(&page_url(domain, &title), Caching::NoStore));
         }
-        Asked::Open(title) => (Some(title.clone()), Some(title.to_text())),
+        TitleQuery::Open(title) => (Some(title.clone()), Some(title.to_text())),
     };
     let catalog = api.buckets.catalog();
     let listing = catalog.titles(domain, &api.page_bucket, after.as_ref(), TITLES);
@@ -70,19 +70,19 @@ pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) ->
         url: domain_url(domain),
         titles: listing.items.iter().map(line).collect(),
         continued: after.is_some(),
-        missed,
+        missing_title,
         next: listing.next.map(|last| format!("?after={}", encode_value(&last))),
     })
 }
 
-fn parse(query: Option<&str>) -> Result<Asked> {
+fn parse(query: Option<&str>) -> Result<TitleQuery> {
     let query = query.unwrap_or_default();
     if query.is_empty() {
-        return Ok(Asked::After(None));
+        return Ok(TitleQuery::After(None));
     }
     match query.split_once('=') {
-        Some(("after", title)) => Ok(Asked::After(Some(Title::new(&form_value(title)?)?))),
-        Some(("title", title)) => Ok(Asked::Open(Title::new(form_value(title)?.trim())?)),
+        Some(("after", title)) => Ok(TitleQuery::After(Some(Title::new(&form_value(title)?)?))),
+        Some(("title", title)) => Ok(TitleQuery::Open(Title::new(form_value(title)?.trim())?)),
         _ => Err(Problem::malformed("This page takes ?after= or ?title=, each with a title.")),
     }
 }

@@ -45,7 +45,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 const WAITING_LINES: usize = 4;
 
 /// The time limit of an import: none in practice, as long as the import makes progress.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The memory limit of decompression in bytes, lower than that of the command: the sender of the body may not
 /// be the operator. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
@@ -91,7 +91,7 @@ impl Line {
 }
 
 async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
-    let limits = BodyLimits { bytes: u64::MAX, total: LONGEST, ..api.body_limits() };
+    let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
     api.spawn_import(import_into(api.clone(), domain, body, sender)).await?;
@@ -110,8 +110,8 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
 async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mpsc::Sender<Line>) {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
     // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
-    let broken_off = Arc::new(OnceLock::new());
-    let seen = Arc::clone(&broken_off);
+    let body_error = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&body_error);
     let pieces = pieces.map_err(move |error: BodyError| {
         let error = seen.get_or_init(|| error).clone();
         io::Error::other(error)
@@ -146,7 +146,7 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
         Err(error) => {
             let shown = shorten(error, MAX_DETAIL_BYTES);
             tracing::warn!(%domain, revisions = error.report.revisions(), error = %shown, "import failed");
-            let late = broken_off.get().filter(|error| error.is_late());
+            let late = body_error.get().filter(|error| error.is_late());
             let problem = match (&error.failure, late) {
                 (ImportFailure::Read(_), Some(late)) => late.clone().into(),
                 _ => problem_of(error, &domain),
