@@ -23,7 +23,7 @@ fn documents() -> Vec<(String, String)> {
 }
 
 /// The inline code of a text. Fenced blocks are skipped.
-fn codes(text: &str) -> impl Iterator<Item = &str> {
+fn inline_code(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.split("```").step_by(2);
     lines.flat_map(|part| part.split('`').skip(1).step_by(2))
 }
@@ -47,7 +47,7 @@ async fn queries_in_the_documents_are_sub_resources() {
     for (document, text) in documents() {
         let urls = text.split("'http://127.0.0.1:7231/v1/").skip(1);
         let in_urls = urls.filter_map(|url| url.split('\'').next()?.split_once('?').map(|(_, query)| query));
-        let in_lines = codes(&text).filter_map(|code| code.strip_prefix('?'));
+        let in_lines = inline_code(&text).filter_map(|code| code.strip_prefix('?'));
         for query in in_urls.chain(in_lines.filter(|query| !query.contains('='))) {
             check_query(&world, &document, query).await;
             queries += 1;
@@ -57,7 +57,7 @@ async fn queries_in_the_documents_are_sub_resources() {
 }
 
 #[tokio::test]
-async fn fields_and_conditions_of_writes_in_the_documents_are_those_of_the_api() {
+async fn documented_fields_and_conditions_exist() {
     let document = World::new().await.get("/openapi.json").await.expect(200).json();
     let fields: BTreeSet<&str> = ["NewRevision", "NewRender"]
         .iter()
@@ -69,11 +69,11 @@ async fn fields_and_conditions_of_writes_in_the_documents_are_those_of_the_api()
     let conditions = conditions_of_writes(&document);
     for (name, text) in documents() {
         // `_` alone is the character, not a field.
-        for code in codes(&text).filter(|code| code.starts_with('_') && *code != "_") {
+        for code in inline_code(&text).filter(|code| code.starts_with('_') && *code != "_") {
             assert!(fields.contains(code), "{name}: no write has a field {code}");
         }
         for paragraph in text.split("\n\n").filter(|paragraph| paragraph.contains("onditional write")) {
-            for header in codes(paragraph).filter_map(|code| code.split(':').next()) {
+            for header in inline_code(paragraph).filter_map(|code| code.split(':').next()) {
                 assert!(
                     !header.starts_with("If-") || conditions.contains(header),
                     "{name}: no write has a condition {header}"
