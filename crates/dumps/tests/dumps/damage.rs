@@ -14,7 +14,7 @@ use rashomon_dumps::{Event, ExportReport, Format};
 use rashomon_tables::{Batch, Row, Scan, TableStore, Value};
 
 /// A wiki whose history is in one block, and the store of it.
-struct SealReport {
+struct SealedWiki {
     store: Arc<dyn TableStore>,
     clock: Arc<ManualClock>,
     block: Row,
@@ -25,7 +25,7 @@ fn settings() -> Settings {
 }
 
 /// A page of many revisions with html for each, and two smaller ones.
-async fn sealed() -> SealReport {
+async fn sealed() -> SealedWiki {
     let clock = Arc::new(ManualClock::new(NOW));
     let store = rashomon_test_stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), Arc::clone(&clock), settings()).await;
@@ -63,7 +63,7 @@ async fn sealed() -> SealReport {
         .await;
     assert_eq!(sealed.unwrap().revisions, 46);
     let block = the_block(&*store).await;
-    SealReport { store, clock, block }
+    SealedWiki { store, clock, block }
 }
 
 /// Returns the only block. In a keyspace that others use too, a result page of partitions may be empty
@@ -80,7 +80,7 @@ async fn the_block(store: &dyn TableStore) -> Row {
     }
 }
 
-impl SealReport {
+impl SealedWiki {
     fn bytes(&self) -> Vec<u8> {
         let Some(Value::Blob(bytes)) = &self.block.values[1] else { panic!("a block") };
         bytes.to_vec()
