@@ -3,14 +3,14 @@
 /// A number of items, and the first of them. The default limit keeps enough items to see the problem, and few
 /// enough to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named<T, const MAX: usize = 20> {
+pub struct CountedItems<T, const MAX: usize = 20> {
     /// The number of items.
     pub count: u64,
     /// The first items, at most [`Self::MAX`].
     pub first: Vec<T>,
 }
 
-impl<T, const MAX: usize> Named<T, MAX> {
+impl<T, const MAX: usize> CountedItems<T, MAX> {
     /// The maximum number of items that are kept.
     pub const MAX: usize = MAX;
 
@@ -41,7 +41,7 @@ impl<T, const MAX: usize> Named<T, MAX> {
     }
 }
 
-impl<T, const MAX: usize> Default for Named<T, MAX> {
+impl<T, const MAX: usize> Default for CountedItems<T, MAX> {
     fn default() -> Self {
         Self { count: 0, first: Vec::new() }
     }

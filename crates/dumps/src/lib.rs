@@ -6,6 +6,7 @@
 
 mod atomic_file;
 pub mod compression;
+mod counted_items;
 mod error;
 mod export;
 mod format;
@@ -14,7 +15,6 @@ mod import;
 mod input;
 pub mod json_lines;
 mod loss;
-mod named;
 mod parent;
 mod reader;
 mod sha1;
@@ -23,6 +23,7 @@ pub mod xml;
 
 pub use atomic_file::AtomicFile;
 pub use compression::{DecompressionLimits, Output, Source, SpoolSpace};
+pub use counted_items::CountedItems;
 pub use error::{Place, Problem, ReadError};
 pub use export::{
     ExportError, ExportOptions, ExportProgress, ExportReport, Format, Unreadable, Warning, export,
@@ -33,5 +34,4 @@ pub use import::{
     Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch, import,
 };
 pub use loss::Loss;
-pub use named::Named;
 pub use reader::HistoryReader;

@@ -43,7 +43,7 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
         loop {
             match std::mem::replace(&mut self.state, State::Failed) {
                 State::Between(mut input) => {
-                    let first = pass_over_empty(&mut input)?;
+                    let first = skip_empty_streams(&mut input)?;
                     if first.is_empty() {
                         self.state = State::Between(input);
                         return Ok(0);
@@ -69,7 +69,7 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
 }
 
 /// Skips empty streams. Returns the first bytes of the next stream, or none at the end.
-fn pass_over_empty(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+fn skip_empty_streams(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut first = Vec::with_capacity(EMPTY_BYTES);
     loop {
         first.clear();

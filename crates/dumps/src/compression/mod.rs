@@ -146,7 +146,7 @@ fn stream<T>(
         }
         Compression::Lzma => {
             let stream = liblzma::stream::Stream::new_lzma_decoder(limits.memory)?;
-            let decoder = ToTheEnd(liblzma::bufread::XzDecoder::new_stream(input, stream));
+            let decoder = NoTrailingData(liblzma::bufread::XzDecoder::new_stream(input, stream));
             Box::new(MemoryErrors::new(decoder, "lzma", limits.memory))
         }
         Compression::Zstd => {
@@ -160,9 +160,9 @@ fn stream<T>(
 
 /// A reader that fails if anything follows the compressed data. The lzma format cannot be concatenated, so
 /// its decoder does not check this.
-struct ToTheEnd<R>(liblzma::bufread::XzDecoder<R>);
+struct NoTrailingData<R>(liblzma::bufread::XzDecoder<R>);
 
-impl<R: BufRead> Read for ToTheEnd<R> {
+impl<R: BufRead> Read for NoTrailingData<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(buffer)?;
         if count == 0 && !buffer.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {

@@ -58,7 +58,7 @@ pub async fn export<W: Write + Send + 'static>(
     mut progress: impl FnMut(&ExportProgress) + Send,
 ) -> Result<(ExportReport, W), ExportError> {
     let pipe = Pipe::new(writer);
-    let mut damaged = crate::Named::default();
+    let mut damaged = crate::CountedItems::default();
     let site = match catalog.site_info(domain).await {
         Err(Error::Store(StoreError::Corrupt(why))) => {
             damaged.add(format!("the imported metadata of the wiki {domain}: {why}"));

@@ -90,7 +90,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     /// Writes the next revisions. Returns `false` if there are no more.
     pub(super) async fn part(&mut self) -> Result<bool, ExportError> {
         let more = self.revisions().await?;
-        self.note_lost();
+        self.report_lost();
         Ok(more)
     }
 
@@ -148,11 +148,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         } else {
             self.export.report.pages += 1;
         }
-        self.note(None, outcome);
+        self.record_outcome(None, outcome);
         Ok(())
     }
 
-    fn note(&mut self, rev: Option<Revision>, outcome: Outcome) {
+    fn record_outcome(&mut self, rev: Option<Revision>, outcome: Outcome) {
         let warning = |loss: Loss| Warning { title: self.page.title.clone(), rev, loss };
         match outcome {
             Outcome::Written => {}
@@ -162,7 +162,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     }
 
     /// Reports the damage that reads have met since the last call.
-    fn note_lost(&mut self) {
+    fn report_lost(&mut self) {
         for passed in self.export.buckets.maintenance().skipped_damage() {
             if passed.page != self.page {
                 continue;
@@ -199,7 +199,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         if !matches!(outcome, Outcome::LeftOut(_)) {
             self.export.report.revisions += 1;
         }
-        self.note(Some(rev), outcome);
+        self.record_outcome(Some(rev), outcome);
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             self.export.pass_on(false).await?;
         }
         if !kept {
-            self.note(Some(revision.record.rev), Outcome::LeftOut(Loss::NotKept));
+            self.record_outcome(Some(revision.record.rev), Outcome::LeftOut(Loss::NotKept));
         }
         Ok(Some(Outcome::Written))
     }

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use rashomon_buckets::{FoundDamage, Revision, Title};
 use roaring::RoaringTreemap;
 
-use crate::{Loss, Named};
+use crate::{CountedItems, Loss};
 
 /// The report of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,18 +19,18 @@ pub struct ExportReport {
     /// Requested pages that do not exist.
     pub missing: Vec<Title>,
     /// Pages and revisions that were omitted because the format cannot represent them.
-    pub left_out: Named<Warning>,
+    pub left_out: CountedItems<Warning>,
     /// Values that were written although the schema does not allow them.
-    pub invalid: Named<Warning>,
+    pub invalid: CountedItems<Warning>,
     /// The number of omitted properties, such as html. XML cannot contain them, and JSON lines can.
     pub properties_left_out: u64,
     /// Damaged rows that belong to no revision, each described in a sentence. These are rows of titles, which
     /// are taken from their keys instead, and imported metadata of a page or the wiki. Pages whose latest
     /// revision is unknown because of damage are listed as well.
-    pub damaged: Named<String>,
+    pub damaged: CountedItems<String>,
     /// Revisions that the store has lost and that are missing from the export. The list is long, because a
     /// repair needs all of them.
-    pub unreadable: Named<Unreadable, 10_000>,
+    pub unreadable: CountedItems<Unreadable, 10_000>,
 }
 
 /// A run of revisions of which some or all cannot be read.

@@ -10,13 +10,13 @@ use crate::{SourceProperty, sha1};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Disagreement {
     pub(super) what: String,
-    pub(super) said: String,
-    pub(super) is: String,
+    pub(super) declared: String,
+    pub(super) actual: String,
 }
 
 /// Checks a property against the SHA-1 of the input.
-pub(super) fn property(property: &SourceProperty, is: Sha1) -> Option<Disagreement> {
-    disagreement(property.name.as_str(), property.sha1.as_deref()?, is)
+pub(super) fn property(property: &SourceProperty, actual: Sha1) -> Option<Disagreement> {
+    disagreement(property.name.as_str(), property.sha1.as_deref()?, actual)
 }
 
 /// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of
@@ -40,29 +40,31 @@ pub(super) fn revision(
     let mut slots = BTreeMap::new();
     let mut complete = true;
     for (role, name, slot) in main.into_iter().chain(others) {
-        let Some(is) = of(&name) else {
+        let Some(actual) = of(&name) else {
             complete = false;
             continue;
         };
-        if let Some(found) = slot.sha1.as_deref().and_then(|said| disagreement(name.as_str(), said, is)) {
+        if let Some(found) =
+            slot.sha1.as_deref().and_then(|declared| disagreement(name.as_str(), declared, actual))
+        {
             return Some(found);
         }
-        slots.insert(role, is);
+        slots.insert(role, actual);
     }
-    let said = record.export.sha1.as_deref().filter(|_| complete)?;
-    if let (Some(is), 1) = (slots.get("main"), slots.len()) {
-        return disagreement("revision", said, *is);
+    let declared = record.export.sha1.as_deref().filter(|_| complete)?;
+    if let (Some(actual), 1) = (slots.get("main"), slots.len()) {
+        return disagreement("revision", declared, *actual);
     }
-    let of_slots: Vec<_> = slots.values().map(|is| is.to_base36()).collect();
-    let is = sha1::combine(of_slots.iter().map(String::as_str))?;
-    let agrees = sha1::agrees36(said, &is);
-    (!agrees).then(|| Disagreement { what: "revision".to_owned(), said: excerpt(said), is })
+    let of_slots: Vec<_> = slots.values().map(|actual| actual.to_base36()).collect();
+    let actual = sha1::combine(of_slots.iter().map(String::as_str))?;
+    let agrees = sha1::agrees36(declared, &actual);
+    (!agrees).then(|| Disagreement { what: "revision".to_owned(), declared: excerpt(declared), actual })
 }
 
-fn disagreement(what: &str, said: &str, is: Sha1) -> Option<Disagreement> {
-    if sha1::agrees(said, is) {
+fn disagreement(what: &str, declared: &str, actual: Sha1) -> Option<Disagreement> {
+    if sha1::agrees(declared, actual) {
         return None;
     }
-    let is = if said.len() == 40 { is.to_string() } else { is.to_base36() };
-    Some(Disagreement { what: what.to_owned(), said: excerpt(said), is })
+    let actual = if declared.len() == 40 { actual.to_string() } else { actual.to_base36() };
+    Some(Disagreement { what: what.to_owned(), declared: excerpt(declared), actual })
 }

@@ -56,7 +56,7 @@ pub(super) struct Feed {
 }
 
 /// An error: the receiver is gone, since the import has failed elsewhere.
-struct NobodyListens;
+struct ReceiverGone;
 
 impl Feed {
     /// Creates a feed. Must be called within a runtime, on a thread that may block.
@@ -116,7 +116,7 @@ impl Feed {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<(), NobodyListens> {
+    fn event(&mut self, event: Event) -> Result<(), ReceiverGone> {
         match event {
             Event::Site(info) => self.send(Item::Site(info)),
             Event::Revision(title, revision) => self.revision(title, *revision),
@@ -130,7 +130,7 @@ impl Feed {
         }
     }
 
-    fn revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), NobodyListens> {
+    fn revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), ReceiverGone> {
         self.in_page = true;
         if let Some(left_out) = size::too_large(&title, &revision, &self.definitions) {
             return self.send(Item::LeftOut(left_out));
@@ -147,12 +147,12 @@ impl Feed {
     }
 
     /// Reports that the input is truncated.
-    fn cut(&mut self) -> Result<(), NobodyListens> {
+    fn cut(&mut self) -> Result<(), ReceiverGone> {
         self.send_group()?;
         if self.in_page { self.send(Item::PageCut) } else { Ok(()) }
     }
 
-    fn send_group(&mut self) -> Result<(), NobodyListens> {
+    fn send_group(&mut self) -> Result<(), ReceiverGone> {
         let bytes = std::mem::take(&mut self.bytes);
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
@@ -164,8 +164,8 @@ impl Feed {
         self.send(Item::Group(Group { title, revisions, _memory: memory }))
     }
 
-    fn send(&self, item: Item) -> Result<(), NobodyListens> {
-        self.sender.blocking_send(item).map_err(|_| NobodyListens)
+    fn send(&self, item: Item) -> Result<(), ReceiverGone> {
+        self.sender.blocking_send(item).map_err(|_| ReceiverGone)
     }
 }
 

@@ -164,7 +164,7 @@ impl Run {
             }
             Item::Group(group) => {
                 let (title, number) = (group.title.clone(), self.number());
-                let (previous, done) = self.follow(&title, number);
+                let (previous, done) = self.register_task(&title, number);
                 let importer = Arc::clone(&self.importer);
                 self.tasks.spawn(async move {
                     let Group { revisions, .. } = &group;
@@ -193,7 +193,11 @@ impl Run {
 
     /// Registers a task. Returns what the task must wait for, and the sender that the task drops when it is
     /// done.
-    fn follow(&mut self, title: &Title, number: u64) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
+    fn register_task(
+        &mut self,
+        title: &Title,
+        number: u64,
+    ) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let previous = self.last.insert(self.importer.queue_of(title), (number, receiver));
         (previous.map(|(_, previous)| previous), sender)

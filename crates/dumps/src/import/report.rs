@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rashomon_buckets::{Revision, SealReport, Title};
 
-use crate::{LeftOut, Named, ReadError};
+use crate::{CountedItems, LeftOut, ReadError};
 
 /// The report of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,11 +17,11 @@ pub struct ImportReport {
     /// The number of revisions that were already stored with the same content.
     pub unchanged: u64,
     /// Revisions that are stored with other content, and were not changed.
-    pub conflicts: Named<Conflict>,
+    pub conflicts: CountedItems<Conflict>,
     /// Revisions that cannot be stored.
-    pub left_out: Named<LeftOut>,
+    pub left_out: CountedItems<LeftOut>,
     /// Bodies that do not match the SHA-1 of the input. They are stored unchanged.
-    pub mismatches: Named<Mismatch>,
+    pub mismatches: CountedItems<Mismatch>,
     /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
     /// The size of all bodies in bytes.
@@ -55,9 +55,9 @@ pub struct Mismatch {
     /// The compared value: a property, or the whole revision, whose SHA-1 covers all its slots.
     pub what: String,
     /// The SHA-1 of the input.
-    pub said: String,
+    pub declared: String,
     /// The actual SHA-1, in the same notation.
-    pub is: String,
+    pub actual: String,
 }
 
 /// The progress of an import.

@@ -270,8 +270,8 @@ fn report_mismatches(
     disagreements: Vec<Disagreement>,
     report: &mut ImportReport,
 ) {
-    for Disagreement { what, said, is } in disagreements {
+    for Disagreement { what, declared, actual } in disagreements {
         let (title, rev, line) = (title.clone(), revision.record.rev, revision.line);
-        report.mismatches.add(Mismatch { title, rev, line, what, said, is });
+        report.mismatches.add(Mismatch { title, rev, line, what, declared, actual });
     }
 }

@@ -118,7 +118,7 @@ impl<'a> ReportJson<'a> {
                     line: mismatch.line,
                     detail: format!(
                         "the sha1 of {} is {}, not {}",
-                        mismatch.what, mismatch.is, mismatch.said
+                        mismatch.what, mismatch.actual, mismatch.declared
                     ),
                 })
                 .collect(),

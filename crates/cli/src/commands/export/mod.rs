@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_dumps::{
-    ExportError, ExportOptions, ExportReport, Format, Loss, Named, Unreadable, Warning, export,
+    CountedItems, ExportError, ExportOptions, ExportReport, Format, Loss, Unreadable, Warning, export,
 };
 
 use self::target::Target;
@@ -209,7 +209,7 @@ fn print_unreadable(report: &ExportReport, domain: &DomainName) {
     }
 }
 
-fn print_warnings(warnings: &Named<Warning>, what: &str, more: &str) {
+fn print_warnings(warnings: &CountedItems<Warning>, what: &str, more: &str) {
     for Warning { title, rev, loss } in &warnings.first {
         let rev = rev.map_or_else(String::new, |rev| format!("revision {rev} of "));
         output::to_stderr(format_args!("{what}: {rev}{title}: {loss}"));

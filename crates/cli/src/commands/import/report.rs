@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rashomon_buckets::SealReport;
-use rashomon_dumps::{Conflict, ImportReport, LeftOut, Mismatch, Named};
+use rashomon_dumps::{Conflict, CountedItems, ImportReport, LeftOut, Mismatch};
 use serde::Deserialize;
 
 use crate::output::{self, counted, thousands};
@@ -62,11 +62,11 @@ impl From<ImportReport> for Outcome {
             }),
             first_mismatches: exceptions(
                 report.mismatches,
-                |Mismatch { title, rev, line, what, said, is }| Exception {
+                |Mismatch { title, rev, line, what, declared, actual }| Exception {
                     title: Some(title.to_string()),
                     rev: Some(rev.get()),
                     line,
-                    detail: format!("the sha1 of {what} is {is}, not {said}"),
+                    detail: format!("the sha1 of {what} is {actual}, not {declared}"),
                 },
             ),
             sealed: report.sealed,
@@ -74,8 +74,8 @@ impl From<ImportReport> for Outcome {
     }
 }
 
-fn exceptions<T>(named: Named<T>, describe: impl Fn(T) -> Exception) -> Vec<Exception> {
-    named.first.into_iter().map(describe).collect()
+fn exceptions<T>(items: CountedItems<T>, describe: impl Fn(T) -> Exception) -> Vec<Exception> {
+    items.first.into_iter().map(describe).collect()
 }
 
 impl Outcome {
