@@ -22,7 +22,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{REPLICAS, Reach, ReplicaStore};
 
-use crate::{ground::AnyStore, setup::START};
+use crate::{setup::START, store_pool::AnyStore};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -120,7 +120,7 @@ fn action(rng: &mut Rng, setup: &Setup) -> Action {
         78..82 => Action::Sweep { limit: rng.usize(1..40) },
         82..90 => Action::SweepAll,
         90 => Action::SweepAgain,
-        91..94 => Action::Walk,
+        91..94 => Action::Rescan,
         94 => Action::SetPolicy((rng.u8(..4) != 0).then(|| setup::policy(rng, setup.skew))),
         95..97 => Action::Skew { thousandths: rng.u32(..=1000) },
         97 if setup.jumps => {

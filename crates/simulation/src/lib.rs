@@ -8,7 +8,6 @@
 
 mod cluster;
 pub mod collecting;
-mod ground;
 mod history;
 mod many;
 mod model;
@@ -17,6 +16,7 @@ mod run;
 mod setup;
 mod shrink;
 mod step;
+mod store_pool;
 mod violation;
 mod world;
 
@@ -27,7 +27,6 @@ use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::TableStore;
 
 pub use self::{
-    ground::{Ground, Store},
     history::History,
     many::{Finding, Plan, many},
     name::{Name, Names},
@@ -35,6 +34,7 @@ pub use self::{
     setup::Setup,
     shrink::shrink,
     step::{Action, Disturbance, Failure, Step},
+    store_pool::{Store, StorePool},
     violation::{Promise, Violation},
 };
 

@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 
 use crate::{
     Variant,
-    ground::{Ground, Store},
     history::History,
     run::run,
     shrink::shrink,
+    store_pool::{Store, StorePool},
     violation::Violation,
 };
 
@@ -56,14 +56,14 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
     thread::scope(|scope| {
         let work = || {
             runtime(plan.store)?.block_on(async {
-                let ground = Ground::open(plan.store).await?;
+                let pool = StorePool::open(plan.store).await?;
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= plan.histories {
                         return anyhow::Ok(());
                     }
                     let seed = plan.seed.wrapping_add(number);
-                    if let Some(finding) = one(seed, plan.store, &ground, variant).await? {
+                    if let Some(finding) = one(seed, plan.store, &pool, variant).await? {
                         // The other threads finish the history that they are running, and start no new one.
                         next.store(plan.histories, Ordering::Relaxed);
                         *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
@@ -80,12 +80,12 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-async fn one(seed: u64, store: Store, ground: &Ground, variant: &Variant) -> Result<Option<Finding>> {
+async fn one(seed: u64, store: Store, pool: &StorePool, variant: &Variant) -> Result<Option<Finding>> {
     let history = History::of_seed(seed, store.is_alone(), variant.narrow);
-    let outcome = run(&history, ground, variant).await.with_context(|| format!("seed {seed}"))?;
+    let outcome = run(&history, pool, variant).await.with_context(|| format!("seed {seed}"))?;
     let Some((steps, found)) = outcome.found else { return Ok(None) };
-    let (shortest, violation) = shrink(&history, steps, found, ground, variant).await?;
-    let log = run(&shortest, ground, variant).await?.log;
+    let (shortest, violation) = shrink(&history, steps, found, pool, variant).await?;
+    let log = run(&shortest, pool, variant).await?.log;
     Ok(Some(Finding { violation, seed, shortest, log }))
 }
 

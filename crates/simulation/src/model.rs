@@ -37,12 +37,12 @@ pub(crate) struct Unit {
     pub(crate) released: bool,
     /// A part of the bodies may be gone without the rest. Either the write came so late that a tombstone
     /// hides a part, or a process was interrupted.
-    pub(crate) by_half: bool,
+    pub(crate) may_be_partial: bool,
 }
 
 impl Unit {
     pub(crate) fn new(stored: When) -> Self {
-        Self { bodies: BTreeMap::new(), stored, written: stored, released: false, by_half: false }
+        Self { bodies: BTreeMap::new(), stored, written: stored, released: false, may_be_partial: false }
     }
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct RevisionModel {
 
 /// A render that was generated on demand for a revision. It is not one of the revision's stored renders.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct GeneratedRender {
     pub(crate) rev: Revision,
     pub(crate) bodies: BTreeMap<Name, Sha1>,
     pub(crate) promised: BTreeMap<Name, Timestamp>,
@@ -74,19 +74,19 @@ pub(crate) struct Made {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageModel {
     pub(crate) revisions: BTreeMap<Revision, RevisionModel>,
-    pub(crate) made: BTreeMap<Tid, Made>,
+    pub(crate) generated: BTreeMap<Tid, GeneratedRender>,
 }
 
 /// How long bodies must be stored, and when they must be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fate {
+pub(crate) struct Lifetime {
     /// The bodies must be stored before this time. `MAX`: always.
     pub(crate) stays_before: Timestamp,
     /// A sweep at this time or later must have deleted them. `None`: they stay.
     pub(crate) gone_by: Option<Timestamp>,
 }
 
-impl Fate {
+impl Lifetime {
     const STAYS: Self = Self { stays_before: Timestamp::MAX, gone_by: None };
 }
 
@@ -133,26 +133,26 @@ impl PageModel {
         self.revisions.iter().flat_map(|(rev, revision)| revision.own.keys().map(|name| (*rev, *name)))
     }
 
-    /// The fate of a property of the revision.
-    pub(crate) fn fate_of_own(&self, rev: Revision, name: Name, policy: &Policy) -> Fate {
-        let Some(own) = self.own(rev, name) else { return Fate::STAYS };
+    /// The lifetime of a property of the revision.
+    pub(crate) fn lifetime_of_own(&self, rev: Revision, name: Name, policy: &Policy) -> Lifetime {
+        let Some(own) = self.own(rev, name) else { return Lifetime::STAYS };
         let (superseded, went_out) =
             self.superseded_revision(rev, own.stored, policy.min_keep.get() as usize);
         match (superseded, went_out) {
-            (Some(superseded), Some(went_out)) if policy.cull == Cull::Revisions => Fate {
+            (Some(superseded), Some(went_out)) if policy.cull == Cull::Revisions => Lifetime {
                 stays_before: superseded.first.max(own.written.first).saturating_add(policy.grace),
                 gone_by: Some(
                     went_out.last.max(own.written.last).saturating_add(policy.grace + policy.slack),
                 ),
             },
-            _ => Fate::STAYS,
+            _ => Lifetime::STAYS,
         }
     }
 
-    /// The fate of a render's bodies.
-    pub(crate) fn fate_of_render(&self, rev: Revision, tid: Tid, policy: &Policy) -> Fate {
-        let Some(revision) = self.revisions.get(&rev) else { return Fate::STAYS };
-        let Some(render) = revision.renders.get(&tid) else { return Fate::STAYS };
+    /// The lifetime of a render's bodies.
+    pub(crate) fn lifetime_of_render(&self, rev: Revision, tid: Tid, policy: &Policy) -> Lifetime {
+        let Some(revision) = self.revisions.get(&rev) else { return Lifetime::STAYS };
+        let Some(render) = revision.renders.get(&tid) else { return Lifetime::STAYS };
         let unit = &render.unit;
         let newer = revision.renders.range((Bound::Excluded(tid), Bound::Unbounded));
         let by_render = earliest(newer.map(|(_, render)| render)).map(|when| when.later(unit.stored));
@@ -161,10 +161,10 @@ impl PageModel {
         let went_out = went_out.filter(|_| policy.cull == Cull::Revisions);
         // Neither reason applies to the newest render of a revision that stays.
         let Some(goes) = [by_render, went_out].into_iter().flatten().reduce(earlier) else {
-            return Fate::STAYS;
+            return Lifetime::STAYS;
         };
         let superseded = [by_render, by_revision].into_iter().flatten().reduce(earlier).unwrap_or(goes);
-        Fate {
+        Lifetime {
             stays_before: superseded.first.max(unit.written.first).saturating_add(policy.grace),
             gone_by: Some(goes.last.max(unit.written.last).saturating_add(policy.grace + policy.slack)),
         }
@@ -173,10 +173,11 @@ impl PageModel {
     /// Marks the bodies that may be deleted at this time under this policy. From now on they need not be
     /// stored. `at_once`: the strategy does not keep superseded values for the grace.
     pub(crate) fn release(&mut self, policy: &Policy, now: Timestamp, at_once: bool) {
-        let may_go = |fate: Fate| fate.stays_before <= now || (at_once && fate.gone_by.is_some());
+        let may_go =
+            |lifetime: Lifetime| lifetime.stays_before <= now || (at_once && lifetime.gone_by.is_some());
         let tids: Vec<_> = self.tids().collect();
         for (rev, tid) in tids {
-            if may_go(self.fate_of_render(rev, tid, policy))
+            if may_go(self.lifetime_of_render(rev, tid, policy))
                 && let Some(render) =
                     self.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid))
             {
@@ -185,7 +186,7 @@ impl PageModel {
         }
         let owns: Vec<_> = self.owns().collect();
         for (rev, name) in owns {
-            if may_go(self.fate_of_own(rev, name, policy))
+            if may_go(self.lifetime_of_own(rev, name, policy))
                 && let Some(own) = self.revisions.get_mut(&rev).and_then(|found| found.own.get_mut(&name))
             {
                 own.released = true;
@@ -195,20 +196,21 @@ impl PageModel {
 
     /// The times at which bodies become deletable, or a promise to a reader ends.
     pub(crate) fn edges(&self, policy: &Policy) -> Vec<Timestamp> {
-        let of_renders = self.tids().map(|(rev, tid)| self.fate_of_render(rev, tid, policy).stays_before);
-        let of_revisions = self.owns().map(|(rev, name)| self.fate_of_own(rev, name, policy).stays_before);
+        let of_renders = self.tids().map(|(rev, tid)| self.lifetime_of_render(rev, tid, policy).stays_before);
+        let of_revisions =
+            self.owns().map(|(rev, name)| self.lifetime_of_own(rev, name, policy).stays_before);
         let renders = self.revisions.values().flat_map(|revision| revision.renders.values());
         let promised = renders.flat_map(|render| render.promised.values().copied());
-        let made = self.made.values().flat_map(|made| made.promised.values().copied());
-        of_renders.chain(of_revisions).chain(promised).chain(made).collect()
+        let generated = self.generated.values().flat_map(|generated| generated.promised.values().copied());
+        of_renders.chain(of_revisions).chain(promised).chain(generated).collect()
     }
 
     /// Shortens the promises to readers after all clocks were set ahead: copies expire that much sooner.
     pub(crate) fn shorten_promises(&mut self, by: Duration) {
         let renders = self.revisions.values_mut().flat_map(|revision| revision.renders.values_mut());
         let promised = renders.flat_map(|render| render.promised.values_mut());
-        let made = self.made.values_mut().flat_map(|made| made.promised.values_mut());
-        for promised in promised.chain(made) {
+        let generated = self.generated.values_mut().flat_map(|generated| generated.promised.values_mut());
+        for promised in promised.chain(generated) {
             *promised = promised.saturating_sub(by);
         }
     }

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::{
     Variant,
-    ground::Ground,
     history::History,
     run::run,
     step::Action,
+    store_pool::StorePool,
     violation::{Promise, Violation},
 };
 
@@ -27,7 +27,7 @@ pub async fn shrink(
     history: &History,
     steps: usize,
     found: Violation,
-    ground: &Ground,
+    pool: &StorePool,
     variant: &Variant,
 ) -> Result<(History, Violation)> {
     let mut shortest = history.with(history.steps[..steps].to_vec());
@@ -38,7 +38,7 @@ pub async fn shrink(
             let mut steps = shortest.steps.clone();
             steps.remove(left_out);
             let tried = shortest.with(steps);
-            if let Some((steps, found)) = run(&tried, ground, variant).await?.found
+            if let Some((steps, found)) = run(&tried, pool, variant).await?.found
                 && found.promise == violation.promise
             {
                 shorter = Some((tried.with(tried.steps[..steps].to_vec()), found));
@@ -51,7 +51,7 @@ pub async fn shrink(
         }
     }
     let agreeing = with_clocks_that_agree(&shortest);
-    if let Some((_, found)) = run(&agreeing, ground, variant).await?.found
+    if let Some((_, found)) = run(&agreeing, pool, variant).await?.found
         && found.promise == violation.promise
     {
         (shortest, violation) = (agreeing, found);

@@ -59,7 +59,7 @@ pub enum Action {
     /// A sweep processes the queue once more, from its beginning.
     SweepAgain,
     /// A rescan enqueues what is already stored.
-    Walk,
+    Rescan,
     /// All processes restart with other settings.
     SetPolicy(Option<Policy>),
     /// The clock of a process is set, within the allowed skew: so many thousandths of the skew ahead of the

@@ -3,20 +3,20 @@
 use rashomon_buckets::{Error, Missing, Revision, Tid};
 use rashomon_clock::Timestamp;
 
-use super::{Run, SLOW_LOOKS, broken, expectations::Expectations};
+use super::{Run, SLOW_CHECK_INTERVAL, broken, expectations::Expectations};
 use crate::{
-    model::{Fate, Unit},
+    model::{Lifetime, Unit},
     name::Name,
     violation::{Promise, Result, Violation},
     world::Tables,
 };
 
 impl Run {
-    /// Checks all pages, unless the store is slow and only every [`SLOW_LOOKS`]th call checks.
-    pub(super) async fn look(&mut self, process: usize) -> Result<()> {
-        self.looks += 1;
+    /// Checks all pages, unless the store is slow and only every [`SLOW_CHECK_INTERVAL`]th call checks.
+    pub(super) async fn check_after_step(&mut self, process: usize) -> Result<()> {
+        self.checks += 1;
         self.expected.release(self.world.now);
-        if self.slow && !self.looks.is_multiple_of(SLOW_LOOKS) {
+        if self.slow && !self.checks.is_multiple_of(SLOW_CHECK_INTERVAL) {
             return Ok(());
         }
         self.check_latest(process).await?;
@@ -64,10 +64,10 @@ impl Expectations {
         }
         if name.is_of_revision() {
             let own = self.pages[page].own(rev, name);
-            return own.is_some_and(|own| stays(own, self.fate_of_own(page, rev, name), now));
+            return own.is_some_and(|own| stays(own, self.lifetime_of_own(page, rev, name), now));
         }
         let render = self.pages[page].render(rev, tid);
-        render.is_some_and(|render| stays(&render.unit, self.fate_of_render(page, rev, tid), now))
+        render.is_some_and(|render| stays(&render.unit, self.lifetime_of_render(page, rev, tid), now))
     }
 
     /// The promise that is broken if a property cannot be read by tid. `None`: the property need not be
@@ -83,20 +83,20 @@ impl Expectations {
             return Some(Promise::R2);
         }
         let model = &self.pages[page];
-        let promised = match model.made.get(&tid) {
-            Some(made) => made.promised.get(&name),
+        let promised = match model.generated.get(&tid) {
+            Some(generated) => generated.promised.get(&name),
             None => model.render(rev, tid).and_then(|render| render.promised.get(&name)),
         };
         promised.is_some_and(|until: &Timestamp| *until > now).then_some(Promise::R3)
     }
 
-    /// The fate of a render's bodies. `None`: without a policy everything stays.
-    fn fate_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Fate> {
-        Some(self.pages[page].fate_of_render(rev, tid, self.policy()?))
+    /// The lifetime of a render's bodies. `None`: without a policy everything stays.
+    fn lifetime_of_render(&self, page: usize, rev: Revision, tid: Tid) -> Option<Lifetime> {
+        Some(self.pages[page].lifetime_of_render(rev, tid, self.policy()?))
     }
 
-    fn fate_of_own(&self, page: usize, rev: Revision, name: Name) -> Option<Fate> {
-        Some(self.pages[page].fate_of_own(rev, name, self.policy()?))
+    fn lifetime_of_own(&self, page: usize, rev: Revision, name: Name) -> Option<Lifetime> {
+        Some(self.pages[page].lifetime_of_own(rev, name, self.policy()?))
     }
 
     /// Compares the stored rows of a page with its model: no value is deleted early, none is left over, and
@@ -108,14 +108,14 @@ impl Expectations {
         for (rev, name) in self.pages[page].owns() {
             self.check_own(page, (rev, name), now, tables)?;
         }
-        for (tid, made) in &self.pages[page].made {
-            for (name, until) in &made.promised {
+        for (tid, generated) in &self.pages[page].generated {
+            for (name, until) in &generated.promised {
                 // A read of the generated render also copied the properties of the render's revision.
-                let expected = self.written_body(page, (made.rev, *tid), *name);
-                if *until > now && tables.historical.get(&(made.rev, *tid, *name)).copied() != expected {
+                let expected = self.written_body(page, (generated.rev, *tid), *name);
+                if *until > now && tables.historical.get(&(generated.rev, *tid, *name)).copied() != expected {
                     return Err(Violation::new(
                         Promise::R3,
-                        format!("{name} of {tid}, which was made, is gone"),
+                        format!("{name} of {tid}, which was generated, is gone"),
                     ));
                 }
             }
@@ -131,19 +131,19 @@ impl Expectations {
         tables: &Tables,
     ) -> Result<()> {
         let Some(render) = self.pages[page].render(rev, tid) else { return Ok(()) };
-        let fate = self.fate_of_render(page, rev, tid);
+        let lifetime = self.lifetime_of_render(page, rev, tid);
         let is_stored = |name: &&Name| tables.stored_sha1(rev, tid, **name).is_some();
         let stored = render.unit.bodies.keys().filter(is_stored).count();
         // If superseded values are not kept for the grace, properties that the next render lacks may stay
         // longer than the rest. The same is true if rows are cleared one by one, and the process was
         // interrupted meanwhile.
-        let is_cleared_by_half = self.left_half_done && !stays(&render.unit, fate, now);
-        let as_a_whole = !render.unit.by_half && self.setup.keeps_for_a_grace() && !is_cleared_by_half;
+        let is_partly_cleared = self.was_interrupted && !stays(&render.unit, lifetime, now);
+        let as_a_whole = !render.unit.may_be_partial && self.setup.keeps_for_a_grace() && !is_partly_cleared;
         if stored != 0 && stored != render.unit.bodies.len() && as_a_whole {
             return Err(Violation::new(Promise::R6, format!("a part of render {tid} is gone")));
         }
         let is_current = |name: &Name| tables.current(rev, tid, *name).is_some();
-        if render.unit.bodies.keys().any(is_current) && self.deadlines.is_overdue(fate) {
+        if render.unit.bodies.keys().any(is_current) && self.deadlines.is_overdue(lifetime) {
             return Err(Violation::new(
                 Promise::R4,
                 format!("render {tid} of revision {rev} is still there"),
@@ -155,7 +155,7 @@ impl Expectations {
                 let what = format!("{name} of {tid} is not what was written");
                 return Err(Violation::new(Promise::Answer, what));
             }
-            if stays(&render.unit, fate, now) && current.is_none() {
+            if stays(&render.unit, lifetime, now) && current.is_none() {
                 return Err(Violation::new(
                     Promise::R2,
                     format!("{name} of {tid} of revision {rev} is gone early"),
@@ -182,10 +182,10 @@ impl Expectations {
         tables: &Tables,
     ) -> Result<()> {
         let Some(own) = self.pages[page].own(rev, name) else { return Ok(()) };
-        let fate = self.fate_of_own(page, rev, name);
+        let lifetime = self.lifetime_of_own(page, rev, name);
         // The tid does not matter for a property of the revision.
         let tid = Tid::new(Timestamp::EPOCH, 0);
-        if tables.current(rev, tid, name).is_some() && self.deadlines.is_overdue(fate) {
+        if tables.current(rev, tid, name).is_some() && self.deadlines.is_overdue(lifetime) {
             let what = format!("{name} of revision {rev} is still there");
             return Err(Violation::new(Promise::R4, what));
         }
@@ -194,7 +194,7 @@ impl Expectations {
             let what = format!("{name} of revision {rev} is not what was written");
             return Err(Violation::new(Promise::Answer, what));
         }
-        if stays(own, fate, now) && current.is_none() {
+        if stays(own, lifetime, now) && current.is_none() {
             return Err(Violation::new(Promise::R2, format!("{name} of revision {rev} is gone early")));
         }
         Ok(())
@@ -202,6 +202,6 @@ impl Expectations {
 }
 
 /// Whether bodies must be stored.
-fn stays(unit: &Unit, fate: Option<Fate>, now: Timestamp) -> bool {
-    !unit.released && fate.is_none_or(|fate| now < fate.stays_before)
+fn stays(unit: &Unit, lifetime: Option<Lifetime>, now: Timestamp) -> bool {
+    !unit.released && lifetime.is_none_or(|lifetime| now < lifetime.stays_before)
 }

@@ -80,16 +80,16 @@ impl Run {
     }
 
     /// Runs a rescan, which enqueues values that are already stored.
-    pub(super) async fn walk(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
+    pub(super) async fn rescan(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         if self.expected.policy().is_none() {
             return Ok(());
         }
         let page = self.world.pages[0].clone();
         for _ in 0..ROUNDS {
-            let walk =
+            let rescan =
                 self.world.processes[process].buckets.maintenance().rescan(&page.domain, &page.bucket).await;
-            match walk {
-                Ok(walk) if walk.finished => {
+            match rescan {
+                Ok(rescan) if rescan.finished => {
                     self.expected.deadlines.record_rescan(self.world.now);
                     return Ok(());
                 }
@@ -116,6 +116,6 @@ impl Run {
         }
         self.expected.deadlines.record_policy(policy, self.world.now);
         self.world.begin_again(policy).await.map_err(broken)?;
-        self.walk(0, None).await
+        self.rescan(0, None).await
     }
 }

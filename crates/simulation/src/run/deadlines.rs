@@ -5,14 +5,14 @@ use std::time::Duration;
 use rashomon_buckets::Policy;
 use rashomon_clock::Timestamp;
 
-use super::{HINTS, WALK_EVERY};
+use super::{HINTS, RESCAN_INTERVAL};
 use crate::{
-    model::Fate,
+    model::Lifetime,
     setup::{START, Setup},
 };
 
 /// The maximum delay that the queue adds to an entry that is eligible at once.
-const DUE: Duration = Duration::from_secs(10);
+const QUEUE_DELAY: Duration = Duration::from_secs(10);
 
 /// The policy of a world, and the events that postpone the deletion of values or prove it complete.
 pub(super) struct Deadlines {
@@ -20,8 +20,8 @@ pub(super) struct Deadlines {
     skew: Duration,
     policy: Option<Policy>,
     /// From this time on, deletable values are expected to be deleted. `None`: not while retention is off.
-    held_from: Option<Timestamp>,
-    /// A lower bound of `held_from` under every policy, because the clocks were set.
+    enforced_from: Option<Timestamp>,
+    /// A lower bound of `enforced_from` under every policy, because the clocks were set.
     clocks_agree_from: Timestamp,
     /// The longest time for which a copy was kept under any of the policies.
     kept_for: Duration,
@@ -38,7 +38,7 @@ impl Deadlines {
         Self {
             skew: setup.skew,
             policy: setup.policy.clone(),
-            held_from: setup.policy.is_some().then_some(START),
+            enforced_from: setup.policy.is_some().then_some(START),
             clocks_agree_from: START,
             kept_for: setup.policy.as_ref().map_or(Duration::ZERO, kept_for),
             policy_since: START,
@@ -52,18 +52,18 @@ impl Deadlines {
     }
 
     /// The time from which deletable values are expected to be deleted. `None`: not while retention is off.
-    pub(super) fn held_from(&self) -> Option<Timestamp> {
-        self.held_from.map(|held_from| held_from.max(self.clocks_agree_from))
+    pub(super) fn enforced_from(&self) -> Option<Timestamp> {
+        self.enforced_from.map(|enforced_from| enforced_from.max(self.clocks_agree_from))
     }
 
     /// Whether a sweep has processed the whole queue at a time when the bodies should already have been gone.
-    pub(super) fn is_overdue(&self, fate: Option<Fate>) -> bool {
-        let (Some(Fate { gone_by: Some(gone_by), .. }), Some(swept_at), Some(held_from)) =
-            (fate, self.swept_at, self.held_from())
+    pub(super) fn is_overdue(&self, lifetime: Option<Lifetime>) -> bool {
+        let (Some(Lifetime { gone_by: Some(gone_by), .. }), Some(swept_at), Some(enforced_from)) =
+            (lifetime, self.swept_at, self.enforced_from())
         else {
             return false;
         };
-        swept_at >= gone_by.max(held_from).saturating_add(self.skew)
+        swept_at >= gone_by.max(enforced_from).saturating_add(self.skew)
     }
 
     /// Whether the last sweep of the whole queue was at this time.
@@ -87,8 +87,8 @@ impl Deadlines {
     /// Records that a rescan has enqueued what is stored.
     pub(super) fn record_rescan(&mut self, now: Timestamp) {
         if let Some(policy) = &self.policy {
-            let held_from = now.saturating_add(policy.slack + Duration::from_secs(2));
-            self.held_from.get_or_insert(held_from);
+            let enforced_from = now.saturating_add(policy.slack + Duration::from_secs(2));
+            self.enforced_from.get_or_insert(enforced_from);
         }
     }
 
@@ -97,7 +97,7 @@ impl Deadlines {
         self.policy = policy.cloned();
         self.kept_for = self.kept_for.max(policy.map_or(Duration::ZERO, kept_for));
         self.policy_since = now;
-        self.held_from = None;
+        self.enforced_from = None;
         if let Some(policy) = policy.filter(|_| now < self.clocks_agree_from) {
             // The clocks have to agree for as long as the new policy says.
             self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
@@ -122,7 +122,7 @@ impl Deadlines {
     pub(super) fn record_late_write(&mut self, sent: Timestamp) {
         if sent < self.policy_since {
             let later = self.enqueued_by(self.policy_since);
-            self.held_from = self.held_from.map(|held_from| held_from.max(later));
+            self.enforced_from = self.enforced_from.map(|enforced_from| enforced_from.max(later));
         }
     }
 
@@ -130,7 +130,7 @@ impl Deadlines {
     /// later. Nothing is enqueued for a while after the clocks were set.
     fn enqueued_by(&self, since: Timestamp) -> Timestamp {
         let slack = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.slack);
-        since.saturating_add(HINTS + 2 * WALK_EVERY + 2 * self.skew + slack + DUE)
+        since.saturating_add(HINTS + 2 * RESCAN_INTERVAL + 2 * self.skew + slack + QUEUE_DELAY)
     }
 }
 

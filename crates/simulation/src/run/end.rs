@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Run, broken};
 use crate::{
-    model::Fate,
+    model::Lifetime,
     name::Name,
     setup::HOUR,
     violation::{Promise, Result, Violation},
@@ -34,8 +34,8 @@ impl Run {
     async fn read_all(&mut self) -> Result<()> {
         for page in 0..self.expected.pages.len() {
             let model = &self.expected.pages[page];
-            let made = model.made.iter().map(|(tid, made)| (made.rev, *tid));
-            let all: Vec<_> = model.tids().chain(made).collect();
+            let generated = model.generated.iter().map(|(tid, generated)| (generated.rev, *tid));
+            let all: Vec<_> = model.tids().chain(generated).collect();
             for (number, (rev, tid)) in all.into_iter().enumerate() {
                 for name in Name::ALL {
                     let process = number % self.world.processes.len();
@@ -52,14 +52,14 @@ impl Run {
         for round in 0..ROUNDS {
             let Some(policy) = self.expected.policy().cloned() else { return Ok(()) };
             let renders = self.expected.pages.iter().flat_map(|page| {
-                page.tids().map(|(rev, tid)| page.fate_of_render(rev, tid, &policy)).collect::<Vec<_>>()
+                page.tids().map(|(rev, tid)| page.lifetime_of_render(rev, tid, &policy)).collect::<Vec<_>>()
             });
             let owns = self.expected.pages.iter().flat_map(|page| {
-                page.owns().map(|(rev, name)| page.fate_of_own(rev, name, &policy)).collect::<Vec<_>>()
+                page.owns().map(|(rev, name)| page.lifetime_of_own(rev, name, &policy)).collect::<Vec<_>>()
             });
-            let last = renders.chain(owns).filter_map(|Fate { gone_by, .. }| gone_by).max();
-            let held_from = self.expected.deadlines.held_from();
-            let Some(last) = last.map(|last| last.max(held_from.unwrap_or(last))) else {
+            let last = renders.chain(owns).filter_map(|Lifetime { gone_by, .. }| gone_by).max();
+            let enforced_from = self.expected.deadlines.enforced_from();
+            let Some(last) = last.map(|last| last.max(enforced_from.unwrap_or(last))) else {
                 return Ok(());
             };
             let rest = last.saturating_add(self.world.setup.skew).since(self.world.now);
@@ -85,7 +85,7 @@ impl Run {
         let there = self.world.chunk_sets().await.map_err(broken)?;
         // If a writer was interrupted before it set the `current` rows, the sweep sets these rows later, with
         // new chunks. The chunks that the writer stored stay until their render is deleted.
-        let may_be_more = self.expected.left_half_done && there > named;
+        let may_be_more = self.expected.was_interrupted && there > named;
         if there != named && !may_be_more {
             let what = format!("{there} bodies are stored in chunks, but {named} are referenced");
             return Err(Violation::new(Promise::R4, what));

@@ -12,7 +12,7 @@ use rashomon_clock::Timestamp;
 
 use super::deadlines::Deadlines;
 use crate::{
-    model::{Made, PageModel, Render, Unit, When},
+    model::{GeneratedRender, PageModel, Render, Unit, When},
     name::Name,
     setup::Setup,
     violation::{Promise, Result, Violation},
@@ -29,9 +29,9 @@ pub(super) struct Expectations {
     /// The revisions of writes that took effect late.
     came_late: BTreeSet<(usize, Revision)>,
     /// Whether a writer may have been interrupted before the rows of the latest were set.
-    pub(super) left_half_done: bool,
+    pub(super) was_interrupted: bool,
     /// Everything that was ever part of a write request.
-    given: BTreeSet<(Revision, Name, Sha1)>,
+    requested: BTreeSet<(Revision, Name, Sha1)>,
 }
 
 impl Expectations {
@@ -43,8 +43,8 @@ impl Expectations {
             pages: vec![PageModel::default(); world.pages.len()],
             deadlines: Deadlines::new(&world.setup),
             came_late: BTreeSet::new(),
-            left_half_done: false,
-            given: BTreeSet::new(),
+            was_interrupted: false,
+            requested: BTreeSet::new(),
         }
     }
 
@@ -55,8 +55,8 @@ impl Expectations {
     /// Picks a render that is stored, or was stored once.
     pub(super) fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
         let page = &self.pages[page];
-        let made = page.made.iter().map(|(tid, made)| (made.rev, *tid));
-        let all: Vec<_> = page.tids().chain(made).collect();
+        let generated = page.generated.iter().map(|(tid, generated)| (generated.rev, *tid));
+        let all: Vec<_> = page.tids().chain(generated).collect();
         // The newest renders are the more interesting ones.
         (!all.is_empty()).then(|| all[all.len() - 1 - render % all.len()])
     }
@@ -64,8 +64,8 @@ impl Expectations {
     /// A property of a render as it was last written.
     pub(super) fn body(&self, page: usize, rev: Revision, tid: Tid, name: Name) -> Option<Sha1> {
         let model = &self.pages[page];
-        if let Some(made) = model.made.get(&tid) {
-            return made.bodies.get(&name).copied();
+        if let Some(generated) = model.generated.get(&tid) {
+            return generated.bodies.get(&name).copied();
         }
         let render = model.render(rev, tid)?;
         let unit = if name.is_of_revision() { model.own(rev, name)? } else { &render.unit };
@@ -81,8 +81,8 @@ impl Expectations {
 
     /// Whether a body belongs to a write that has not taken effect yet: properties of the revision are copied
     /// before the write itself.
-    pub(super) fn is_copy_of_what_comes(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
-        self.setup.expires() && name.is_of_revision() && self.given.contains(&(rev, name, sha1))
+    pub(super) fn is_copy_of_late_write(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
+        self.setup.expires() && name.is_of_revision() && self.requested.contains(&(rev, name, sha1))
     }
 
     /// Whether a body is stored as a write request had it. A property of the revision that came late may have
@@ -101,7 +101,7 @@ impl Expectations {
 
     /// Records a part of a write request.
     pub(super) fn record_request(&mut self, rev: Revision, name: Name, sha1: Sha1) {
-        self.given.insert((rev, name, sha1));
+        self.requested.insert((rev, name, sha1));
     }
 
     /// Records that a write took effect late.
@@ -126,7 +126,7 @@ impl Expectations {
             if let Some(revision) = self.pages[page].revisions.get_mut(rev)
                 && !revision.own.contains_key(name)
             {
-                if !self.given.contains(&(*rev, *name, *sha1)) {
+                if !self.requested.contains(&(*rev, *name, *sha1)) {
                     return Err(strange(*rev, *name));
                 }
                 // The other properties of the revision need not be deleted before this one may be deleted.
@@ -143,10 +143,10 @@ impl Expectations {
 
     fn new_unit(&self, rev: Revision, tid: Tid, when: When, tables: &Tables) -> Result<Unit> {
         let mut unit = Unit::new(when);
-        unit.by_half = when.first != when.last;
+        unit.may_be_partial = when.first != when.last;
         for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
             let Some(sha1) = tables.stored_sha1(rev, tid, name) else { continue };
-            if !self.given.contains(&(rev, name, sha1)) && !self.has_made(sha1) {
+            if !self.requested.contains(&(rev, name, sha1)) && !self.has_generated(sha1) {
                 return Err(strange(rev, name));
             }
             unit.bodies.insert(name, sha1);
@@ -155,8 +155,8 @@ impl Expectations {
     }
 
     /// Whether the renderer generated a body.
-    fn has_made(&self, sha1: Sha1) -> bool {
-        self.maker.as_ref().is_some_and(|maker| maker.has_made(sha1))
+    fn has_generated(&self, sha1: Sha1) -> bool {
+        self.maker.as_ref().is_some_and(|maker| maker.has_generated(sha1))
     }
 
     /// Records an acknowledged replacement of a property in the model.
@@ -190,7 +190,7 @@ impl Expectations {
         for unit in self.written_with(page, rev, tid, name) {
             // A value that was only partly moved out of its row is in both places, and is kept in one of the
             // places until the sweep.
-            unit.by_half |= is_one_row;
+            unit.may_be_partial |= is_one_row;
             unit.written.last = now;
             if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
                 *body = sha1;
@@ -214,31 +214,31 @@ impl Expectations {
     }
 
     /// Adds a render that was generated on demand to the model.
-    pub(super) fn learn_made(
+    pub(super) fn learn_generated(
         &mut self,
         page: usize,
         (rev, tid): (Revision, Tid),
         until: Timestamp,
         tables: &Tables,
     ) -> Result<()> {
-        let mut made = Made { rev, bodies: BTreeMap::new(), promised: BTreeMap::new() };
+        let mut generated = GeneratedRender { rev, bodies: BTreeMap::new(), promised: BTreeMap::new() };
         for name in [Name::Html, Name::Parsoid] {
             let Some(sha1) = tables.historical.get(&(rev, tid, name)) else {
                 let what = format!("{tid} was generated for revision {rev}, but has no {name}");
                 return Err(Violation::new(Promise::R3, what));
             };
-            if !self.has_made(*sha1) {
+            if !self.has_generated(*sha1) {
                 return Err(Violation::new(Promise::Answer, format!("{name} of {tid} was never generated")));
             }
-            made.bodies.insert(name, *sha1);
-            made.promised.insert(name, until);
+            generated.bodies.insert(name, *sha1);
+            generated.promised.insert(name, until);
         }
-        self.pages[page].made.insert(tid, made);
+        self.pages[page].generated.insert(tid, generated);
         Ok(())
     }
 
     /// Promises that a generated render of the latest stays readable for a ttl.
-    pub(super) fn promise_made(&mut self, page: usize, rev: Revision, tid: Tid, now: Timestamp) {
+    pub(super) fn promise_generated(&mut self, page: usize, rev: Revision, tid: Tid, now: Timestamp) {
         let Some(policy) = self.policy() else { return };
         let until = now.saturating_add(policy.ttl);
         let revision = self.pages[page].revisions.get_mut(&rev);
@@ -288,8 +288,8 @@ impl Expectations {
         };
         let names: Vec<_> = Name::ALL.into_iter().filter(|name| readable(*name)).collect();
         let model = &mut self.pages[page];
-        let promised = match model.made.get_mut(&tid) {
-            Some(made) => &mut made.promised,
+        let promised = match model.generated.get_mut(&tid) {
+            Some(generated) => &mut generated.promised,
             None => match model.revisions.get_mut(&rev).and_then(|found| found.renders.get_mut(&tid)) {
                 Some(render) => &mut render.promised,
                 None => return,

@@ -22,7 +22,7 @@ impl Client<'_> {
         if self.disturbed != Some(Disturbance::LosesLease) {
             return Ok(write.await);
         }
-        let waiting = self.run.world.processes[self.process].stop_write_under_lease();
+        let waiting = self.run.world.processes[self.process].hold_write_under_lease();
         let mut write = tokio::spawn(write);
         tokio::select! {
             result = &mut write => return result.map_err(panicked),
@@ -34,7 +34,7 @@ impl Client<'_> {
                 }
             }
         }
-        let _ = waiting.go_on.send(());
+        let _ = waiting.resume.send(());
         write.await.map_err(panicked)
     }
 

@@ -18,11 +18,11 @@ use rashomon_clock::Timestamp;
 use self::{client::Client, expectations::Expectations};
 use crate::{
     Variant,
-    ground::Ground,
     history::History,
     model::When,
     setup::{HOUR, START},
     step::{Action, Disturbance, Step},
+    store_pool::StorePool,
     violation::{Promise, Result, Violation},
     world::{Tables, World},
 };
@@ -34,10 +34,10 @@ const LEASE: Duration = Duration::from_secs(11);
 const HINTS: Duration = HOUR.saturating_mul(4);
 
 /// The interval between the rescans of a server.
-const WALK_EVERY: Duration = HOUR;
+const RESCAN_INTERVAL: Duration = HOUR;
 
 /// The number of steps between two checks of a world on a slow store.
-const SLOW_LOOKS: usize = 5;
+const SLOW_CHECK_INTERVAL: usize = 5;
 
 /// The result of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,16 +54,16 @@ pub(crate) struct Run {
     world: World,
     expected: Expectations,
     /// When a server rescans next.
-    next_walk: Timestamp,
+    next_rescan: Timestamp,
     /// The times at which a sweep completes interrupted writes, before the copies expire. A sweep that keeps
     /// to its slack completes them in time.
-    settled_at: BTreeSet<Timestamp>,
+    completing_sweeps: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,
     culls_failed: bool,
     /// Whether the stored data may have changed since it was checked.
     touched: bool,
-    looks: usize,
+    checks: usize,
     slow: bool,
     log: String,
 }
@@ -73,18 +73,18 @@ pub(crate) struct Run {
 /// # Errors
 ///
 /// Fails if the store cannot be opened or used.
-pub async fn run(history: &History, ground: &Ground, variant: &Variant) -> anyhow::Result<Outcome> {
+pub async fn run(history: &History, pool: &StorePool, variant: &Variant) -> anyhow::Result<Outcome> {
     let setup = history.setup.clone();
-    let world = World::begin(setup, history.seed, ground, variant).await?;
+    let world = World::begin(setup, history.seed, pool, variant).await?;
     let mut run = Run {
         expected: Expectations::new(&world),
-        next_walk: START.saturating_add(WALK_EVERY),
-        settled_at: BTreeSet::new(),
+        next_rescan: START.saturating_add(RESCAN_INTERVAL),
+        completing_sweeps: BTreeSet::new(),
         was_set_back: false,
         culls_failed: false,
         touched: false,
-        looks: 0,
-        slow: !matches!(ground, Ground::Memory),
+        checks: 0,
+        slow: !matches!(pool, StorePool::Memory),
         log: String::new(),
         world,
     };
@@ -112,14 +112,14 @@ impl Run {
             self.culls_failed |= disturbance == Disturbance::CullsFail;
         }
         let log = self.act(process, &step.action, disturbance).await;
-        self.settle(process).await;
+        self.drain(process).await;
         let log = log?;
         let since = self.world.now.since(START).as_micros();
         let _ = writeln!(self.log, "{since:>15} {log}");
         if disturbance.is_some() {
             self.after_a_disturbance(process, disturbance).await?;
         }
-        if std::mem::take(&mut self.touched) { self.look(process).await } else { Ok(()) }
+        if std::mem::take(&mut self.touched) { self.check_after_step(process).await } else { Ok(()) }
     }
 
     /// Whether a step may be disturbed. While time passes, the servers sweep and rescan by themselves,
@@ -129,10 +129,10 @@ impl Run {
     }
 
     /// Waits until all background work has ended, and removes the remaining disturbances.
-    async fn settle(&self, process: usize) {
+    async fn drain(&self, process: usize) {
         let process = &self.world.processes[process];
         process.buckets.maintenance().drain_background_culls().await;
-        process.calm();
+        process.clear_disturbances();
     }
 
     async fn after_a_disturbance(&mut self, process: usize, disturbance: Option<Disturbance>) -> Result<()> {
@@ -141,8 +141,8 @@ impl Run {
         }
         if let Some(policy) = self.expected.policy().filter(|_| self.world.setup.is_one_row()) {
             let due_in = policy.grace + 6 * self.world.setup.skew + Duration::from_secs(2);
-            self.expected.left_half_done = true;
-            self.settled_at.insert(self.world.now.saturating_add(due_in));
+            self.expected.was_interrupted = true;
+            self.completing_sweeps.insert(self.world.now.saturating_add(due_in));
         }
         // After this time the others regard the process that held the lease as dead.
         self.pass(LEASE + 2 * self.world.setup.skew).await
@@ -186,7 +186,7 @@ impl Run {
             Action::Sweep { limit } => self.sweep(process, disturbed, *limit).await?,
             Action::SweepAll => self.sweep_all(process, disturbed).await?,
             Action::SweepAgain => self.sweep_again(process, disturbed).await?,
-            Action::Walk => self.walk(process, disturbed).await?,
+            Action::Rescan => self.rescan(process, disturbed).await?,
             Action::SetPolicy(policy) => self.set_policy(policy.as_ref()).await?,
             Action::Skew { thousandths } => {
                 self.world.skew(process, self.world.setup.skew * *thousandths / 1000);
@@ -207,20 +207,20 @@ impl Run {
         let until = self.world.now.saturating_add(by);
         loop {
             let late = self.world.next_late();
-            let settled = self.settled_at.first().copied();
-            let next = [late, settled].into_iter().flatten().fold(self.next_walk, Ord::min);
+            let sweep = self.completing_sweeps.first().copied();
+            let next = [late, sweep].into_iter().flatten().fold(self.next_rescan, Ord::min);
             if next > until {
                 break;
             }
             self.world.pass(next.since(self.world.now));
             if late == Some(next) {
                 self.deliver(next).await?;
-            } else if settled == Some(next) {
-                self.settled_at.pop_first();
+            } else if sweep == Some(next) {
+                self.completing_sweeps.pop_first();
                 self.sweep_all(0, None).await?;
             } else {
-                self.next_walk = next.saturating_add(WALK_EVERY);
-                self.walk(0, None).await?;
+                self.next_rescan = next.saturating_add(RESCAN_INTERVAL);
+                self.rescan(0, None).await?;
             }
         }
         self.world.pass(until.since(self.world.now));

@@ -25,7 +25,7 @@ impl Client<'_> {
             Ok((of, sha1)) => {
                 let expected = &self.run.expected;
                 let written = expected.written_body(page, (rev, tid), name);
-                if of == tid && written.is_none() && expected.is_copy_of_what_comes(rev, name, sha1) {
+                if of == tid && written.is_none() && expected.is_copy_of_late_write(rev, name, sha1) {
                     return Ok(format!("read {name} of {tid}, whose write is under way"));
                 }
                 if of != tid || written != Some(sha1) {
@@ -72,7 +72,7 @@ impl Client<'_> {
         match result {
             Ok(found) if found == expected => {
                 if let (Some((rev, tid)), true) = (latest, self.rounds() > rounds) {
-                    self.run.expected.promise_made(page, rev, tid, self.run.world.now);
+                    self.run.expected.promise_generated(page, rev, tid, self.run.world.now);
                 }
                 Ok(format!("read {found:?}"))
             }
@@ -107,9 +107,9 @@ impl Client<'_> {
                 Err(Violation::new(Promise::Answer, what))
             }
             Ok(tid) => {
-                self.learn_made(page, rev, tid).await?;
+                self.learn_generated(page, rev, tid).await?;
                 if self.rounds() > rounds {
-                    self.run.expected.promise_made(page, rev, tid, self.run.world.now);
+                    self.run.expected.promise_generated(page, rev, tid, self.run.world.now);
                 }
                 self.read(page, (rev, tid), name).await
             }
@@ -131,14 +131,14 @@ impl Client<'_> {
     }
 
     /// Adds a render that was generated on demand to the model.
-    async fn learn_made(&mut self, page: usize, rev: Revision, tid: Tid) -> Result<()> {
+    async fn learn_generated(&mut self, page: usize, rev: Revision, tid: Tid) -> Result<()> {
         self.learn(page).await?;
         let model = &self.run.expected.pages[page];
-        let known = model.render(rev, tid).is_some() || model.made.contains_key(&tid);
+        let known = model.render(rev, tid).is_some() || model.generated.contains_key(&tid);
         let (Some(policy), false) = (self.run.expected.policy(), known) else { return Ok(()) };
         let until = self.now().saturating_add(policy.ttl);
         let tables = self.run.tables(page).await?;
-        self.run.expected.learn_made(page, (rev, tid), until, &tables)
+        self.run.expected.learn_generated(page, (rev, tid), until, &tables)
     }
 }
 

@@ -139,7 +139,7 @@ impl Client<'_> {
         given: Bodies,
         result: Result<Written, Error>,
     ) -> Result<String> {
-        self.run.settle(self.process).await;
+        self.run.drain(self.process).await;
         self.run.learn(page, When { first: begun, last: self.now() }).await?;
         match result {
             Ok(written) if written.created => {
@@ -215,7 +215,7 @@ impl Client<'_> {
             renders: given,
         };
         let result = self.buckets().import(&name, vec![request]).await;
-        self.run.settle(self.process).await;
+        self.run.drain(self.process).await;
         self.learn(page).await?;
         match result {
             Ok(outcomes) => match outcomes.first() {
@@ -249,7 +249,7 @@ impl Client<'_> {
         self.run.expected.release(now);
         let stays = self.run.expected.must_be_current(page, (rev, tid), name, now);
         let result = self.buckets().rewrite(self.page(page), tid, property, Expect::Any).await;
-        self.run.settle(self.process).await;
+        self.run.drain(self.process).await;
         match result {
             Ok(rewritten) if rewritten.replaced => {
                 self.run.expected.replace(page, (rev, tid), (name, sha1), now);

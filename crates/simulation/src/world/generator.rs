@@ -20,7 +20,7 @@ pub(crate) struct Maker {
     makes: [PropertyName; 2],
     rounds: AtomicU64,
     /// The bodies of all rounds.
-    made: Mutex<BTreeSet<Sha1>>,
+    generated: Mutex<BTreeSet<Sha1>>,
 }
 
 /// One round in this many fails.
@@ -29,7 +29,7 @@ const FAILS: u64 = 5;
 impl Maker {
     pub(crate) fn new() -> Self {
         let makes = [Name::Html, Name::Parsoid].map(|name| name.get().clone());
-        Self { makes, rounds: AtomicU64::new(0), made: Mutex::default() }
+        Self { makes, rounds: AtomicU64::new(0), generated: Mutex::default() }
     }
 
     /// The number of rounds so far.
@@ -38,8 +38,8 @@ impl Maker {
     }
 
     /// Whether a round generated this body.
-    pub(crate) fn has_made(&self, body: Sha1) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&body)
+    pub(crate) fn has_generated(&self, body: Sha1) -> bool {
+        self.generated.lock().unwrap_or_else(PoisonError::into_inner).contains(&body)
     }
 }
 
@@ -55,12 +55,12 @@ impl Generator for Maker {
             return Err(GenerateError::Failed(format!("round {round}")));
         }
         let body = format!("{} {rev} made in round {round}", page.title);
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(Sha1::of(body.as_bytes()));
-        let made = |name: &PropertyName| Generated {
+        self.generated.lock().unwrap_or_else(PoisonError::into_inner).insert(Sha1::of(body.as_bytes()));
+        let generated = |name: &PropertyName| Generated {
             name: name.clone(),
             content_type: None,
             body: body.clone().into(),
         };
-        Ok(self.makes.iter().map(made).collect())
+        Ok(self.makes.iter().map(generated).collect())
     }
 }

@@ -14,7 +14,7 @@ use rashomon_tables::{
 };
 use tokio::sync::oneshot;
 
-use crate::ground::AnyStore;
+use crate::store_pool::AnyStore;
 
 /// A write that failed for its caller, and takes effect later.
 #[derive(Debug)]
@@ -31,18 +31,18 @@ pub(crate) struct Waiting {
     /// Completes when the write is held back. An error means that there was no such write.
     pub(crate) begun: oneshot::Receiver<()>,
     /// Lets the write go on.
-    pub(crate) go_on: oneshot::Sender<()>,
+    pub(crate) resume: oneshot::Sender<()>,
 }
 
 /// The other ends of [`Waiting`], in the held back write.
 #[derive(Debug)]
-struct Stop {
+struct HeldWrite {
     begun: oneshot::Sender<()>,
-    go_on: oneshot::Receiver<()>,
+    resume: oneshot::Receiver<()>,
 }
 
 /// All late writes.
-pub(crate) type Post = Arc<Mutex<Vec<Late>>>;
+pub(crate) type LateWrites = Arc<Mutex<Vec<Late>>>;
 
 /// Passes calls on to a store that other processes use as well, with the clock of one process.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Handle {
     /// The clock of the store. Before each call it is set to the time of the calling process.
     store_clock: Arc<ManualClock>,
     alone: bool,
-    post: Post,
+    late_writes: LateWrites,
     state: Mutex<State>,
 }
 
@@ -66,7 +66,7 @@ struct State {
     /// fails for its caller.
     late: Option<(Timestamp, Timestamp)>,
     /// Holds back the next write of a page under a lease.
-    stop: Option<Stop>,
+    held_write: Option<HeldWrite>,
 }
 
 impl Handle {
@@ -75,9 +75,9 @@ impl Handle {
         clock: Arc<ManualClock>,
         store_clock: Arc<ManualClock>,
         alone: bool,
-        post: Post,
+        late_writes: LateWrites,
     ) -> Self {
-        Self { store, clock, store_clock, alone, post, state: Mutex::default() }
+        Self { store, clock, store_clock, alone, late_writes, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -85,7 +85,7 @@ impl Handle {
     }
 
     /// Removes all planned disturbances.
-    pub(crate) fn calm(&self) {
+    pub(crate) fn clear_disturbances(&self) {
         *self.state() = State::default();
     }
 
@@ -105,25 +105,25 @@ impl Handle {
     }
 
     /// Holds back the next write of a page under a lease.
-    pub(crate) fn stop_write_under_lease(&self) -> Waiting {
-        let ((begin, begun), (go_on, going_on)) = (oneshot::channel(), oneshot::channel());
-        self.state().stop = Some(Stop { begun: begin, go_on: going_on });
-        Waiting { begun, go_on }
+    pub(crate) fn hold_write_under_lease(&self) -> Waiting {
+        let ((begin, begun), (resume, resumed)) = (oneshot::channel(), oneshot::channel());
+        self.state().held_write = Some(HeldWrite { begun: begin, resume: resumed });
+        Waiting { begun, resume }
     }
 
     /// Waits if this write has to be held back.
     async fn wait(&self, then: &Batch) -> Result<()> {
-        if self.state().stop.is_none() || !is_page_write(then) {
+        if self.state().held_write.is_none() || !is_page_write(then) {
             return Ok(());
         }
         let lease = self.below().get(&HEADS, &Key::new(then.partition.clone(), Vec::new())).await?;
         let is_held = lease.is_some_and(|lease| lease.values[0].is_some());
-        let stop = if is_held { self.state().stop.take() } else { None };
-        if let Some(Stop { begun, go_on }) = stop
+        let held_write = if is_held { self.state().held_write.take() } else { None };
+        if let Some(HeldWrite { begun, resume }) = held_write
             && begun.send(()).is_ok()
         {
             // The code that lets the others act may be gone already.
-            let _ = go_on.await;
+            let _ = resume.await;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Handle {
         {
             let nothing = Batch::new(then.partition.clone());
             let late = Late { sent, due, batch: then };
-            self.post.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            self.late_writes.lock().unwrap_or_else(PoisonError::into_inner).push(late);
             return Err((nothing, unavailable("a write is late")));
         }
         Ok(then)

@@ -18,12 +18,12 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value};
 
 pub(crate) use self::{
-    generator::Maker, handle::Handle, handle::Late, handle::Post, process::Process, tables::Tables,
+    generator::Maker, handle::Handle, handle::Late, handle::LateWrites, process::Process, tables::Tables,
 };
 use crate::{
     Variant,
-    ground::{AnyStore, Ground},
     setup::{START, Setup},
+    store_pool::{AnyStore, StorePool},
 };
 
 /// The number of pages that a timeline beside the store keeps.
@@ -41,11 +41,11 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) pages: Vec<Page>,
     /// The store itself, in which no call fails, and its clock.
-    pub(crate) ground: AnyStore,
-    ground_clock: Arc<ManualClock>,
+    pub(crate) store: AnyStore,
+    store_clock: Arc<ManualClock>,
     /// The total by which all clocks have been set ahead, in microseconds.
     pub(crate) jumped: i64,
-    pub(crate) post: Post,
+    pub(crate) late_writes: LateWrites,
     timeline: Option<(Arc<MemoryTimeline>, Arc<dyn Timeline>)>,
     pub(crate) maker: Option<Arc<Maker>>,
     /// The number of processes started so far.
@@ -58,13 +58,13 @@ impl World {
     pub(crate) async fn begin(
         setup: Setup,
         seed: u64,
-        ground: &Ground,
+        pool: &StorePool,
         variant: &Variant,
     ) -> anyhow::Result<Self> {
-        let ways = ground.ways(setup.processes)?;
-        let post = Post::default();
-        let alone = setup.processes == 1 && ways[0].store.partition_versions().is_some();
-        let clocks: Vec<_> = ways.iter().map(|_| Arc::new(ManualClock::new(START))).collect();
+        let accesses = pool.accesses(setup.processes)?;
+        let late_writes = LateWrites::default();
+        let alone = setup.processes == 1 && accesses[0].store.partition_versions().is_some();
+        let clocks: Vec<_> = accesses.iter().map(|_| Arc::new(ManualClock::new(START))).collect();
         let timeline = setup.timeline_beside.then(|| {
             let memory = MemoryTimeline::new(Arc::clone(&clocks[0]) as Arc<dyn Clock>, TIMELINE_PAGES);
             let memory = Arc::new(memory);
@@ -74,10 +74,10 @@ impl World {
             now: START,
             processes: Vec::new(),
             pages: (0..setup.pages).map(page).collect(),
-            ground: Arc::clone(&ways[0].store),
-            ground_clock: Arc::clone(&ways[0].clock),
+            store: Arc::clone(&accesses[0].store),
+            store_clock: Arc::clone(&accesses[0].clock),
             jumped: 0,
-            post: Arc::clone(&post),
+            late_writes: Arc::clone(&late_writes),
             timeline,
             maker: setup.generator.then(|| Arc::new(Maker::new())),
             begun: 0,
@@ -85,9 +85,10 @@ impl World {
             setup,
         };
         let settings = world.settings(world.setup.policy.as_ref());
-        for (number, (way, clock)) in ways.into_iter().zip(clocks).enumerate() {
-            let post = Arc::clone(&post);
-            let handle = Arc::new(Handle::new(way.store, Arc::clone(&clock), way.clock, alone, post));
+        for (number, (access, clock)) in accesses.into_iter().zip(clocks).enumerate() {
+            let late_writes = Arc::clone(&late_writes);
+            let handle =
+                Arc::new(Handle::new(access.store, Arc::clone(&clock), access.clock, alone, late_writes));
             let store = (variant.store)(Arc::clone(&handle) as AnyStore);
             let offset = world.setup.skew * u32::from(number == 1);
             clock.set(world.now.saturating_add(offset));
@@ -163,7 +164,7 @@ impl World {
 
     /// The time at which the next late write takes effect.
     pub(crate) fn next_late(&self) -> Option<Timestamp> {
-        self.post().iter().map(|late| late.due).min()
+        self.late_writes().iter().map(|late| late.due).min()
     }
 
     /// Carries out a late write that is due at this time. Returns its page, its revisions, and the time at
@@ -173,13 +174,13 @@ impl World {
         due: Timestamp,
     ) -> Result<Option<(usize, Vec<Revision>, Timestamp)>, Error> {
         let late = {
-            let mut post = self.post();
-            post.iter().position(|late| late.due == due).map(|number| post.swap_remove(number))
+            let mut late_writes = self.late_writes();
+            late_writes.iter().position(|late| late.due == due).map(|number| late_writes.swap_remove(number))
         };
         let Some(Late { sent, batch, .. }) = late else { return Ok(None) };
         let page = self.pages.iter().position(|page| partition(page) == batch.partition);
         let revisions = written_revisions(&batch).collect();
-        self.ground.write(Vec::new(), batch).await?;
+        self.store.write(Vec::new(), batch).await?;
         Ok(page.map(|page| (page, revisions, sent)))
     }
 
@@ -189,23 +190,23 @@ impl World {
         let is_it = |late: &Late| {
             late.batch.partition == partition && written_revisions(&late.batch).any(|of| of == rev)
         };
-        self.post().iter().any(is_it)
+        self.late_writes().iter().any(is_it)
     }
 
-    fn post(&self) -> std::sync::MutexGuard<'_, Vec<Late>> {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    fn late_writes(&self) -> std::sync::MutexGuard<'_, Vec<Late>> {
+        self.late_writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the stored rows of a page by the most advanced clock.
     pub(crate) async fn tables(&self, page: usize) -> Result<Tables, Error> {
-        self.ground_clock.set(self.latest_clock());
-        Tables::of(&self.ground, &self.pages[page], self.setup.expires()).await
+        self.store_clock.set(self.latest_clock());
+        Tables::of(&self.store, &self.pages[page], self.setup.expires()).await
     }
 
     /// Lists the keys of all rows of the pages, without write times, and without the position of the sweep in
     /// the queue.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
-        self.ground_clock.set(self.latest_clock());
+        self.store_clock.set(self.latest_clock());
         let mut lines = Vec::new();
         for page in &self.pages {
             for table in [
@@ -217,7 +218,7 @@ impl World {
                 &*schemas::RENDERS,
                 &*schemas::REVISIONS,
             ] {
-                for row in tables::rows(&self.ground, table, page).await? {
+                for row in tables::rows(&self.store, table, page).await? {
                     lines.push(format!("{} {:?}", table.name(), row.key.clustering));
                 }
             }
@@ -227,11 +228,11 @@ impl World {
 
     /// The number of bodies that are stored in chunks, referenced or not.
     pub(crate) async fn chunk_sets(&self) -> Result<usize, Error> {
-        self.ground_clock.set(self.latest_clock());
+        self.store_clock.set(self.latest_clock());
         let limit = std::num::NonZeroUsize::new(1000).unwrap_or(std::num::NonZeroUsize::MIN);
         let (mut sets, mut after) = (0, None);
         loop {
-            let found = self.ground.partitions(&schemas::CHUNKS, after, limit).await?;
+            let found = self.store.partitions(&schemas::CHUNKS, after, limit).await?;
             sets += found.items.len();
             after = found.next;
             if after.is_none() {
@@ -251,7 +252,7 @@ impl World {
             for table in [&*schemas::REVISION_TIMELINE, &*schemas::RENDER_TIMELINE] {
                 batch.delete_range(table, ClusteringRange::all(), self.latest_clock());
             }
-            self.ground.write(Vec::new(), batch).await?;
+            self.store.write(Vec::new(), batch).await?;
         }
         Ok(())
     }
@@ -262,10 +263,10 @@ impl World {
         for shard in 0..SHARDS {
             let partition = vec![Value::Int(shard)];
             let key = rashomon_tables::Key::new(partition.clone(), Vec::new());
-            if let Some(row) = self.ground.get(&schemas::DUE_CURSORS, &key).await? {
+            if let Some(row) = self.store.get(&schemas::DUE_CURSORS, &key).await? {
                 let mut batch = Batch::new(partition);
                 batch.delete(&schemas::DUE_CURSORS, Vec::new(), row.written_at);
-                self.ground.write(Vec::new(), batch).await?;
+                self.store.write(Vec::new(), batch).await?;
             }
         }
         Ok(())

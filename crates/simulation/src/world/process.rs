@@ -9,8 +9,8 @@ use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
 use super::{Handle, handle::Waiting};
 use crate::{
-    ground::AnyStore,
     step::{Disturbance, Failure},
+    store_pool::AnyStore,
 };
 
 /// Buckets with their access to a store.
@@ -46,16 +46,16 @@ impl Process {
 
     /// Restarts the process, with nothing in memory.
     pub(crate) async fn begin_again(&mut self, settings: Settings, seed: u64) -> Result<()> {
-        self.calm();
+        self.clear_disturbances();
         let store = Arc::clone(&self.faulty) as Arc<dyn TableStore>;
         self.buckets = RevisionStore::open(store, Arc::clone(&self.shown), settings, seed).await?;
         Ok(())
     }
 
     /// Removes all planned disturbances.
-    pub(crate) fn calm(&self) {
+    pub(crate) fn clear_disturbances(&self) {
         self.faulty.set_plan(Plan::empty());
-        self.handle.calm();
+        self.handle.clear_disturbances();
     }
 
     /// Plans a disturbance.
@@ -74,8 +74,8 @@ impl Process {
     }
 
     /// Holds back the next write of a page under a lease.
-    pub(crate) fn stop_write_under_lease(&self) -> Waiting {
-        self.handle.stop_write_under_lease()
+    pub(crate) fn hold_write_under_lease(&self) -> Waiting {
+        self.handle.hold_write_under_lease()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rashomon_buckets::{Policy, Strategy};
 use rashomon_simulation::{
-    Action, Disturbance, Ground, History, Name, Names, Plan, Step, Store, Variant, many, run,
+    Action, Disturbance, History, Name, Names, Plan, Step, Store, StorePool, Variant, many, run,
 };
 
 /// A seed apart from the program's default, so that the tests and the program run different histories.
@@ -46,11 +46,11 @@ fn no_promise_is_broken_in_sqlite() {
 
 #[tokio::test(start_paused = true)]
 async fn same_seed_gives_the_same_history_and_run() {
-    let ground = Ground::open(Store::Memory).await.unwrap();
+    let pool = StorePool::open(Store::Memory).await.unwrap();
     let mut runs = Vec::new();
     for seed in [7, 8, 9, 7, 8, 9] {
         let history = History::of_seed(seed, false, |_| {});
-        let outcome = run(&history, &ground, &Variant::SOUND).await.unwrap();
+        let outcome = run(&history, &pool, &Variant::SOUND).await.unwrap();
         runs.push(format!("{history}{outcome:?}"));
     }
     assert_eq!(runs[..3], runs[3..]);
@@ -78,8 +78,8 @@ async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render()
         Action::Read { page: 0, render: 0, name: Name::Slot },
     ];
     let steps = actions.map(|action| Step { process: 0, action, disturbance: None });
-    let ground = Ground::open(Store::Memory).await.unwrap();
-    let outcome = run(&history.with(steps.into()), &ground, &Variant::SOUND).await.unwrap();
+    let pool = StorePool::open(Store::Memory).await.unwrap();
+    let outcome = run(&history.with(steps.into()), &pool, &Variant::SOUND).await.unwrap();
     assert_eq!(outcome.found, None, "{}", outcome.log);
     assert!(outcome.log.contains("read html"), "nothing was made: {}", outcome.log);
 }
@@ -112,8 +112,8 @@ async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
         (put(8, false), None),
     ];
     let steps = steps.map(|(action, disturbance)| Step { process: 0, action, disturbance });
-    let ground = Ground::open(Store::Memory).await.unwrap();
-    let outcome = run(&history.with(steps.into()), &ground, &Variant::SOUND).await.unwrap();
+    let pool = StorePool::open(Store::Memory).await.unwrap();
+    let outcome = run(&history.with(steps.into()), &pool, &Variant::SOUND).await.unwrap();
     assert_eq!(outcome.found, None, "{}", outcome.log);
     assert!(outcome.log.contains("the write took too long"), "no lease was lost: {}", outcome.log);
 }

@@ -38,7 +38,7 @@ impl Store {
 
 /// The resources from which the worlds of a run open their stores, one world after another.
 #[derive(Debug)]
-pub enum Ground {
+pub enum StorePool {
     /// The store in memory needs nothing.
     Memory,
     /// The directory of the files.
@@ -49,12 +49,12 @@ pub enum Ground {
 
 /// The access of one process to a store, and the clock that the store uses.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
+pub(crate) struct StoreAccess {
     pub(crate) store: AnyStore,
     pub(crate) clock: Arc<ManualClock>,
 }
 
-impl Ground {
+impl StorePool {
     /// Prepares stores of a kind.
     pub async fn open(store: Store) -> Result<Self> {
         match store {
@@ -68,19 +68,19 @@ impl Ground {
             Store::Cassandra => {
                 let node = rashomon_test_stores::node();
                 let node = node.context("no node is named: see `cargo xtask cassandra up --for-tests`")?;
-                let mut ways = Vec::new();
+                let mut connections = Vec::new();
                 for _ in 0..PROCESSES {
                     let clock = Arc::new(ManualClock::new(START));
                     let store = rashomon_test_stores::connect(&node, Arc::clone(&clock) as _).await;
-                    ways.push((Arc::new(store), clock));
+                    connections.push((Arc::new(store), clock));
                 }
-                Ok(Self::Cassandra(ways))
+                Ok(Self::Cassandra(connections))
             }
         }
     }
 
     /// Returns the access of each of this many processes to a new, empty store.
-    pub(crate) fn ways(&self, processes: usize) -> Result<Vec<Way>> {
+    pub(crate) fn accesses(&self, processes: usize) -> Result<Vec<StoreAccess>> {
         let clock = Arc::new(ManualClock::new(START));
         let shown = || Arc::clone(&clock) as Arc<dyn Clock>;
         let store: AnyStore = match self {
@@ -92,14 +92,14 @@ impl Ground {
             }
             Self::Cassandra(connections) => {
                 let namespace = rashomon_test_stores::namespace();
-                let way = |(store, clock): &(Arc<CassandraStore>, Arc<ManualClock>)| {
+                let access = |(store, clock): &(Arc<CassandraStore>, Arc<ManualClock>)| {
                     clock.set(START);
                     let store = Arc::new(Isolated::new(Arc::clone(store), namespace)) as AnyStore;
-                    Way { store, clock: Arc::clone(clock) }
+                    StoreAccess { store, clock: Arc::clone(clock) }
                 };
-                return Ok(connections.iter().take(processes).map(way).collect());
+                return Ok(connections.iter().take(processes).map(access).collect());
             }
         };
-        Ok(vec![Way { store, clock }; processes])
+        Ok(vec![StoreAccess { store, clock }; processes])
     }
 }
