@@ -7,7 +7,7 @@ use rashomon_generator_http::{HttpGenerator, Source};
 use tokio::net::TcpStream;
 
 use crate::{
-    LONG, MAX_SIZE, SHORT, assert_failed, bytes_of, html_from, make, name, page, rev,
+    LONG_TIMEOUT, MAX_SIZE, SHORT_TIMEOUT, assert_failed, bytes_of, html_from, make, name, page, rev,
     server::{Reply, Server, html, ok, says},
     settings, source, upstream,
 };
@@ -15,14 +15,14 @@ use crate::{
 /// The result of a request to a server that replies like this.
 async fn made_of(reply: Reply) -> Result<rashomon_buckets::Generated, GenerateError> {
     let server = Server::new(move |_| reply.clone()).await;
-    let timeout = LONG;
+    let timeout = LONG_TIMEOUT;
     make(&html_from(&server.url("/"), &[server.host()], timeout)).await
 }
 
 #[tokio::test]
 async fn answers_are_returned_with_their_type() {
     let server = Server::new(|_| html("<p>")).await;
-    let made = make(&html_from(&server.url("/"), &[server.host()], LONG)).await.unwrap();
+    let made = make(&html_from(&server.url("/"), &[server.host()], LONG_TIMEOUT)).await.unwrap();
     assert_eq!(made.name, name("html"));
     assert_eq!(made.content_type.as_deref(), Some("text/html; charset=utf-8"));
     assert_eq!(made.body, "<p>");
@@ -41,7 +41,8 @@ async fn a_renderer_is_asked_for_exactly_the_revision() {
     let (path, query) =
         (server.url("/{domain}/v1/{title}/{rev}"), server.url("/w?title={title}&oldid={rev}"));
     let properties = [("html", source(path)), ("meta", source(query))];
-    let generator = HttpGenerator::new(settings(upstream(&properties, &[server.host()], LONG))).unwrap();
+    let generator =
+        HttpGenerator::new(settings(upstream(&properties, &[server.host()], LONG_TIMEOUT))).unwrap();
     let odd = Page { title: Title::new("A/B?c&d=e+f%20é").unwrap(), ..page("x") };
     assert_eq!(generator.makes(&odd), [name("html"), name("meta")]);
     let made = generator.generate(&odd, rev(77)).await.unwrap();
@@ -71,7 +72,8 @@ async fn failure_of_one_property_fails_all() {
     })
     .await;
     let properties = [("html", source(server.url("/html"))), ("meta", source(server.url("/meta")))];
-    let generator = HttpGenerator::new(settings(upstream(&properties, &[server.host()], LONG))).unwrap();
+    let generator =
+        HttpGenerator::new(settings(upstream(&properties, &[server.host()], LONG_TIMEOUT))).unwrap();
     let error = generator.generate(&page("A"), rev(1)).await.unwrap_err();
     assert!(matches!(&error, GenerateError::Failed(why) if why.starts_with("meta: ")), "{error}");
 }
@@ -101,7 +103,7 @@ async fn slow_renderer_is_given_up() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 900\r\n\r\n";
     for reply in [
         Reply::Nothing,
-        Reply::After(LONG, ok("text/html", "late")),
+        Reply::After(LONG_TIMEOUT, ok("text/html", "late")),
         Reply::Drips(head.to_owned(), Duration::from_millis(50)),
         Reply::Drips("HTTP/1.1 200 OK\r\nx-long: ".to_owned(), Duration::from_millis(50)),
     ] {
@@ -110,8 +112,8 @@ async fn slow_renderer_is_given_up() {
             move |_| reply.clone()
         })
         .await;
-        let generator = html_from(&server.url("/"), &[server.host()], SHORT);
-        let made = tokio::time::timeout(LONG / 2, make(&generator)).await.expect("it is given up");
+        let generator = html_from(&server.url("/"), &[server.host()], SHORT_TIMEOUT);
+        let made = tokio::time::timeout(LONG_TIMEOUT / 2, make(&generator)).await.expect("it is given up");
         assert!(
             matches!(&made, Err(GenerateError::TimedOut(why)) if why.contains("500ms")),
             "{reply:?}: {made:?}"
@@ -127,7 +129,7 @@ async fn answers_are_bounded_by_the_size_of_the_property() {
     assert_failed(made_of(html(&"x".repeat(max + 1))).await, words);
     // The answer announces its size, so the body is not awaited.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 10000000000000\r\n\r\n";
-    assert_failed(made_of(Reply::Drips(head.to_owned(), LONG)).await, words);
+    assert_failed(made_of(Reply::Drips(head.to_owned(), LONG_TIMEOUT)).await, words);
     // The answer announces no size, and never ends.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n";
     let flood = Reply::Floods(format!("{head}\r\n"), "x".repeat(100));
@@ -172,7 +174,7 @@ async fn answer_must_have_the_expected_type() {
     .await;
     let expecting = |path: &str| {
         let source = Source { content_type: Some("text/html".to_owned()), ..source(server.url(path)) };
-        HttpGenerator::new(settings(upstream(&[("html", source)], &[server.host()], LONG))).unwrap()
+        HttpGenerator::new(settings(upstream(&[("html", source)], &[server.host()], LONG_TIMEOUT))).unwrap()
     };
     for path in ["/text/html", "/Text/HTML;charset=latin1"] {
         let made = make(&expecting(path)).await.unwrap();
@@ -188,7 +190,7 @@ async fn answer_must_have_the_expected_type() {
 #[tokio::test]
 async fn missing_renderer_is_a_failure() {
     let server = Server::new(|_| html("<p>")).await;
-    let (generator, address) = (html_from(&server.url("/"), &[server.host()], LONG), server.address);
+    let (generator, address) = (html_from(&server.url("/"), &[server.host()], LONG_TIMEOUT), server.address);
     drop(server);
     // The listening task ends a moment later.
     let refused = async {
@@ -196,9 +198,9 @@ async fn missing_renderer_is_a_failure() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, refused).await.expect("the port is closed");
+    tokio::time::timeout(LONG_TIMEOUT, refused).await.expect("the port is closed");
     assert_failed(make(&generator).await, "refused");
-    let nowhere = html_from("http://nowhere.invalid/", &["nowhere.invalid".to_owned()], LONG);
+    let nowhere = html_from("http://nowhere.invalid/", &["nowhere.invalid".to_owned()], LONG_TIMEOUT);
     assert_failed(make(&nowhere).await, "");
 }
 
@@ -210,7 +212,7 @@ async fn rest_of_one_answer_is_part_of_no_other() {
     for behind in [Reply::Twice(one(), one()), Reply::Says(format!("{}{}", one(), one()))] {
         let server =
             Server::new(move |target| if target == "/1" { behind.clone() } else { html("right") }).await;
-        let generator = html_from(&server.url("/{rev}"), &[server.host()], LONG);
+        let generator = html_from(&server.url("/{rev}"), &[server.host()], LONG_TIMEOUT);
         for (number, expected) in [(1, "one"), (2, "right"), (1, "one"), (3, "right")] {
             let made = generator.generate(&page("A"), rev(number)).await.unwrap();
             assert_eq!(made[0].body, expected, "{number}");

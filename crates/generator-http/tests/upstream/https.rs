@@ -13,7 +13,7 @@ use tokio_rustls::{
 };
 
 use crate::{
-    LONG, assert_failed, bytes_of, make,
+    LONG_TIMEOUT, assert_failed, bytes_of, make,
     server::{Reply, Server, html, says},
     settings, source, upstream,
 };
@@ -46,8 +46,9 @@ async fn server(
 fn asking(server: &Server, authorities: &Path) -> HttpGenerator {
     let port = server.address.port();
     let url = format!("https://localhost:{port}/");
-    let its = upstream(&[("html", source(url))], &[format!("localhost:{port}"), server.host()], LONG);
-    HttpGenerator::new(Settings { authorities: Some(authorities.into()), ..settings(its) }).unwrap()
+    let renderer =
+        upstream(&[("html", source(url))], &[format!("localhost:{port}"), server.host()], LONG_TIMEOUT);
+    HttpGenerator::new(Settings { authorities: Some(authorities.into()), ..settings(renderer) }).unwrap()
 }
 
 #[tokio::test]
@@ -76,8 +77,10 @@ async fn redirect_from_https_to_http_is_refused() {
     fs::write(&file, LOCALHOST.0).unwrap();
     let url = format!("https://localhost:{}/", server.address.port());
     let hosts = [format!("localhost:{}", server.address.port()), plain.host()];
-    let its =
-        Settings { authorities: Some(file), ..settings(upstream(&[("html", source(url))], &hosts, LONG)) };
+    let its = Settings {
+        authorities: Some(file),
+        ..settings(upstream(&[("html", source(url))], &hosts, LONG_TIMEOUT))
+    };
     assert_failed(make(&HttpGenerator::new(its).unwrap()).await, "from https");
     assert_eq!(plain.asked(), 0);
 }

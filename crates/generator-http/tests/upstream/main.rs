@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Also in functions that tests call.
 
 mod answers;
-mod crowds;
+mod concurrency;
 mod https;
 mod mediawiki;
 mod redirects;
@@ -20,10 +20,10 @@ use rashomon_buckets::{
 use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
 
 /// A timeout that only servers reach that never answer, even on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout for servers that do not answer.
-pub(crate) const SHORT: Duration = Duration::from_millis(500);
+pub(crate) const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The maximum size of a body in most tests.
 pub(crate) const MAX_SIZE: u64 = 1000;
@@ -88,9 +88,9 @@ pub(crate) fn assert_failed(made: Result<Generated, GenerateError>, words: &str)
 }
 
 /// Settings with one renderer for all buckets, and another one for a single bucket.
-pub(crate) fn with_bucket(all: Option<Upstream>, domain: &str, bucket: &str, its: Upstream) -> Settings {
+pub(crate) fn with_bucket(all: Option<Upstream>, domain: &str, bucket: &str, renderer: Upstream) -> Settings {
     let key = (DomainName::new(domain).unwrap(), BucketName::new(bucket).unwrap());
-    Settings { upstream: all, buckets: BTreeMap::from([(key, its)]), ..Settings::default() }
+    Settings { upstream: all, buckets: BTreeMap::from([(key, renderer)]), ..Settings::default() }
 }
 
 pub(crate) fn at_most(requests: usize, settings: Settings) -> Settings {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rashomon_generator_http::MAX_REDIRECTS;
 
 use crate::{
-    LONG, assert_failed, bytes_of, html_from, make,
+    LONG_TIMEOUT, assert_failed, bytes_of, html_from, make,
     server::{Reply, Server, html, says},
 };
 
@@ -25,7 +25,11 @@ async fn redirects_to_allowed_hosts_are_followed() {
         let location = location.clone();
         let first = Server::new(move |_| says(status, &format!("location: {location}\r\n"), "")).await;
         let hosts = [first.host(), there.host()];
-        assert_eq!(bytes_of(make(&html_from(&first.url("/"), &hosts, LONG)).await), "there", "{status}");
+        assert_eq!(
+            bytes_of(make(&html_from(&first.url("/"), &hosts, LONG_TIMEOUT)).await),
+            "there",
+            "{status}"
+        );
     }
 }
 
@@ -56,12 +60,12 @@ async fn hosts_that_are_not_allowed_are_never_reached() {
         })
         .await;
         allowed.set(first.host()).unwrap();
-        let made = make(&html_from(&first.url("/to"), &[first.host()], LONG)).await;
+        let made = make(&html_from(&first.url("/to"), &[first.host()], LONG_TIMEOUT)).await;
         assert!(matches!(made, Err(rashomon_buckets::GenerateError::Failed(_))), "{location}: {made:?}");
         assert_eq!((first.asked(), other.asked()), (1, 0), "{location}");
     }
     // The other host is reachable, so only the check prevented the redirects.
-    assert_eq!(bytes_of(make(&html_from(&other.url("/"), &[other.host()], LONG)).await), "secret");
+    assert_eq!(bytes_of(make(&html_from(&other.url("/"), &[other.host()], LONG_TIMEOUT)).await), "secret");
 }
 
 #[tokio::test]
@@ -79,17 +83,23 @@ async fn a_redirect_leads_to_a_plain_url() {
     let with_user = Server::new(move |_| to(&format!("http://me:secret@{address}/x"))).await;
     let hosts = [server.host(), with_user.host()];
     for path in ["/file", "/ftp", "/data", "/nowhere", "/none"] {
-        assert_failed(make(&html_from(&server.url(path), &hosts, LONG)).await, "redirected to");
+        assert_failed(make(&html_from(&server.url(path), &hosts, LONG_TIMEOUT)).await, "redirected to");
     }
     let asked = server.asked();
-    assert_failed(make(&html_from(&with_user.url("/"), &hosts, LONG)).await, "other than a plain URL");
+    assert_failed(
+        make(&html_from(&with_user.url("/"), &hosts, LONG_TIMEOUT)).await,
+        "other than a plain URL",
+    );
     assert_eq!(server.asked(), asked);
 }
 
 #[tokio::test]
 async fn endless_redirects_are_stopped() {
     let server = Server::new(|_| to("/")).await;
-    assert_failed(make(&html_from(&server.url("/"), &[server.host()], LONG)).await, "more than 3 times");
+    assert_failed(
+        make(&html_from(&server.url("/"), &[server.host()], LONG_TIMEOUT)).await,
+        "more than 3 times",
+    );
     assert_eq!(server.asked(), MAX_REDIRECTS + 1);
 }
 
@@ -100,5 +110,5 @@ async fn the_body_of_a_redirect_is_not_read() {
         _ => html("there"),
     })
     .await;
-    assert_eq!(bytes_of(make(&html_from(&server.url("/"), &[server.host()], LONG)).await), "there");
+    assert_eq!(bytes_of(make(&html_from(&server.url("/"), &[server.host()], LONG_TIMEOUT)).await), "there");
 }

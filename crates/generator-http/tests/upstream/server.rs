@@ -13,7 +13,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use crate::LONG;
+use crate::LONG_TIMEOUT;
 
 /// What the server does after it has read a request.
 #[derive(Debug, Clone)]
@@ -119,7 +119,7 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(LONG, asked).await.expect("the requests come");
+        tokio::time::timeout(LONG_TIMEOUT, asked).await.expect("the requests come");
     }
 }
 

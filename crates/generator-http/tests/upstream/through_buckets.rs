@@ -8,7 +8,7 @@ use rashomon_generator_http::HttpGenerator;
 use tokio::sync::Semaphore;
 
 use crate::{
-    LONG, MAX_SIZE, SHORT, page, rev,
+    LONG_TIMEOUT, MAX_SIZE, SHORT_TIMEOUT, page, rev,
     server::{Reply, Server, html, ok, says},
     settings, source, upstream,
     wiki::{DAY, Wiki, text},
@@ -20,14 +20,14 @@ async fn wiki(server: &Server, timeout: Duration) -> Wiki {
         ("html", source(server.url("/{title}/{rev}"))),
         ("data-parsoid", source(server.url("/{title}/{rev}/dp"))),
     ];
-    let its = upstream(&properties, &[server.host()], timeout);
-    Wiki::new(HttpGenerator::new(settings(its)).unwrap()).await
+    let renderer = upstream(&properties, &[server.host()], timeout);
+    Wiki::new(HttpGenerator::new(settings(renderer)).unwrap()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_revision_is_rendered_once_per_ttl() {
     let server = Server::new(html).await;
-    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    let (wiki, page) = (wiki(&server, LONG_TIMEOUT).await, page("A"));
     let first = wiki.put(&page, 1, &[("html", "first")]).await;
     wiki.put(&page, 2, &[("html", "second")]).await;
     assert_eq!(wiki.read(&page, 1, "html").await.unwrap().0, first, "stored properties are not rendered");
@@ -52,7 +52,7 @@ async fn a_hundred_readers_make_one_request_a_property() {
     let allowed = Arc::new(Semaphore::new(0));
     let held = Arc::clone(&allowed);
     let server = Server::new(move |target| Reply::Held(Arc::clone(&held), ok("text/html", target))).await;
-    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    let (wiki, page) = (wiki(&server, LONG_TIMEOUT).await, page("A"));
     wiki.put(&page, 1, &[("wikitext", "x")]).await;
     wiki.put(&page, 2, &[("wikitext", "y")]).await;
     let readers =
@@ -79,7 +79,10 @@ async fn failed_renders_are_not_stored_and_other_pages_continue() {
         (says("200 OK", "content-length: 100\r\n", "less"), "Failed"),
         (says("302 Found", "location: http://elsewhere.invalid/\r\n", ""), "Failed"),
         (Reply::Nothing, "TimedOut"),
-        (Reply::Drips("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n".into(), SHORT / 5), "TimedOut"),
+        (
+            Reply::Drips("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n".into(), SHORT_TIMEOUT / 5),
+            "TimedOut",
+        ),
     ] {
         let server = Server::new({
             let wrong = wrong.clone();
@@ -87,7 +90,7 @@ async fn failed_renders_are_not_stored_and_other_pages_continue() {
         })
         .await;
         // On a busy machine, the other requests may take longer than the timeout for a renderer that hangs.
-        let timeout = if expected == "TimedOut" { 4 * SHORT } else { LONG };
+        let timeout = if expected == "TimedOut" { 4 * SHORT_TIMEOUT } else { LONG_TIMEOUT };
         let (wiki, page, other) = (wiki(&server, timeout).await, page("A"), page("B"));
         for page in [&page, &other] {
             wiki.put(page, 1, &[("wikitext", "x")]).await;
@@ -123,7 +126,7 @@ fn kind(error: &GenerateError) -> &'static str {
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_render_of_the_latest_revision_is_stored() {
     let server = Server::new(html).await;
-    let (wiki, page) = (wiki(&server, LONG).await, page("A"));
+    let (wiki, page) = (wiki(&server, LONG_TIMEOUT).await, page("A"));
     wiki.put(&page, 7, &[("wikitext", "x")]).await;
     let (made, _) = wiki.read(&page, 7, "html").await.unwrap();
     wiki.cull().await;

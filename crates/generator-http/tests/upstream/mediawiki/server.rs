@@ -18,10 +18,10 @@ const FILES: &str = "RASHOMON_TEST_MEDIAWIKI";
 
 const DEBIAN: &str = "/usr/share/mediawiki";
 
-/// The maximum number of attempts to connect, one every [`BEAT`].
-const BEATS: usize = 1000;
+/// The maximum number of attempts to connect, one every [`CONNECT_PAUSE`].
+const MAX_CONNECT_ATTEMPTS: usize = 1000;
 
-const BEAT: Duration = Duration::from_millis(50);
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A wiki that is stopped and deleted at the end of the test.
 #[derive(Debug)]
@@ -99,11 +99,11 @@ impl MediaWiki {
             .stderr(log)
             .spawn();
         self.server = Some(server.unwrap());
-        for _ in 0..BEATS {
+        for _ in 0..MAX_CONNECT_ATTEMPTS {
             if TcpStream::connect(self.address).is_ok() {
                 return;
             }
-            thread::sleep(BEAT);
+            thread::sleep(CONNECT_PAUSE);
         }
         panic!("PHP serves nothing: {}", fs::read_to_string(self.log()).unwrap());
     }

@@ -8,7 +8,7 @@ use rashomon_generator_http::HttpGenerator;
 use tokio::task::JoinSet;
 
 use crate::{
-    LONG, SHORT, at_most, page, rev,
+    LONG_TIMEOUT, SHORT_TIMEOUT, at_most, page, rev,
     server::{Reply, Server, html},
     settings, source, upstream, with_bucket,
 };
@@ -17,8 +17,9 @@ use crate::{
 async fn concurrent_requests_are_bounded() {
     let server =
         Server::new(|target| if target.ends_with("/B") { html("<p>") } else { Reply::Nothing }).await;
-    let its = upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG);
-    let generator = Arc::new(HttpGenerator::new(at_most(2, settings(its))).unwrap());
+    let renderer =
+        upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG_TIMEOUT);
+    let generator = Arc::new(HttpGenerator::new(at_most(2, settings(renderer))).unwrap());
     let mut waiting = JoinSet::new();
     for number in 1..=6 {
         let generator = Arc::clone(&generator);
@@ -28,8 +29,9 @@ async fn concurrent_requests_are_bounded() {
     // If the limit did not hold, the other requests would have arrived before these answers to another
     // generator.
     let page = page("B");
-    let its = upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG);
-    let other = HttpGenerator::new(settings(its)).unwrap();
+    let renderer =
+        upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG_TIMEOUT);
+    let other = HttpGenerator::new(settings(renderer)).unwrap();
     for number in 1..=20 {
         other.generate(&page, rev(number)).await.unwrap();
     }
@@ -41,10 +43,10 @@ async fn concurrent_requests_are_bounded() {
 }
 
 #[tokio::test]
-async fn request_without_a_place_in_time_is_busy() {
+async fn request_that_waits_too_long_is_busy() {
     let server = Server::new(|_| Reply::Nothing).await;
-    let its = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT);
-    let generator = HttpGenerator::new(at_most(1, settings(its))).unwrap();
+    let renderer = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT_TIMEOUT);
+    let generator = HttpGenerator::new(at_most(1, settings(renderer))).unwrap();
     let page = page("A");
     // All three requests give up at about the same time. At most one of the waiting requests still gets the
     // place of the first.
@@ -63,7 +65,12 @@ async fn hanging_renderer_does_not_block_another() {
     };
     // This timeout is shorter than that of the hanging renderer, and longer than six answers take on a busy
     // machine.
-    let both = with_bucket(Some(from(&server, LONG / 3)), "wiki.example", "slow", from(&hanging, LONG));
+    let both = with_bucket(
+        Some(from(&server, LONG_TIMEOUT / 3)),
+        "wiki.example",
+        "slow",
+        from(&hanging, LONG_TIMEOUT),
+    );
     let generator = Arc::new(HttpGenerator::new(at_most(2, both)).unwrap());
     let slow = Page { bucket: BucketName::new("slow").unwrap(), ..page("A") };
     let mut waiting = JoinSet::new();
