@@ -8,20 +8,18 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
+use rashomon_archive_format::{Hashes, Pages, Unit, columns, name_and_title, read_lines, read_units};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Result, Scan, TableStore, Value};
 
 use super::{
-    columns::columns,
     damage::Damage,
-    entries::Unit,
     index_cache::IndexCache,
     part::{PackedUnit, Part},
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
-    units::{Hashes, Pages, name_and_title, read_lines, read_units},
     verified_block::blocking,
 };
 use rashomon_records::{

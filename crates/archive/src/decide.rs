@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use rashomon_archive_format::Unit;
 use rashomon_clock::Timestamp;
 
-use super::entries::Unit;
 use rashomon_records::{PropertyInfo, PropertyName, Sha1, Tid, rows::Properties};
 
 /// The texts of a unit, by property and render.
@@ -46,7 +46,7 @@ pub(super) fn judge(unit: &Unit, texts: &Texts, cutoff: Timestamp) -> Result<(),
 }
 
 fn info<'u>(
-    (name, body): (&'u PropertyName, &'u super::entries::ArchivedBody),
+    (name, body): (&'u PropertyName, &'u rashomon_archive_format::ArchivedBody),
 ) -> (&'u PropertyName, &'u PropertyInfo) {
     (name, &body.info)
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rashomon_archive_format::Unit;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row};
 
-use super::entries::Unit;
 use rashomon_records::{
     PropertyName, Result, Revision, Tid,
     rows::{RenderKey, RevisionRow, RowKey, TidRow, TimeKey, TypedRow},

@@ -21,6 +21,7 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Pages, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
@@ -30,7 +31,6 @@ use super::{
     Archive, ArchivePolicy, ArchiveSettings, SealReport,
     decide::Texts,
     deletes::{self, Resealed, StoredRows},
-    entries::{ArchivedBody, Bodies, BodyLocation, Unit},
     erase::Epoch,
     index::IndexRow,
     large::read_from_chunks,
@@ -39,7 +39,6 @@ use super::{
     rows::BlockId,
     seal::{release_chunks, release_owner},
     size::UnitSize,
-    units::Pages,
     verified_block::blocking,
 };
 use rashomon_records::{

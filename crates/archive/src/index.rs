@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
+use rashomon_archive_format::Unit;
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
 use rashomon_tables::{ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
 
-use super::{entries::Unit, order::bounds, rows::BlockId};
+use super::{order::bounds, rows::BlockId};
 use rashomon_records::{
     INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
     rows::{Json, TypedRow},

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
+use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_tables::Error as StoreError;
 
-use super::{
-    decide::Texts,
-    entries::{BodyLocation, Unit},
-};
+use super::decide::Texts;
 use rashomon_records::{
     Error, Result, Sha1,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},

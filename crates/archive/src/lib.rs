@@ -1,22 +1,19 @@
 //! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
-//! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block
-//! ([`entries`], [`blocks`]), and adds one row for each page and block to the [`index`]. The [`UnionStore`]
-//! is a store in which the sealed rows still exist, so that a reader does not know which rows are in blocks.
-//! A row in the tables hides a row with the same key in a block, since the row in the tables was written
-//! later.
+//! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block ([`blocks`]),
+//! and adds one row for each page and block to the [`index`]. [`rashomon_archive_format`] converts revisions to
+//! the entries of a block. The [`UnionStore`] is a store in which the sealed rows still exist, so that a reader
+//! does not know which rows are in blocks. A row in the tables hides a row with the same key in a block, since
+//! the row in the tables was written later.
 
 mod archive;
 mod blocks;
 mod candidates;
 mod collect;
-mod columns;
 mod compaction;
 mod damage;
 mod decide;
 mod deletes;
-mod derived;
-mod entries;
 mod erase;
 mod history;
 mod index;
@@ -35,7 +32,6 @@ mod together;
 mod too_large;
 mod union;
 mod union_store;
-mod units;
 mod verified_block;
 mod verify;
 

@@ -5,13 +5,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use rashomon_archive_format::{Hashes, Unit, UnitLines, hash_of};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Schema, Value};
 
-use super::{
-    entries::Unit,
-    units::{Hashes, UnitLines, hash_of},
-};
 use rashomon_records::{
     Page, PropertyName, Revision, Tid, Versions,
     rows::{content_of, render_key, rev_key},

@@ -3,17 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
+use rashomon_archive_format::{BodyLocation, Pages, Unit, UnitWriter, columns};
 use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings};
 use rashomon_tables::Error as StoreError;
 
 use super::{
     blocks::{in_hex, units_of},
-    columns::columns,
     decide::Texts,
-    entries::{BodyLocation, Unit, UnitWriter},
     rows::BlockId,
     size::UnitSize,
-    units::Pages,
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
 

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore};
 
@@ -23,7 +24,6 @@ use super::{
     candidates::{Candidate, candidates},
     decide::{StayReason, judge},
     deletes::{self, Resealed, StoredRows},
-    entries::{BodyLocation, Unit},
     erase::Epoch,
     index::{IndexRow, index_of},
     large::read_from_chunks,

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use rashomon_archive_format::Unit;
 use rashomon_blocks::{Limits, MAX_VALUE};
 use rashomon_tables::Value;
 
-use super::{entries::Unit, large::MAX_BODY_IN_BLOCK};
+use super::large::MAX_BODY_IN_BLOCK;
 use rashomon_records::{
     ImportRevision, NewProperty, PropertyInfo, Tid,
     rows::{Properties, RenderRow, RevisionRow, index_size, to_json},

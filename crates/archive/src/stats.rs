@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rashomon_archive_format::name_and_title;
 use rashomon_blocks::{Block, Limits};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error as StoreError, Key, Row, RowStream, Scan};
 use serde::Serialize;
 
-use super::{Archive, blocks::newer_version, index::index_of, rows::BlockId, units::name_and_title};
+use super::{Archive, blocks::newer_version, index::index_of, rows::BlockId};
 use rashomon_records::{
     INDEX_PAGE_ROWS, Page, PropertyName, Result,
     rows::{TypedRow, partition_of},

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Unit};
 use rashomon_tables::Error as StoreError;
 
 use super::{
     blocks::{OpenBlock, in_hex},
     decide::Texts,
-    entries::{ArchivedBody, Bodies, BodyLocation, Unit},
 };
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Sha1, Tid,

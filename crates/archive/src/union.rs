@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_tables::{
     ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
 };
 
 use super::{
     blocks::{BlockStore, OpenBlock},
-    entries::{BodyLocation, Unit},
     index::{Axis, IndexRow},
     order::compare,
     part::{ArchivedRow, Field, PackedUnit, RowSource},

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rashomon_archive_format::Pages;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::Error as StoreError;
 
@@ -10,7 +11,6 @@ use super::{
     Archive,
     pending::{Pending, check},
     rows::BlockId,
-    units::Pages,
 };
 use rashomon_records::Result;
 

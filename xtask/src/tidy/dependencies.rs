@@ -17,7 +17,20 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-tables-cassandra", &["rashomon-tables", "rashomon-clock"]),
     ("rashomon-test-stores", &["rashomon-tables-cassandra", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-records", &["rashomon-tables", "rashomon-clock"]),
-    ("rashomon-archive", &["rashomon-records", "rashomon-blocks", "rashomon-tables", "rashomon-clock"]),
+    (
+        "rashomon-archive-format",
+        &["rashomon-records", "rashomon-blocks", "rashomon-tables", "rashomon-clock"],
+    ),
+    (
+        "rashomon-archive",
+        &[
+            "rashomon-archive-format",
+            "rashomon-records",
+            "rashomon-blocks",
+            "rashomon-tables",
+            "rashomon-clock",
+        ],
+    ),
     ("rashomon-retention", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-migration", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     (

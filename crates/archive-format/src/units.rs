@@ -1,4 +1,4 @@
-//! Reads entries of a block back into units. [`entries`](super::entries) writes them.
+//! Reads entries of a block back into units. [`entries`](crate::entries) writes them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,7 +9,7 @@ use rashomon_blocks::{Block, Error as BlockError};
 use rashomon_clock::Timestamp;
 use rashomon_tables::TimeUuid;
 
-use super::{
+use crate::{
     columns::{Field, Kind, Line},
     derived::{ExportParts, parent_from_number, restore_derivable},
     entries::{
@@ -24,17 +24,17 @@ use rashomon_records::{
 };
 
 /// The pages of a block, with their units.
-pub(super) type Pages = Vec<(Page, Vec<Unit>)>;
+pub type Pages = Vec<(Page, Vec<Unit>)>;
 
 /// The size and the SHA-1 of contents, by ordinal.
-pub(super) type Hashes = HashMap<u64, (u64, Sha1)>;
+pub type Hashes = HashMap<u64, (u64, Sha1)>;
 
 /// Reads the units of a block, page by page, with the computed hashes of its contents. Returns `None` if the
 /// entries cannot be understood.
 ///
 /// A body that cannot be read, since the block is damaged, gets the SHA-1 [`Sha1::UNKNOWN`], unless the block
 /// stores its size and SHA-1.
-pub(super) fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
+pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
     let Some(pages) = read_lines(of, block)? else { return Ok(None) };
     let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
     let read = |(page, units): (Page, Vec<UnitLines>)| {
@@ -61,13 +61,14 @@ fn hashes<'u>(block: &Block<'_>, units: impl Iterator<Item = &'u UnitLines>) -> 
     hashes
 }
 
-pub(super) fn hash_of(content: &[u8]) -> (u64, Sha1) {
+/// Returns the size and the SHA-1 of a content.
+pub fn hash_of(content: &[u8]) -> (u64, Sha1) {
     (content.len() as u64, Sha1::of(content))
 }
 
 /// Splits the name of a stream into a property and a title. The property is empty for a stream without
 /// bodies.
-pub(super) fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
+pub fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(stream).ok()?.split_once('/')
 }
 
@@ -93,7 +94,7 @@ impl EntryLine {
 
 /// The entries of a unit.
 #[derive(Debug)]
-pub(super) struct UnitLines {
+pub struct UnitLines {
     lines: Vec<EntryLine>,
     /// The previous revision of the page in the block.
     above: Option<Revision>,
@@ -101,19 +102,24 @@ pub(super) struct UnitLines {
 
 /// The keys and times of a unit, which are known without its contents.
 #[derive(Debug, PartialEq)]
-pub(super) struct UnitKeys {
-    pub(super) rev: Revision,
-    pub(super) timestamp: Timestamp,
-    pub(super) written_at: Timestamp,
-    pub(super) renders: Vec<(Tid, Timestamp)>,
-    pub(super) bodies: Vec<(PropertyName, Option<Tid>, Timestamp)>,
+pub struct UnitKeys {
+    /// The revision.
+    pub rev: Revision,
+    /// The time of the edit.
+    pub timestamp: Timestamp,
+    /// When the revision was written.
+    pub written_at: Timestamp,
+    /// The renders, each with its write time.
+    pub renders: Vec<(Tid, Timestamp)>,
+    /// The bodies, each with its render and its write time. The render is `None` for a body of the revision.
+    pub bodies: Vec<(PropertyName, Option<Tid>, Timestamp)>,
 }
 
 /// The pages of a block, with the entries of their units.
-type PageLines = Vec<(Page, Vec<UnitLines>)>;
+pub type PageLines = Vec<(Page, Vec<UnitLines>)>;
 
 /// Reads the entries of a block, by page and unit. Returns `None` if the entries cannot be understood.
-pub(super) fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLines>, BlockError> {
+pub fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLines>, BlockError> {
     let streams: Vec<Arc<[u8]>> = block.streams()?.into_iter().map(Into::into).collect();
     let mut pages = PageLines::new();
     for entry in block.entries()? {
@@ -151,18 +157,18 @@ impl UnitLines {
     }
 
     /// The ordinals of the contents whose size and SHA-1 have to be computed.
-    pub(super) fn hashed(&self) -> impl Iterator<Item = u64> {
+    pub fn hashed(&self) -> impl Iterator<Item = u64> {
         self.lines.iter().filter(|line| line.is_hashed()).map(|line| line.ordinal)
     }
 
     /// The approximate memory that the lines take.
-    pub(super) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         const LINE_TEXT_BYTES: usize = 256;
         self.lines.iter().map(|line| size_of_val(&*line.line.0) + LINE_TEXT_BYTES).sum()
     }
 
     /// Returns the keys of the unit, or `None` if the lines cannot be understood.
-    pub(super) fn keys(&self, page: &Page) -> Option<UnitKeys> {
+    pub fn keys(&self, page: &Page) -> Option<UnitKeys> {
         let first = &self.lines.first()?.line;
         let (rev, timestamp) = (self.rev()?, time(first, Field::Timestamp)?);
         let stored_at = time(first, Field::StoredAt)?;
@@ -190,7 +196,7 @@ impl UnitLines {
 
     /// Decodes the unit, with the hashes of the contents that [`Self::hashed`] lists. Returns `None` if the
     /// lines cannot be understood.
-    pub(super) fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
+    pub fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
         read_unit(page, self.above, &self.lines, hashes)
     }
 }

@@ -4,7 +4,7 @@ use rashomon_records::{ExportRecord, Parent, PropertyInfo, PropertyName, Revisio
 
 /// Which export fields of a revision can be derived from the revision: a sum of these flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct ExportParts(i64);
+pub(crate) struct ExportParts(i64);
 
 impl ExportParts {
     /// The SHA-1 of the revision is that of the text, in MediaWiki's notation.
@@ -16,11 +16,11 @@ impl ExportParts {
     /// The text of the main slot was first stored with this revision.
     const MAIN_ORIGIN: i64 = 8;
 
-    pub(super) fn of_code(code: Option<i64>) -> Self {
+    pub(crate) fn of_code(code: Option<i64>) -> Self {
         Self(code.unwrap_or(0))
     }
 
-    pub(super) const fn code(self) -> Option<i64> {
+    pub(crate) const fn code(self) -> Option<i64> {
         if self.0 == 0 { None } else { Some(self.0) }
     }
 }
@@ -44,7 +44,7 @@ impl Expected {
 }
 
 /// Removes the derivable values from the export fields of a revision. Returns which values it removed.
-pub(super) fn remove_derivable(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
+pub(crate) fn remove_derivable(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
     let expected = Expected::of(rev, bodies);
     let mut parts = ExportParts::default();
     take(&mut export.sha1, &expected.sha1, ExportParts::SHA1, &mut parts);
@@ -64,7 +64,7 @@ fn take<T: PartialEq>(value: &mut Option<T>, expected: &Option<T>, part: i64, pa
 }
 
 /// Restores the values that [`remove_derivable`] removed. Returns `None` if a value cannot be derived.
-pub(super) fn restore_derivable(
+pub(crate) fn restore_derivable(
     export: &mut ExportRecord,
     parts: ExportParts,
     rev: Revision,
@@ -95,7 +95,7 @@ pub(super) fn restore_derivable(
 
 /// Encodes the parent of a revision. `above` is the page's previous revision in the block. The code is 0 for
 /// no parent, 1 for the revision `above`, and else the negative number of the parent.
-pub(super) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
+pub(crate) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
     match parent {
         Parent::Revision(rev) if Some(rev) == above => 1,
         Parent::Revision(rev) => -rev.get(),
@@ -104,7 +104,7 @@ pub(super) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
 }
 
 /// Decodes the result of [`parent_to_number`].
-pub(super) fn parent_from_number(number: i64, above: Option<Revision>) -> Option<Parent> {
+pub(crate) fn parent_from_number(number: i64, above: Option<Revision>) -> Option<Parent> {
     match number {
         0 => Some(Parent::None),
         1 => above.map(Parent::Revision),

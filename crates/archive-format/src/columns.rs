@@ -3,13 +3,13 @@
 //! An entry begins a revision or a render, or has a body, or both: the first body of a revision is in the
 //! entry that begins the revision. Values are omitted if a reader can derive them from other entries or from
 //! the content, and if the derived value is equal. So the values of a single entry are incomplete. Code that
-//! changes blocks reads [`Unit`](super::entries::Unit)s from the old block, and writes them to a new one.
+//! changes blocks reads [`Unit`](crate::entries::Unit)s from the old block, and writes them to a new one.
 
 use rashomon_blocks::{Column, Value};
 
 /// A column. Its discriminant is the column's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(crate) enum Field {
     /// See [`Kind`].
     Kind,
     Rev,
@@ -57,34 +57,34 @@ pub(super) enum Field {
 
 /// What an entry contains: a sum of these flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind(i64);
+pub(crate) struct Kind(i64);
 
 impl Kind {
     /// A revision begins here. The name of the stream contains the title of its page.
-    pub(super) const REVISION: Self = Self(1);
+    pub(crate) const REVISION: Self = Self(1);
     /// The only render of the revision has no body, and all its values can be derived from the revision.
-    pub(super) const IMPORTED: Self = Self(2);
+    pub(crate) const IMPORTED: Self = Self(2);
     /// A render of the last revision begins here.
-    pub(super) const RENDER: Self = Self(4);
+    pub(crate) const RENDER: Self = Self(4);
     /// The entry has a body, which belongs to the revision or render that begins here, or else to the last
     /// one.
-    pub(super) const BODY: Self = Self(8);
+    pub(crate) const BODY: Self = Self(8);
 
     const ALL: i64 = 15;
 
-    pub(super) const fn code(self) -> i64 {
+    pub(crate) const fn code(self) -> i64 {
         self.0
     }
 
-    pub(super) fn of(code: i64) -> Option<Self> {
+    pub(crate) fn of(code: i64) -> Option<Self> {
         (1..=Self::ALL).contains(&code).then_some(Self(code))
     }
 
-    pub(super) const fn and(self, other: Self) -> Self {
+    pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(super) const fn is(self, part: Self) -> bool {
+    pub(crate) const fn is(self, part: Self) -> bool {
         self.0 & part.0 != 0
     }
 }
@@ -125,61 +125,61 @@ fn fields() -> [(Field, Column); FIELDS] {
 }
 
 /// The columns of every block.
-pub(super) fn columns() -> Vec<Column> {
+pub fn columns() -> Vec<Column> {
     fields().into_iter().map(|(_, column)| column).collect()
 }
 
 /// The values of one entry.
 #[derive(Debug, Clone)]
-pub(super) struct Line(pub(super) Vec<Value>);
+pub(crate) struct Line(pub(crate) Vec<Value>);
 
 impl Line {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(vec![Value::Absent; FIELDS])
     }
 
     /// Adds a flag to the kind of the entry.
-    pub(super) fn add(&mut self, kind: Kind) {
+    pub(crate) fn add(&mut self, kind: Kind) {
         let both = self.kind().map_or(kind, |known| known.and(kind));
         self.int(Field::Kind, both.code());
     }
 
-    pub(super) fn int(&mut self, field: Field, number: i64) {
+    pub(crate) fn int(&mut self, field: Field, number: i64) {
         self.0[field as usize] = Value::Integer(number);
     }
 
-    pub(super) fn bytes(&mut self, field: Field, bytes: impl Into<Vec<u8>>) {
+    pub(crate) fn bytes(&mut self, field: Field, bytes: impl Into<Vec<u8>>) {
         self.0[field as usize] = Value::Bytes(bytes.into());
     }
 
-    pub(super) fn has(&self, field: Field) -> bool {
+    pub(crate) fn has(&self, field: Field) -> bool {
         self.0.get(field as usize).is_some_and(|value| *value != Value::Absent)
     }
 
-    pub(super) fn get_int(&self, field: Field) -> Option<i64> {
+    pub(crate) fn get_int(&self, field: Field) -> Option<i64> {
         match self.0.get(field as usize)? {
             Value::Integer(number) => Some(*number),
             _ => None,
         }
     }
 
-    pub(super) fn get_bytes(&self, field: Field) -> Option<&[u8]> {
+    pub(crate) fn get_bytes(&self, field: Field) -> Option<&[u8]> {
         match self.0.get(field as usize)? {
             Value::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
 
-    pub(super) fn get_text(&self, field: Field) -> Option<&str> {
+    pub(crate) fn get_text(&self, field: Field) -> Option<&str> {
         std::str::from_utf8(self.get_bytes(field)?).ok()
     }
 
     /// Whether the kind of the entry includes a flag.
-    pub(super) fn is(&self, part: Kind) -> bool {
+    pub(crate) fn is(&self, part: Kind) -> bool {
         self.kind().is_some_and(|kind| kind.is(part))
     }
 
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::of(self.get_int(Field::Kind)?)
     }
 }

@@ -1,4 +1,4 @@
-//! Writes a revision with its renders and bodies as entries of a block. [`units`](super::units) reads them
+//! Writes a revision with its renders and bodies as entries of a block. [`units`](crate::units) reads them
 //! back.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use rashomon_blocks::{BlockBuilder, Error as BlockError};
 use rashomon_clock::Timestamp;
 use rashomon_tables::Value;
 
-use super::{
+use crate::{
     columns::{Field, Kind, Line},
     derived::{parent_to_number, remove_derivable},
 };
@@ -24,35 +24,39 @@ const MAX_HASHED_BYTES: u64 = 16 << 20;
 
 /// A revision with its renders and their bodies. A unit is sealed as a whole.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Unit {
-    pub(super) revision: RevisionRow,
+pub struct Unit {
+    /// The revision.
+    pub revision: RevisionRow,
     /// The bodies of the revision itself.
-    pub(super) bodies: Bodies,
+    pub bodies: Bodies,
     /// The renders, the oldest first; at least one.
-    pub(super) renders: Vec<(RenderRow, Bodies)>,
+    pub renders: Vec<(RenderRow, Bodies)>,
 }
 
 /// The bodies of a revision, or of a render.
-pub(super) type Bodies = BTreeMap<PropertyName, ArchivedBody>;
+pub type Bodies = BTreeMap<PropertyName, ArchivedBody>;
 
 /// A body in the archive.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ArchivedBody {
-    pub(super) info: PropertyInfo,
-    pub(super) written_at: Timestamp,
-    pub(super) place: BodyLocation,
+pub struct ArchivedBody {
+    /// What the index has of it.
+    pub info: PropertyInfo,
+    /// When it was written.
+    pub written_at: Timestamp,
+    /// Where its bytes are.
+    pub place: BodyLocation,
 }
 
 impl ArchivedBody {
     /// The uncompressed bytes of the body that are in the block.
-    pub(super) fn size_in_block(&self) -> u64 {
+    pub fn size_in_block(&self) -> u64 {
         if matches!(self.place, BodyLocation::Entry(_)) { self.info.size } else { 0 }
     }
 }
 
 /// The location of the bytes of a body.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum BodyLocation {
+pub enum BodyLocation {
     /// In the block, in the entry with this ordinal.
     Entry(u64),
     /// In chunks, as they were before the seal.
@@ -61,7 +65,7 @@ pub(super) enum BodyLocation {
 
 impl Unit {
     /// Returns the latest write time of all parts of the unit.
-    pub(super) fn last_written(&self) -> Timestamp {
+    pub fn last_written(&self) -> Timestamp {
         let of_renders = self.renders.iter().flat_map(|(render, bodies)| {
             bodies.values().map(|body| body.written_at).chain([render.written_at])
         });
@@ -78,7 +82,7 @@ impl Unit {
     }
 
     /// All bodies, each with its name and its render. The render is `None` for a body of the revision.
-    pub(super) fn all_bodies(&self) -> impl Iterator<Item = (&PropertyName, Option<Tid>, &ArchivedBody)> {
+    pub fn all_bodies(&self) -> impl Iterator<Item = (&PropertyName, Option<Tid>, &ArchivedBody)> {
         let of_revision = self.bodies.iter().map(|(name, body)| (name, None, body));
         let of_renders = self
             .renders
@@ -89,19 +93,21 @@ impl Unit {
 }
 
 /// Writes the units of pages one after the other.
-pub(super) struct UnitWriter<'a> {
-    pub(super) builder: &'a mut BlockBuilder,
-    pub(super) page: &'a Page,
+pub struct UnitWriter<'a> {
+    /// The block.
+    pub builder: &'a mut BlockBuilder,
+    /// The page of the unit.
+    pub page: &'a Page,
     /// The revision of the page that was written before this one.
-    pub(super) above: Option<Revision>,
+    pub above: Option<Revision>,
 }
 
 /// The texts of bodies, by name and render.
-type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
+pub type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
 impl UnitWriter<'_> {
     /// Adds a unit and its texts, and stores the locations of its bodies in the unit.
-    pub(super) fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
+    pub fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
         let mut line = revision_line(unit, self.above);
         let is_imported = unit.has_the_render_of_an_import(self.page);
         if is_imported {
@@ -159,7 +165,7 @@ fn stream_of(name: Option<&PropertyName>, page: &Page) -> Vec<u8> {
     [name, b"/", page.title.as_str().as_bytes()].concat()
 }
 
-pub(super) fn infos(bodies: &Bodies) -> Properties {
+pub(crate) fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
@@ -171,7 +177,7 @@ fn json_bytes(value: Value) -> Vec<u8> {
 }
 
 /// Returns the digest of a request that has all these properties.
-pub(super) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
+pub(crate) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
     let all: BTreeMap<_, _> = of_revision.iter().chain(of_render).collect();
     digest(all.into_iter())
 }
@@ -247,12 +253,12 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
 }
 
 /// Returns the tid of the only render of an imported revision.
-pub(super) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
+pub(crate) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
     Tid::imported(page, revision.record.rev, revision.record.timestamp)
 }
 
 /// Returns the render that an import creates for a revision without renders.
-pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
+pub(crate) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
     let tid = tid_of_history(page, revision);
     RenderRow {
         rev: revision.record.rev,
@@ -267,7 +273,7 @@ pub(super) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow
 
 /// Returns the digest of the request that created a render. The result differs from the digest in the row if
 /// bodies were left out or added later.
-pub(super) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
+pub(crate) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Properties) -> Digest {
     if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
 }
 

@@ -1,0 +1,15 @@
+//! Revisions of pages as entries of compression blocks.
+//!
+//! A [`Unit`] is a revision with its renders and bodies. [`UnitWriter`] writes units into a block with the
+//! [`columns()`] of the archive. [`read_units`] reads them back, and [`read_lines`] reads only keys and times.
+
+mod columns;
+mod derived;
+mod entries;
+mod units;
+
+pub use self::{
+    columns::columns,
+    entries::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitWriter},
+    units::{Hashes, PageLines, Pages, UnitKeys, UnitLines, hash_of, name_and_title, read_lines, read_units},
+};
