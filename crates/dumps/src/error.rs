@@ -6,13 +6,13 @@ use crate::compression::SpoolError;
 
 /// An input could not be read to its end. Everything complete before this position has been returned.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{place}: {problem}")]
+#[error("{position}: {problem}")]
 pub struct ReadError {
     /// The problem.
     #[source]
     pub problem: Problem,
-    /// The place.
-    pub place: Place,
+    /// The position of the problem.
+    pub position: InputPosition,
 }
 
 /// What is wrong with an input.
@@ -50,7 +50,7 @@ pub enum Problem {
 
 /// A position in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct InputPosition {
     /// The page that contains the position, or the last page before it.
     pub page: Option<String>,
     /// The revision that contains the position, or the last revision before it in that page.
@@ -65,7 +65,7 @@ pub struct Place {
     pub compressed: Option<u64>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InputPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str("at the beginning of the input")?,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rashomon_buckets::Definitions;
 use rashomon_clock::Timestamp;
 
-use crate::{Event, Place, Problem};
+use crate::{Event, InputPosition, Problem};
 
 /// Limits on the sizes and times in an input.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +27,11 @@ impl Default for ReadLimits {
 }
 
 /// A reader of one format.
-pub(crate) trait Steps {
+pub(crate) trait FormatReader {
     /// Reads the next part, and adds its events to `found`. Returns `false` at the end. Must not be called
     /// again after the end or an error.
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem>;
 
     /// The position of the problem with which a step has ended.
-    fn place(&self, problem: &Problem) -> Place;
+    fn position(&self, problem: &Problem) -> InputPosition;
 }

@@ -24,7 +24,7 @@ pub mod xml;
 pub use atomic_file::AtomicFile;
 pub use compression::{DecompressionLimits, Output, Source, SpoolSpace};
 pub use counted_items::CountedItems;
-pub use error::{Place, Problem, ReadError};
+pub use error::{InputPosition, Problem, ReadError};
 pub use export::{
     ExportError, ExportOptions, ExportProgress, ExportReport, Format, Unreadable, Warning, export,
 };

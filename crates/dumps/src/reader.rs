@@ -6,13 +6,13 @@ use std::{
 };
 
 use crate::{
-    Event, Place, Problem, ReadError, ReadLimits, format::Steps, input::Input, json_lines::JsonLinesReader,
-    xml::XmlReader,
+    Event, InputPosition, Problem, ReadError, ReadLimits, format::FormatReader, input::Input,
+    json_lines::JsonLinesReader, xml::XmlReader,
 };
 
 /// Returns the content of a history, one event after another. Nothing follows an error.
 pub struct HistoryReader<'a> {
-    format: Box<dyn Steps + 'a>,
+    format: Box<dyn FormatReader + 'a>,
     /// Events that were found but not returned yet.
     found: VecDeque<Event>,
     then: Then,
@@ -31,25 +31,25 @@ impl<'a> HistoryReader<'a> {
         let mut input = Input::new(reader);
         let first = match first_byte(&mut input) {
             Ok(first) => first,
-            Err(problem) => return Err(ReadError { problem, place: place(&input) }),
+            Err(problem) => return Err(ReadError { problem, position: position_in(&input) }),
         };
-        let format: Box<dyn Steps> = match first {
+        let format: Box<dyn FormatReader> = match first {
             Some(b'<') => Box::new(XmlReader::new(input, limits)),
             Some(b'{') => Box::new(JsonLinesReader::new(input, limits)),
             None => {
                 let problem = Problem::CutShort("it is empty".to_owned());
-                return Err(ReadError { problem, place: place(&input) });
+                return Err(ReadError { problem, position: position_in(&input) });
             }
             Some(0xfe | 0xff | 0) => {
                 let what = "the input is not UTF-8, the only supported encoding (UTF-16 is not supported)";
                 let problem = Problem::Unsupported(what.to_owned());
-                return Err(ReadError { problem, place: place(&input) });
+                return Err(ReadError { problem, position: position_in(&input) });
             }
             Some(_) => {
                 let what = "the input is neither XML nor JSON lines, nor in a supported compression \
                             (gzip, bzip2, xz, lzma, zstd, 7z)";
                 let problem = Problem::Unsupported(what.to_owned());
-                return Err(ReadError { problem, place: place(&input) });
+                return Err(ReadError { problem, position: position_in(&input) });
             }
         };
         Ok(Self { format, found: VecDeque::new(), then: Then::More })
@@ -71,16 +71,16 @@ impl<'a> HistoryReader<'a> {
                 Ok(true) => Then::More,
                 Ok(false) => Then::Nothing,
                 Err(problem) => {
-                    let place = self.format.place(&problem);
-                    Then::Error(ReadError { problem, place })
+                    let position = self.format.position(&problem);
+                    Then::Error(ReadError { problem, position })
                 }
             };
         }
     }
 }
 
-fn place<R: Read>(input: &Input<R>) -> Place {
-    Place { line: input.line(), offset: input.offset(), ..Place::default() }
+fn position_in<R: Read>(input: &Input<R>) -> InputPosition {
+    InputPosition { line: input.line(), offset: input.offset(), ..InputPosition::default() }
 }
 
 /// Returns the first significant byte without consuming it. Consumes spaces and a byte order mark before it.

@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{ImportFailure, size};
 use crate::{
-    Event, HistoryReader, LeftOut, Place, Problem, ReadError, ReadLimits, Source, SourceRevision,
+    Event, HistoryReader, InputPosition, LeftOut, Problem, ReadError, ReadLimits, Source, SourceRevision,
     compression::{self, Compression, DecompressionLimits},
 };
 
@@ -91,10 +91,10 @@ impl Feed {
         let mut error = match read {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(error) => ReadError { problem: Problem::of_io(error), place: Place::default() },
+            Err(error) => ReadError { problem: Problem::of_io(error), position: InputPosition::default() },
         };
         if compressed && error.is_of_compression() {
-            error.place.compressed = Some(consumed.load(Ordering::Relaxed));
+            error.position.compressed = Some(consumed.load(Ordering::Relaxed));
         }
         Err(error.into())
     }

@@ -17,8 +17,8 @@ use super::{
     },
 };
 use crate::{
-    Event, LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRender, SourceRevision,
-    format::{ReadLimits, Steps},
+    Event, InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRender, SourceRevision,
+    format::{FormatReader, ReadLimits},
     input::Input,
     parent, timestamps,
 };
@@ -235,7 +235,7 @@ impl<R: Read> JsonLinesReader<R> {
     }
 }
 
-impl<R: Read> Steps for JsonLinesReader<R> {
+impl<R: Read> FormatReader for JsonLinesReader<R> {
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         if !self.read_line()? {
             return Err(Problem::CutShort("there is no line of kind `end`".to_owned()));
@@ -261,13 +261,13 @@ impl<R: Read> Steps for JsonLinesReader<R> {
         Ok(true)
     }
 
-    fn place(&self, _: &Problem) -> Place {
+    fn position(&self, _: &Problem) -> InputPosition {
         let revision = match &self.pending {
             Some(Pending::Kept { revision, .. }) => Some(revision.record.rev),
             Some(Pending::LeftOut(left_out)) => left_out.rev,
             Some(Pending::WithPage) | None => None,
         };
-        Place {
+        InputPosition {
             page: self.page.as_ref().map(|page| page.shown.clone()),
             revision: revision.map(|rev| rev.to_string()),
             inside: false,

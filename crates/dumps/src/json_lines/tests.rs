@@ -120,11 +120,11 @@ fn faults_are_reported_with_their_line() {
     ] {
         let error = error(&lines(&[PAGE, bad]));
         assert!(matches!(error.problem, Problem::Malformed(_)), "{bad}: {error}");
-        assert_eq!(error.place.line, 3, "{bad}");
+        assert_eq!(error.position.line, 3, "{bad}");
         assert!(error.to_string().contains(says), "{bad}: {error}");
     }
     for bad in [REVISION, RENDER] {
-        assert_eq!(error(&lines(&[bad])).place.line, 2);
+        assert_eq!(error(&lines(&[bad])).position.line, 2);
     }
     assert!(matches!(error(&lines(&[PAGE, RENDER])).problem, Problem::Malformed(_)));
 }
@@ -163,7 +163,7 @@ fn a_line_is_bounded() {
     let long = PAGE.replace('P', &"x".repeat(MAX_LINE));
     let error = error(&lines(&[PAGE, REVISION, &long]));
     assert!(matches!(error.problem, Problem::TooLarge(_)));
-    assert_eq!((error.place.page.as_deref(), error.place.revision.as_deref()), (Some("P"), Some("5")));
+    assert_eq!((error.position.page.as_deref(), error.position.revision.as_deref()), (Some("P"), Some("5")));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn events_before_an_error_are_returned_first() {
     let bad = REVISION.replace('}', r#","properties":{"html":{}}}"#);
     let (events, result) = events(&lines(&[PAGE, REVISION, &bad]));
     assert_eq!(events.len(), 1);
-    assert_eq!(result.unwrap_err().place.line, 4);
+    assert_eq!(result.unwrap_err().position.line, 4);
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl PageState {
     }
 
     /// Records that a revision will be stored.
-    pub(super) fn kept(&mut self, rev: Revision) {
+    pub(super) fn add_revision(&mut self, rev: Revision) {
         self.highest = self.highest.max(Some(rev));
     }
 

@@ -9,8 +9,8 @@ use super::{
     tokens::{Token, Tokens, attribute, shown},
 };
 use crate::{
-    Event, LeftOut, Place, Problem,
-    format::{ReadLimits, Steps},
+    Event, InputPosition, LeftOut, Problem,
+    format::{FormatReader, ReadLimits},
     input::Input,
 };
 
@@ -21,23 +21,24 @@ use crate::{
 pub(crate) struct XmlReader<R> {
     tokens: Tokens<R>,
     limits: ReadLimits,
-    within: Within,
+    open_element: OpenElement,
     root_seen: bool,
     page_seen: bool,
     language: Option<String>,
     page: PageState,
     skipped: Vec<String>,
-    place: Place,
+    position: InputPosition,
 }
 
+/// The innermost open element, on the levels above revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Within {
-    Nothing,
+enum OpenElement {
+    None,
     Root,
-    Page { of_root: bool },
+    Page { in_root: bool },
 }
 
-/// The meaning of an element in its place.
+/// An element, by its meaning in the element that contains it.
 enum Element {
     Root { language: Option<String> },
     Site,
@@ -64,52 +65,56 @@ impl<R: Read> XmlReader<R> {
         Self {
             tokens: Tokens::new(input, limits.text),
             limits,
-            within: Within::Nothing,
+            open_element: OpenElement::None,
             root_seen: false,
             page_seen: false,
             language: None,
             page: PageState::default(),
             skipped: Vec::new(),
-            place: Place::default(),
+            position: InputPosition::default(),
         }
     }
 
     fn next_step(&mut self) -> Result<Step, Problem> {
-        let within = self.within;
+        let open_element = self.open_element;
         Ok(match self.tokens.next()? {
-            Token::Start(start) => Step::Start(match (within, start.name().as_ref()) {
-                (Within::Nothing, "mediawiki") => Element::Root { language: attribute(&start, "xml:lang")? },
-                (Within::Nothing | Within::Root, "page") => Element::Page,
-                (Within::Root, "siteinfo") => Element::Site,
-                (Within::Page { .. }, "revision") => Element::Revision,
-                (Within::Page { .. }, "title") => Element::Title,
-                (Within::Page { .. }, "id") => Element::Id,
-                (Within::Page { .. }, "ns") => Element::Namespace,
-                (Within::Page { .. }, "redirect") => Element::Redirect { title: attribute(&start, "title")? },
-                (Within::Page { .. }, "restrictions") => Element::Restrictions,
+            Token::Start(start) => Step::Start(match (open_element, start.name().as_ref()) {
+                (OpenElement::None, "mediawiki") => {
+                    Element::Root { language: attribute(&start, "xml:lang")? }
+                }
+                (OpenElement::None | OpenElement::Root, "page") => Element::Page,
+                (OpenElement::Root, "siteinfo") => Element::Site,
+                (OpenElement::Page { .. }, "revision") => Element::Revision,
+                (OpenElement::Page { .. }, "title") => Element::Title,
+                (OpenElement::Page { .. }, "id") => Element::Id,
+                (OpenElement::Page { .. }, "ns") => Element::Namespace,
+                (OpenElement::Page { .. }, "redirect") => {
+                    Element::Redirect { title: attribute(&start, "title")? }
+                }
+                (OpenElement::Page { .. }, "restrictions") => Element::Restrictions,
                 (_, name) => Element::Other(shown(name)),
             }),
             Token::End => Step::End,
             Token::Eof => Step::Eof,
-            Token::Text(text) if within == Within::Nothing && !text.trim().is_empty() => {
-                return Err(Problem::Malformed("a text outside of all elements".to_owned()));
+            Token::Text(text) if open_element == OpenElement::None && !text.trim().is_empty() => {
+                return Err(Problem::Malformed("text outside of all elements".to_owned()));
             }
             Token::Text(_) | Token::Char(_) | Token::Nothing => Step::Nothing,
         })
     }
 
     fn start(&mut self, element: Element, found: &mut VecDeque<Event>) -> Result<(), Problem> {
-        let of_root = self.within == Within::Root;
-        if self.within == Within::Nothing && self.root_seen {
+        let in_root = self.open_element == OpenElement::Root;
+        if self.open_element == OpenElement::None && self.root_seen {
             return Err(Problem::Malformed("data follows the end of the export".to_owned()));
         }
         match element {
             Element::Root { language } => {
                 self.root_seen = true;
                 self.language = language;
-                self.within = Within::Root;
+                self.open_element = OpenElement::Root;
             }
-            Element::Other(name) if self.within == Within::Nothing => {
+            Element::Other(name) if self.open_element == OpenElement::None => {
                 let what = format!("not a MediaWiki export: its first element is <{name}>, not <mediawiki>");
                 return Err(Problem::Unsupported(what));
             }
@@ -120,15 +125,15 @@ impl<R: Read> XmlReader<R> {
             Element::Page => {
                 self.page = PageState { line: self.tokens.position().0, ..PageState::default() };
                 self.page_seen = true;
-                self.place.revision = None;
-                self.place.page = None;
-                self.within = Within::Page { of_root };
+                self.position.revision = None;
+                self.position.page = None;
+                self.open_element = OpenElement::Page { in_root };
             }
             Element::Revision => self.revision(found)?,
             Element::Title => {
                 let title = self.tokens.text(self.limits.text)?;
                 self.page.set_title(&title);
-                self.place.page.clone_from(&self.page.shown);
+                self.position.page.clone_from(&self.page.shown);
             }
             Element::Id => self.page.page_id = number(self.tokens.field()?),
             Element::Namespace => self.page.namespace = number(self.tokens.field()?),
@@ -147,18 +152,18 @@ impl<R: Read> XmlReader<R> {
 
     fn revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line = self.tokens.position().0;
-        self.place.inside = true;
-        self.place.revision = Some("without id".to_owned());
+        self.position.inside = true;
+        self.position.revision = Some("without id".to_owned());
         let mut raw = RawRevision::at(line);
-        revision::read(&mut self.tokens, &mut raw, self.limits.text, &mut self.place, &mut self.skipped)?;
-        self.place.inside = false;
+        revision::read(&mut self.tokens, &mut raw, self.limits.text, &mut self.position, &mut self.skipped)?;
+        self.position.inside = false;
         let Some(Ok(title)) = self.page.title.clone() else {
             self.page.left_out += 1;
             return Ok(());
         };
         match raw.parse(self.limits.latest) {
             Ok(revision) => {
-                self.page.kept(revision.record.rev);
+                self.page.add_revision(revision.record.rev);
                 found.push_back(Event::Revision(title, Box::new(revision)));
             }
             Err((rev, reason)) => {
@@ -177,7 +182,7 @@ impl<R: Read> XmlReader<R> {
     }
 }
 
-impl<R: Read> Steps for XmlReader<R> {
+impl<R: Read> FormatReader for XmlReader<R> {
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         match self.next_step()? {
             Step::Nothing => {}
@@ -186,12 +191,12 @@ impl<R: Read> Steps for XmlReader<R> {
                 found.extend(self.skipped.drain(..).map(Event::Skipped));
                 started?;
             }
-            Step::End => match self.within {
-                Within::Page { of_root } => {
+            Step::End => match self.open_element {
+                OpenElement::Page { in_root } => {
                     self.end_page(found);
-                    self.within = if of_root { Within::Root } else { Within::Nothing };
+                    self.open_element = if in_root { OpenElement::Root } else { OpenElement::None };
                 }
-                Within::Root | Within::Nothing => self.within = Within::Nothing,
+                OpenElement::Root | OpenElement::None => self.open_element = OpenElement::None,
             },
             Step::Eof if !self.root_seen && !self.page_seen => {
                 return Err(Problem::CutShort("the document has no element".to_owned()));
@@ -201,9 +206,9 @@ impl<R: Read> Steps for XmlReader<R> {
         Ok(true)
     }
 
-    fn place(&self, problem: &Problem) -> Place {
-        // The position of a malformed part is its beginning. The position of a missing part is where it is
-        // missing.
+    fn position(&self, problem: &Problem) -> InputPosition {
+        // A malformed part is reported at its beginning, and a missing part at the end of the data that was
+        // read.
         let (line, offset) = match problem {
             Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
             Problem::Source(_)
@@ -213,11 +218,11 @@ impl<R: Read> Steps for XmlReader<R> {
             | Problem::DiskFull(_)
             | Problem::Disk(_) => self.tokens.reached(),
         };
-        Place { line, offset, ..self.place.clone() }
+        InputPosition { line, offset, ..self.position.clone() }
     }
 }
 
-/// Reads a number. `None` if it is invalid, as if it were absent.
+/// Parses a number. Returns `None` if the text is absent or invalid.
 pub(super) fn number(text: Option<String>) -> Option<i64> {
     text?.trim().parse().ok()
 }

@@ -11,7 +11,9 @@ use super::{
     reader::number,
     tokens::{Token, Tokens, attribute, attributes, shown},
 };
-use crate::{LeftOut, LeftOutReason, Place, Problem, SourceProperty, SourceRevision, parent, timestamps};
+use crate::{
+    InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRevision, parent, timestamps,
+};
 
 /// The maximum number of slots in addition to the main slot.
 const MAX_SLOTS: usize = 64;
@@ -50,7 +52,7 @@ pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     raw: &mut RawRevision,
     max_text: usize,
-    place: &mut Place,
+    position: &mut InputPosition,
     skipped: &mut Vec<String>,
 ) -> Result<(), Problem> {
     loop {
@@ -70,7 +72,7 @@ pub(super) fn read<R: Read>(
         match name.as_str() {
             "id" => {
                 raw.id = tokens.field()?;
-                place.revision = raw.id.as_deref().map(LeftOut::shown);
+                position.revision = raw.id.as_deref().map(LeftOut::shown);
             }
             "parentid" => raw.parent = tokens.field()?,
             "timestamp" => raw.timestamp = tokens.field()?,

@@ -240,7 +240,7 @@ async fn any_order_gives_the_same_store() {
 }
 
 #[tokio::test]
-async fn truncated_import_keeps_complete_revisions_and_names_the_place() {
+async fn truncated_import_keeps_complete_revisions_and_names_the_position() {
     let whole = export(&page("P", &[(5, "a"), (6, "b"), (7, "ccc")]));
     let cut = &whole[..whole.find("ccc").unwrap() + 1];
     let wiki = Wiki::new().await;
@@ -248,10 +248,10 @@ async fn truncated_import_keeps_complete_revisions_and_names_the_place() {
     assert_eq!(error.report.created, 2);
     let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
     assert!(matches!(read.problem, Problem::CutShort(_)));
-    assert_eq!(read.place.page.as_deref(), Some("P"));
-    assert_eq!(read.place.revision.as_deref(), Some("7"));
-    assert_eq!(read.place.offset, cut.len() as u64);
-    assert_eq!(read.place.compressed, None);
+    assert_eq!(read.position.page.as_deref(), Some("P"));
+    assert_eq!(read.position.revision.as_deref(), Some("7"));
+    assert_eq!(read.position.offset, cut.len() as u64);
+    assert_eq!(read.position.compressed, None);
     assert_eq!(text(&wiki, "P", 6).await, "b");
     // The import continues where it was stopped.
     let report = wiki.import(whole).await.unwrap();
@@ -299,7 +299,7 @@ async fn revision_in_the_future_is_left_out() {
 }
 
 #[tokio::test]
-async fn damaged_compression_is_an_error_with_both_places() {
+async fn damaged_compression_is_an_error_with_both_positions() {
     let text: String = (0..20_000).map(|number| format!("{number:x} ")).collect();
     let whole = export(&page("P", &[(5, "a"), (6, &text)]));
     let mut compressed = zstd::bulk::compress(whole.as_bytes(), 1).unwrap();
@@ -308,7 +308,7 @@ async fn damaged_compression_is_an_error_with_both_places() {
     let error = wiki.import(&compressed).await.unwrap_err();
     let ImportFailure::Read(read) = &error.failure else { panic!("{error}") };
     assert!(matches!(read.problem, Problem::CutShort(_)), "{error}");
-    assert_eq!(read.place.compressed, Some(compressed.len() as u64));
+    assert_eq!(read.position.compressed, Some(compressed.len() as u64));
 }
 
 #[tokio::test]

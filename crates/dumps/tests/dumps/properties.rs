@@ -254,7 +254,7 @@ proptest! {
         let size = bytes.len() as u64;
         let (_, end) = events(bytes);
         if let Err(error) = end {
-            prop_assert!(error.place.offset <= size);
+            prop_assert!(error.position.offset <= size);
             prop_assert!(!error.to_string().is_empty());
         }
     }

@@ -302,9 +302,9 @@ fn endless_text_is_an_error_with_its_revision() {
         let mut reader = HistoryReader::new(endless, limits).unwrap();
         let error = reader.next().unwrap_err();
         assert!(matches!(error.problem, Problem::TooLarge(_)), "{begin}: {error}");
-        assert_eq!(error.place.page.as_deref(), Some("P"));
-        assert_eq!(error.place.revision.as_deref(), Some("5"));
-        assert!(error.place.inside);
+        assert_eq!(error.position.page.as_deref(), Some("P"));
+        assert_eq!(error.position.revision.as_deref(), Some("5"));
+        assert!(error.position.inside);
     }
 }
 
@@ -316,15 +316,15 @@ fn truncated_export_is_an_error_after_the_complete_revisions() {
         let (before, result) = events(&whole[..end]);
         let error = result.expect_err(&format!("cut at {end}"));
         assert!(matches!(error.problem, Problem::CutShort(_)), "cut at {end}: {error}");
-        assert_eq!(error.place.offset, end as u64, "cut at {end}: {error}");
+        assert_eq!(error.position.offset, end as u64, "cut at {end}: {error}");
         assert_eq!(before, all[..before.len()], "cut at {end}");
     }
     let end = whole.windows(5).position(|window| window == b">kept").unwrap();
     let (before, error) = events(&whole[..end]);
     let error = error.unwrap_err();
-    assert_eq!(error.place.page.as_deref(), Some("Talk:Left out"));
-    assert_eq!(error.place.revision.as_deref(), Some("32"));
-    assert_eq!(error.place.line, 153);
+    assert_eq!(error.position.page.as_deref(), Some("Talk:Left out"));
+    assert_eq!(error.position.revision.as_deref(), Some("32"));
+    assert_eq!(error.position.line, 153);
     assert!(error.to_string().contains("in revision 32 of page \"Talk:Left out\""), "{error}");
     assert_eq!(before.iter().filter(|event| matches!(event, Event::Revision(..))).count(), 9);
 }

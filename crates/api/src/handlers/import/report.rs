@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_buckets::{Revision, shorten};
-use rashomon_dumps::{ImportError, ImportFailure, ImportProgress, ImportReport, Place, ReadError};
+use rashomon_dumps::{ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, ReadError};
 use serde::Serialize;
 
 use crate::problem::MAX_DETAIL_BYTES;
@@ -56,7 +56,7 @@ pub(super) struct ReportJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<PlaceJson<'a>>,
+    place: Option<PositionJson<'a>>,
 }
 
 /// A revision that was not stored unchanged.
@@ -70,7 +70,7 @@ struct ExceptionJson<'a> {
 
 /// The position of the damage in an input.
 #[derive(Serialize)]
-struct PlaceJson<'a> {
+struct PositionJson<'a> {
     page: Option<&'a str>,
     revision: Option<&'a str>,
     line: u64,
@@ -81,7 +81,7 @@ struct PlaceJson<'a> {
 impl<'a> ReportJson<'a> {
     pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>) -> Self {
         let place = match error.map(|error| &error.failure) {
-            Some(ImportFailure::Read(ReadError { place, .. })) => Some(PlaceJson::of(place)),
+            Some(ImportFailure::Read(ReadError { position, .. })) => Some(PositionJson::of(position)),
             _ => None,
         };
         Self {
@@ -128,14 +128,14 @@ impl<'a> ReportJson<'a> {
     }
 }
 
-impl<'a> PlaceJson<'a> {
-    fn of(place: &'a Place) -> Self {
+impl<'a> PositionJson<'a> {
+    fn of(position: &'a InputPosition) -> Self {
         Self {
-            page: place.page.as_deref(),
-            revision: place.revision.as_deref(),
-            line: place.line,
-            offset: place.offset,
-            compressed_offset: place.compressed,
+            page: position.page.as_deref(),
+            revision: position.revision.as_deref(),
+            line: position.line,
+            offset: position.offset,
+            compressed_offset: position.compressed,
         }
     }
 }
