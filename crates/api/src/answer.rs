@@ -21,7 +21,7 @@ pub(crate) fn of_type(content_type: HeaderValue, caching: Caching, body: impl In
     response
 }
 
-/// A 302 to another sub-resource of the page, relative to the page, so that it works under any prefix.
+/// A 302 to another URL. A URL relative to the page also works behind a proxy that adds a prefix.
 pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::FOUND;
@@ -31,7 +31,7 @@ pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
 }
 
 /// A 301 to the canonical spelling of a path, with the same query.
-pub(crate) fn to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
+pub(crate) fn redirect_to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
     if let Some(query) = query {
         path.push('?');
         path.push_str(query);
@@ -64,7 +64,7 @@ fn json_type(name: &str) -> HeaderValue {
     header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 
-/// The answer with a document that can be cached and revalidated: 200 with an entity tag of its bytes, or
+/// The answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
 /// 304, or 412.
 pub(crate) fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
     json_list(request, name, document, Caching::Mutable)

@@ -1,5 +1,5 @@
-//! Cross-origin requests from browsers: a page of another origin may change nothing, unless its origin is
-//! configured. Other programs send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
+//! Cross-origin requests from browsers: a web page of another origin may change nothing, unless its origin
+//! is configured. Other programs send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
 //!
 //! [`judge`] decides without I/O. The middleware (`observe`) calls it before a request reaches its handler.
 
@@ -31,13 +31,13 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long a browser may keep the answer to a preflight.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 
-/// The headers of answers that pages of the configured origins may read.
+/// The headers of answers that web pages of the configured origins may read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "ETag, Location, Content-Location, Content-Range, Link, Memento-Datetime, Allow, Retry-After, x-rev, x-parent, \
      x-request-id",
 );
 
-/// The headers for a page of a configured origin.
+/// The headers for a web page of a configured origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrossOrigin {
     /// The origin, as the request has it.
@@ -46,13 +46,13 @@ pub(crate) struct CrossOrigin {
     preflight: Option<Option<HeaderValue>>,
 }
 
-/// Checks a request by the headers in which a browser describes the page that sends it. Returns `None` if the
-/// answer needs no additional header.
+/// Checks a request by the headers in which a browser describes the web page that sends the request. Returns
+/// `None` if the answer needs no additional header.
 ///
 /// # Errors
 ///
-/// Returns 421 if the host of the request is not one of this server, and 403 if a page of another origin
-/// would change something.
+/// Returns 421 if the host of the request is not one of this server, and 403 if a web page of another
+/// origin would change something.
 pub(crate) fn judge(
     method: &Method,
     uri: &Uri,

@@ -150,7 +150,7 @@ pub(crate) struct Record {
     uri: Uri,
     route: Route,
     started: Duration,
-    /// The headers for a page of another origin.
+    /// The headers for a web page of another origin.
     cross_origin: Option<CrossOrigin>,
 }
 

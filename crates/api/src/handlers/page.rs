@@ -11,7 +11,7 @@ use rashomon_buckets::{Page, RenderBase};
 use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
     Api,
-    answer::{options, redirect, to_canonical},
+    answer::{options, redirect, redirect_to_canonical},
     caching::Caching,
     extract::{Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
     problem::{Problem, Result},
@@ -107,7 +107,7 @@ async fn read(
 ) -> Result<Response> {
     match head.method {
         Method::GET | Method::HEAD if !target.canonical => {
-            Ok(to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid))
+            Ok(redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid))
         }
         Method::GET | Method::HEAD => get(api, &target.page, resource, &head.headers).await,
         Method::OPTIONS => Ok(options(methods)),

@@ -169,11 +169,11 @@ fn any_problem() -> Response {
     response(&Answer {
         status: 0,
         meaning: "A problem that any request may get: a malformed URL, or a missing or repeated Host header \
-                  (400), a write from a page of another origin (403), an unsupported method (405), a head or \
-                  a body that did not arrive in time (408), erased content (410), a URL that is too long \
-                  (414), a host that is not this server (421), headers that are too large (431), a store \
-                  that does not answer, or no free memory for the body (503), and for writes a full disk \
-                  (507).",
+                  (400), a write from a web page of another origin (403), an unsupported method (405), a \
+                  head or a body that did not arrive in time (408), erased content (410), a URL that is \
+                  too long (414), a host that is not this server (421), headers that are too large (431), \
+                  a store that does not answer, or no free memory for the body (503), and for writes a \
+                  full disk (507).",
         content: Content::Problem,
         headers: &[],
     })

@@ -25,7 +25,7 @@ pub(crate) use self::answer::{base_url, html};
 use self::{address::Address, answer::problem_page};
 use crate::{
     Api,
-    answer::{redirect, to_canonical},
+    answer::{redirect, redirect_to_canonical},
     caching::Caching,
     extract::{Listed, Resource, Selector},
     problem::{Problem, Result},
@@ -74,7 +74,7 @@ fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Re
 
 async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
     if let Some(canonical) = address.canonical_path() {
-        return Ok(to_canonical(canonical, uri.query(), Caching::Mutable));
+        return Ok(redirect_to_canonical(canonical, uri.query(), Caching::Mutable));
     }
     match address {
         Address::Domain { domain, .. } => titles::list(api, domain, uri.query()).await,

@@ -1,4 +1,5 @@
-//! Pages of other origins may read what browsers allow, and may change nothing.
+//! Web pages of other origins cannot write, and read only what browsers allow, unless their origin is
+//! configured.
 
 use rashomon_api::Settings;
 use rashomon_buckets::DomainName;
@@ -10,7 +11,7 @@ const EVIL: (&str, &str) = ("origin", "https://evil.example");
 const TRUSTED: (&str, &str) = ("origin", "https://trusted.example");
 const CROSS_SITE: (&str, &str) = ("sec-fetch-site", "cross-site");
 
-async fn trusting() -> World {
+async fn world_with_trusted_origin() -> World {
     World::with(Settings { origins: ["https://trusted.example".to_owned()].into(), ..Settings::default() })
         .await
 }
@@ -25,20 +26,21 @@ fn cors_headers(answer: &Answer) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_changes_nothing() {
+async fn web_page_of_another_origin_changes_nothing() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=one").await;
     let before = world.dump().await;
     let list = format!("{PAGE}?rev/");
     let export = "{\"type\":\"page\"}\n";
-    for marks in [&[EVIL][..], &[CROSS_SITE], &[EVIL, CROSS_SITE], &[("origin", "null")]] {
+    for origin_headers in [&[EVIL][..], &[CROSS_SITE], &[EVIL, CROSS_SITE], &[("origin", "null")]] {
         for (method, url, content_type, body) in [
             ("POST", list.clone(), FORM.1, "_rev=2&html=two"),
             ("POST", format!("{PAGE}?rev/1/"), FORM.1, "html=two"),
             ("PUT", format!("{PAGE}?rev/{tid}/html"), "text/plain", "two"),
             ("POST", "/v1/enwiki/import".to_owned(), "text/plain", export),
         ] {
-            let headers: Vec<_> = marks.iter().copied().chain([("content-type", content_type)]).collect();
+            let headers: Vec<_> =
+                origin_headers.iter().copied().chain([("content-type", content_type)]).collect();
             let refused = world.request(method, &url, &headers, body).await.expect(403);
             assert_eq!(refused.json()["type"], "urn:rashomon:problem:cross-site");
             assert!(refused.json()["detail"].as_str().unwrap().contains("'origins'"), "{}", refused.text());
@@ -46,40 +48,40 @@ async fn a_page_of_another_origin_changes_nothing() {
         }
     }
     assert_eq!(world.dump().await, before);
-    // Such a page may send a read, but the browser does not show it the answer.
+    // A web page of another origin can send a read, but the browser withholds the answer from the page.
     let read = world.get_with(&format!("{PAGE}?rev/latest/html"), &[EVIL, CROSS_SITE]).await.expect(200);
     assert!(cors_headers(&read).is_empty(), "{read:?}");
-    let asked = [EVIL, ("access-control-request-method", "POST")];
-    let preflight = world.request("OPTIONS", &list, &asked, "").await.expect(204);
+    let preflight_headers = [EVIL, ("access-control-request-method", "POST")];
+    let preflight = world.request("OPTIONS", &list, &preflight_headers, "").await.expect(204);
     assert!(cors_headers(&preflight).is_empty(), "{preflight:?}");
 }
 
 #[tokio::test]
-async fn own_pages_and_programs_write() {
+async fn own_web_pages_and_programs_can_write() {
     let world = World::new().await;
     let list = format!("{PAGE}?rev/");
-    for (rev, marks) in [
+    for (rev, origin_headers) in [
         (1, &[][..]),
         (2, &[("origin", "http://localhost")]),
         (3, &[("origin", "http://localhost"), ("sec-fetch-site", "same-origin")]),
         (4, &[("sec-fetch-site", "none")]),
     ] {
-        let headers: Vec<_> = marks.iter().copied().chain([FORM]).collect();
+        let headers: Vec<_> = origin_headers.iter().copied().chain([FORM]).collect();
         world.request("POST", &list, &headers, format!("_rev={rev}&html=x")).await.expect(201);
     }
 }
 
 #[tokio::test]
-async fn pages_of_configured_origins_write_and_read() {
-    let world = trusting().await;
+async fn web_pages_of_configured_origins_can_write_and_read() {
+    let world = world_with_trusted_origin().await;
     let list = format!("{PAGE}?rev/");
-    let asked = [
+    let preflight_headers = [
         TRUSTED,
         CROSS_SITE,
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "content-type,x-request-id"),
     ];
-    let preflight = world.request("OPTIONS", &list, &asked, "").await.expect(204);
+    let preflight = world.request("OPTIONS", &list, &preflight_headers, "").await.expect(204);
     assert_eq!(preflight.header("access-control-allow-origin"), TRUSTED.1);
     assert_eq!(preflight.header("access-control-allow-methods"), "GET, HEAD, POST, OPTIONS");
     assert_eq!(preflight.header("access-control-allow-headers"), "content-type,x-request-id");
@@ -90,16 +92,16 @@ async fn pages_of_configured_origins_write_and_read() {
     let written = world.request("POST", &list, &headers, "_rev=1&html=one").await.expect(201);
     assert_eq!(written.header("access-control-allow-origin"), TRUSTED.1);
     assert!(written.header("access-control-expose-headers").contains("Location"));
-    // The page can read an error, too.
+    // The web page can read an error, too.
     let refused = world.request("POST", &list, &headers, "_rev=0&html=one").await.expect(400);
     assert_eq!(refused.header("access-control-allow-origin"), TRUSTED.1);
-    // Caches keep these answers apart, since answers to all clients vary by origin.
+    // Every answer has `Vary: origin`, so caches keep the answers for different origins apart.
     let url = format!("{PAGE}?rev/latest/html");
-    for marks in [&[][..], &[TRUSTED], &[EVIL]] {
-        let read = world.get_with(&url, marks).await.expect(200);
+    for origin_headers in [&[][..], &[TRUSTED], &[EVIL]] {
+        let read = world.get_with(&url, origin_headers).await.expect(200);
         let vary: Vec<_> = read.headers.get_all("vary").iter().map(|vary| vary.to_str().unwrap()).collect();
         assert!(vary.contains(&"origin"), "{vary:?}");
-        assert_eq!(cors_headers(&read).is_empty(), marks != [TRUSTED], "{marks:?}");
+        assert_eq!(cors_headers(&read).is_empty(), origin_headers != [TRUSTED], "{origin_headers:?}");
     }
     world.request("POST", &list, &[EVIL, FORM], "_rev=2&html=two").await.expect(403);
 }
