@@ -96,7 +96,7 @@ impl ReplicaStore {
 
     /// Whether some batch has not reached all replicas.
     #[must_use]
-    pub fn has_missed(&self) -> bool {
+    pub fn has_incomplete_batches(&self) -> bool {
         !self.state().missed.is_empty()
     }
 

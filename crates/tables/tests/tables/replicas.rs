@@ -1,4 +1,5 @@
-//! The replica store keeps the contract while every write reaches all replicas, and shows partial writes.
+//! The replica store keeps the contract if every write reaches all replicas. Otherwise, reads see partial
+//! writes as reads of a cluster do.
 
 use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 
@@ -32,7 +33,7 @@ static ROWS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 const START: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
-const TEN: NonZeroUsize = NonZeroUsize::new(10).unwrap();
+const MAX_SCAN_ROWS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
 const ONLY_FIRST: Reach = [true, false, false];
 
 async fn store() -> ReplicaStore {
@@ -57,19 +58,19 @@ async fn put(store: &ReplicaStore, rev: i64, written_at: Timestamp) -> rashomon_
     store.write(Vec::new(), put).await
 }
 
-/// Returns the revisions that the quorum without this replica returns.
-async fn without(store: &ReplicaStore, replica: usize) -> Vec<i64> {
+/// Reads the revisions from the quorum without this replica.
+async fn revs_without(store: &ReplicaStore, replica: usize) -> Vec<i64> {
     store.read_without(replica);
-    revs(store, Scan::new(vec!["page".into()], TEN)).await
+    revs(store, Scan::new(vec!["page".into()], MAX_SCAN_ROWS)).await
 }
 
 async fn revs(store: &ReplicaStore, scan: Scan) -> Vec<i64> {
-    let page = store.scan(&ROWS, scan).await.unwrap();
+    let result = store.scan(&ROWS, scan).await.unwrap();
     let rev = |row: rashomon_tables::Row| match row.key.clustering[0] {
         rashomon_tables::Value::Int(rev) => rev,
         _ => panic!("another type"),
     };
-    page.items.into_iter().map(rev).collect()
+    result.items.into_iter().map(rev).collect()
 }
 
 #[tokio::test]
@@ -78,15 +79,15 @@ async fn write_on_one_replica_is_unacknowledged_and_invisible_to_the_others() {
     store.set_plan(|_| ONLY_FIRST);
     let refused = put(&store, 1, at(0)).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
-    assert_eq!(without(&store, 0).await, Vec::<i64>::new());
-    assert!(store.has_missed());
+    assert_eq!(revs_without(&store, 0).await, Vec::<i64>::new());
+    assert!(store.has_incomplete_batches());
     store.spread().await.unwrap();
-    assert!(!store.has_missed());
-    assert_eq!(without(&store, 0).await, [1]);
+    assert!(!store.has_incomplete_batches());
+    assert_eq!(revs_without(&store, 0).await, [1]);
 }
 
 #[tokio::test]
-async fn hint_is_delivered_or_lost_apart_from_partial_writes() {
+async fn hints_are_delivered_and_lost_separately_from_partial_writes() {
     let store = store().await;
     let mut reaches = [ONLY_FIRST, [false; 3], [false; 3]].into_iter();
     store.set_plan(move |_| reaches.next().unwrap());
@@ -94,12 +95,12 @@ async fn hint_is_delivered_or_lost_apart_from_partial_writes() {
     put(&store, 2, at(0)).await.unwrap_err();
     assert!(store.has_hints());
     store.deliver_hints().await.unwrap();
-    assert!(!store.has_hints() && store.has_missed());
-    assert_eq!(without(&store, 0).await, [2]);
+    assert!(!store.has_hints() && store.has_incomplete_batches());
+    assert_eq!(revs_without(&store, 0).await, [2]);
     put(&store, 3, at(0)).await.unwrap_err();
     store.lose_hints();
     store.spread().await.unwrap();
-    assert_eq!(without(&store, 0).await, [2, 1]);
+    assert_eq!(revs_without(&store, 0).await, [2, 1]);
 }
 
 #[tokio::test]
@@ -108,7 +109,7 @@ async fn write_on_two_replicas_is_acknowledged_and_visible_to_every_quorum() {
     store.set_plan(|_| [true, true, false]);
     put(&store, 1, at(0)).await.unwrap();
     for replica in 0..3 {
-        assert_eq!(without(&store, replica).await, [1]);
+        assert_eq!(revs_without(&store, replica).await, [1]);
     }
 }
 
@@ -121,20 +122,20 @@ async fn read_of_all_replicas_finds_a_partial_write_and_repairs_it() {
     put(&store, 3, at(1)).await.unwrap_err();
     let delete = batch(|batch| batch.delete_range(&ROWS, ClusteringRange::all().at_most(2), at(0)));
     store.write(Vec::new(), delete).await.unwrap_err();
-    assert_eq!(without(&store, 0).await, [2, 1]);
-    let scan = Scan::new(vec!["page".into()], TEN).from_all_replicas();
+    assert_eq!(revs_without(&store, 0).await, [2, 1]);
+    let scan = Scan::new(vec!["page".into()], MAX_SCAN_ROWS).from_all_replicas();
     assert_eq!(revs(&store, scan).await, [3]);
-    assert_eq!(without(&store, 0).await, [3]);
+    assert_eq!(revs_without(&store, 0).await, [3]);
 }
 
-/// As in Cassandra, every later quorum returns the rows that a quorum has returned once.
+/// As in Cassandra, rows that one quorum has returned are returned by every later quorum.
 #[tokio::test]
-async fn read_of_a_quorum_repairs_what_it_answers() {
+async fn quorum_read_repairs_the_rows_that_it_returns() {
     let store = store().await;
     store.set_plan(|_| ONLY_FIRST);
     put(&store, 1, at(0)).await.unwrap_err();
-    assert_eq!(without(&store, 1).await, [1]);
-    assert_eq!(without(&store, 0).await, [1]);
+    assert_eq!(revs_without(&store, 1).await, [1]);
+    assert_eq!(revs_without(&store, 0).await, [1]);
 }
 
 #[tokio::test]
@@ -147,7 +148,7 @@ async fn partial_delete_hides_an_older_row_that_spreads_later() {
     store.write(Vec::new(), delete).await.unwrap();
     store.spread().await.unwrap();
     for replica in 0..3 {
-        assert_eq!(without(&store, replica).await, Vec::<i64>::new());
+        assert_eq!(revs_without(&store, replica).await, Vec::<i64>::new());
     }
 }
 
@@ -156,7 +157,7 @@ async fn read_of_all_replicas_is_unavailable_while_one_is_away() {
     let store = store().await;
     put(&store, 1, at(0)).await.unwrap();
     store.set_unreachable(Some(2));
-    let scan = Scan::new(vec!["page".into()], TEN).from_all_replicas();
+    let scan = Scan::new(vec!["page".into()], MAX_SCAN_ROWS).from_all_replicas();
     let answer = store.scan(&ROWS, scan.clone()).await;
     assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
     assert!(store.get(&ROWS, &Key::new(vec!["page".into()], vec![1.into()])).await.unwrap().is_some());
