@@ -10,7 +10,7 @@ use crate::{Redis, buckets::Wiki, page, timeline};
 
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The maximum difference between two reads of the machine's clock.
+/// The greatest difference between the wall clock and the monotonic clock that is not a clock jump.
 const SKEW: Duration = Duration::from_millis(300);
 
 const SLACK: Duration = Duration::from_secs(2);
@@ -18,21 +18,21 @@ const SLACK: Duration = Duration::from_secs(2);
 /// How long the test waits, including the pauses of a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_is_never_written_again_is_culled_in_time_with_the_timeline_in_the_tables() {
-    is_culled_in_time(Arc::new(SystemClock::new()), None).await;
+    assert_culled_in_time(Arc::new(SystemClock::new()), None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_is_never_written_again_is_culled_in_time_with_the_timeline_in_redis() {
     let Some(redis) = Redis::start() else { return };
     let clock = Arc::new(SystemClock::new());
-    is_culled_in_time(clock.clone(), Some(timeline(&redis, clock))).await;
+    assert_culled_in_time(clock.clone(), Some(timeline(&redis, clock))).await;
 }
 
-async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timeline>>) {
+async fn assert_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timeline>>) {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path(), Arc::clone(&clock), Options::default()).unwrap();
     let policy =
@@ -41,27 +41,31 @@ async fn is_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn Timel
     let page = page("Main_Page");
     let first = wiki.put(&page, 1).await;
     // The first render was superseded between these two times.
-    let earliest = clock.now();
+    let superseded_after = clock.now();
     let second = wiki.put(&page, 2).await;
-    let latest = clock.now();
+    let superseded_before = clock.now();
 
     let mut kept_at = Timestamp::MIN;
     let gone_at = loop {
-        // The beginning of the sweep counts, since on a busy machine the sweep may end much later.
+        // `kept_at` is the time at which a sweep began: on a busy machine, the sweep may end much later.
         let began = clock.now();
         let sweep = wiki.buckets.maintenance().sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {
             break clock.now();
         }
-        // If a machine stops for longer than the skew between two reads of its clocks, the clocks seem to
-        // have been set.
+        // The machine may halt between the reads of its two clocks. If it halts for longer than `SKEW`, the
+        // sweep sees a clock jump, and pauses.
         if !sweep.paused {
             kept_at = began;
         }
-        assert!(began.since(latest) < TEST_TIMEOUT, "the superseded render stays");
-        tokio::time::sleep(BETWEEN_SWEEPS).await;
+        assert!(began.since(superseded_before) < TEST_TIMEOUT, "the superseded render stays");
+        tokio::time::sleep(SWEEP_INTERVAL).await;
     };
-    assert!(gone_at.since(earliest) >= GRACE, "gone after {:?}", gone_at.since(earliest));
-    assert!(kept_at.since(latest) < GRACE + SLACK, "still there after {:?}", kept_at.since(latest));
+    assert!(gone_at.since(superseded_after) >= GRACE, "gone after {:?}", gone_at.since(superseded_after));
+    assert!(
+        kept_at.since(superseded_before) < GRACE + SLACK,
+        "still there after {:?}",
+        kept_at.since(superseded_before)
+    );
     assert!(wiki.is_stored(&page, second).await, "the latest stays");
 }
