@@ -83,7 +83,7 @@ fn chance(state: &mut u64) -> u64 {
 #[test]
 fn an_archive_survives_kills() {
     let Some(home) = Home::new() else { return };
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
     let rounds =
         std::env::var("RASHOMON_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let (mut state, clock) = (7, SystemClock::new());
@@ -92,9 +92,9 @@ fn an_archive_survives_kills() {
     let (mut killed, mut longest) = (0, Duration::from_millis(300));
     for round in 0..rounds {
         home.write("more.xml", &dump(round));
-        on_a_file(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+        on_sqlite(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
         let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
-        for (rev, lines) in revisions(&on_a_file(&export).ends_with(0).stdout) {
+        for (rev, lines) in revisions(&on_sqlite(&export).ends_with(0).stdout) {
             model.entry(rev).or_insert(lines);
         }
         let (page, number) =
@@ -111,7 +111,7 @@ fn an_archive_survives_kills() {
         }
         // A compaction needs blocks that were sealed after the previous compaction.
         if round % 3 == 1 {
-            on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
+            on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0);
         }
         let mut process = rashomon(home.path());
         process.arg("archive").args(&command).args(["--data", "killed"]);
@@ -125,8 +125,8 @@ fn an_archive_survives_kills() {
             // The next kill comes earlier.
             longest = longest.min(clock.monotonic() - started);
         }
-        on_a_file(&["verify"]);
-        let found = revisions(&on_a_file(&export).ends_with(0).stdout);
+        on_sqlite(&["verify"]);
+        let found = revisions(&on_sqlite(&export).ends_with(0).stdout);
         assert_eq!(found.len(), model.len(), "round {round}: {command:?}");
         for (rev, lines) in &model {
             let is_erased = found[rev][0].get("erased").is_some();
@@ -134,19 +134,19 @@ fn an_archive_survives_kills() {
             assert!(is_erased || found[rev] == *lines, "round {round} {command:?}: {rev}");
         }
         if round % 3 != 2 {
-            on_a_file(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound"]);
+            on_sqlite(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound"]);
         }
         // Repeating the command completes the erasure.
         let again: Vec<&str> = command.iter().map(String::as_str).collect();
-        on_a_file(&[&["archive"], &again[..]].concat()).ends_with(0);
-        on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
+        on_sqlite(&[&["archive"], &again[..]].concat()).ends_with(0);
+        on_sqlite(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
     }
     let found =
-        revisions(&on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).stdout);
+        revisions(&on_sqlite(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).stdout);
     for (rev, lines) in &model {
         assert_eq!(found[rev][0].get("erased").is_some(), begun.contains(rev), "{rev}");
         assert!(begun.contains(rev) || found[rev] == *lines, "{rev}");
     }
     assert!(killed > rounds / 3, "{killed} of {rounds} were killed before they were done");
-    on_a_file(&["archive", "erase", "--status"]).ends_with(0).stdout_contains(&[": erased from all files"]);
+    on_sqlite(&["archive", "erase", "--status"]).ends_with(0).stdout_contains(&[": erased from all files"]);
 }

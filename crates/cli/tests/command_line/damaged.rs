@@ -65,11 +65,11 @@ fn rot(directory: &Path, block: &[u8]) {
 #[test]
 fn each_block_whose_row_cannot_be_read_is_named() {
     let Some(home) = Home::new() else { return };
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "rotten"]].concat());
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "rotten"]].concat());
     for title in ["A", "B", "C", "D"] {
         home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
-        on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
-        on_a_file(&["archive", "seal", "--after", "0s"])
+        on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+        on_sqlite(&["archive", "seal", "--after", "0s"])
             .ends_with(0)
             .stdout_contains(&["sealed 2 revisions", "1 block"]);
     }
@@ -81,7 +81,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
         rot(&rotten, bytes);
     }
     for words in [&["archive", "verify"][..], &["verify"]] {
-        let ran = on_a_file(words).ends_with(1).stdout_contains(&["NOT SOUND", "4 blocks"]);
+        let ran = on_sqlite(words).ends_with(1).stdout_contains(&["NOT SOUND", "4 blocks"]);
         for (number, (id, _)) in blocks.iter().enumerate() {
             let named: Vec<_> = ran
                 .stdout
@@ -110,10 +110,10 @@ fn export_and_statistics_continue_beside_damage() {
     home.write("a.xml", &dump("A", &revisions));
     home.write("b.xml", &dump("B", &[("41", "one"), ("42", "two"), ("43", "three")]));
     // These commands work on an SQLite file.
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
-    on_a_file(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
-    on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 31 revisions"]);
-    let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
+    on_sqlite(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
+    on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 31 revisions"]);
+    let whole = on_sqlite(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let archived = home.path().join("archived");
 
     // Most bits of a block affect some of its texts, and a few bits affect all of them.
@@ -124,7 +124,7 @@ fn export_and_statistics_continue_beside_damage() {
             block.clone_from(&original);
             block[place] ^= 1;
         });
-        let ran = on_a_file(&["export", "--domain", "wiki", "--history"]);
+        let ran = on_sqlite(&["export", "--domain", "wiki", "--history"]);
         ran.stderr.contains("left out: revision ").then_some(ran)
     });
     let ran = ran.expect("some texts are lost").ends_with(3);
@@ -142,42 +142,42 @@ fn export_and_statistics_continue_beside_damage() {
 
     // No part of this block can be read.
     damage(&archived, |block| block.truncate(100));
-    let ran = on_a_file(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
+    let ran = on_sqlite(&["export", "--domain", "wiki", "--history", "--format", "jsonl"]).ends_with(3);
     ran.stderr_contains(&[
         "left out: up to 29 revisions from 1 to 29 of A of wiki: block ",
         "left out: up to 2 revisions from 41 to 42 of B of wiki: block ",
         "31 revisions could not be read",
         "2 revisions of 2 pages",
     ]);
-    on_a_file(&["export", "--domain", "wiki"]).ends_with(0).stderr_contains(&["2 revisions of 2 pages"]);
+    on_sqlite(&["export", "--domain", "wiki"]).ends_with(0).stderr_contains(&["2 revisions of 2 pages"]);
     for words in [&["archive", "stats", "--json"][..], &["stats", "--json"]] {
-        let ran = on_a_file(words).ends_with(1);
+        let ran = on_sqlite(words).ends_with(1);
         let ran = ran.stderr_contains(&["1 block is damaged", "`rashomon archive verify`"]);
         let stats: Json = serde_json::from_str(&ran.stdout).unwrap();
         let text = stats.to_string();
         assert!(text.contains("\"damaged_blocks\":1"), "{text}");
     }
-    on_a_file(&["archive", "stats"]).ends_with(1).stdout_contains(&["2 revisions not in blocks"]);
+    on_sqlite(&["archive", "stats"]).ends_with(1).stdout_contains(&["2 revisions not in blocks"]);
 
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "5"];
-    on_a_file(&erase).ends_with(1).stderr_contains(&[
+    on_sqlite(&erase).ends_with(1).stderr_contains(&[
         "revision 5 may be in a block",
         "if neither a replica nor a backup has the block, --give-up-damaged gives up",
     ]);
     let give_up = [&erase[..], &["--give-up-damaged"]].concat();
-    on_a_file(&[&give_up[..], &["--rev", "77"]].concat())
+    on_sqlite(&[&give_up[..], &["--rev", "77"]].concat())
         .ends_with(2)
         .stderr_contains(&["the page has no revision 77"]);
-    on_a_file(&[&give_up[..], &["--rev", "6"]].concat())
+    on_sqlite(&[&give_up[..], &["--rev", "6"]].concat())
         .ends_with(0)
         .stdout_contains(&[
             "given up: up to 29 revisions from 1 to 29 of A",
             "up to 2 revisions from 41 to 42 of B",
         ])
         .stdout_contains(&["revision 5 was lost with its block", "revision 6 was lost with its block"]);
-    on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 2 revisions"]);
-    on_a_file(&erase).ends_with(2).stderr_contains(&["the page has no revision 5"]);
-    on_a_file(&["export", "--domain", "wiki", "--history"])
+    on_sqlite(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 2 revisions"]);
+    on_sqlite(&erase).ends_with(2).stderr_contains(&["the page has no revision 5"]);
+    on_sqlite(&["export", "--domain", "wiki", "--history"])
         .ends_with(0)
         .stderr_contains(&["2 revisions of 2 pages"]);
 }
@@ -187,10 +187,10 @@ fn export_and_statistics_continue_beside_damage() {
 fn a_block_of_a_later_version_is_not_given_up() {
     let Some(home) = Home::new() else { return };
     home.write("a.xml", &dump("A", &[("1", "one"), ("2", "two"), ("3", "three")]));
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "later"]].concat());
-    on_a_file(&["import", "--domain", "wiki", "a.xml"]).ends_with(0);
-    on_a_file(&["archive", "seal", "--after", "0s"]).ends_with(0);
-    let whole = on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "later"]].concat());
+    on_sqlite(&["import", "--domain", "wiki", "a.xml"]).ends_with(0);
+    on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0);
+    let whole = on_sqlite(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let later = home.path().join("later");
     // The bytes of the version and of the codec.
     for place in [4, 5] {
@@ -198,22 +198,22 @@ fn a_block_of_a_later_version_is_not_given_up() {
         damage(&later, |block| known = std::mem::replace(&mut block[place], 9));
         let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "1"];
         for words in [&erase[..], &[&erase[..], &["--give-up-damaged"]].concat()] {
-            let ran = on_a_file(words).ends_with(1);
+            let ran = on_sqlite(words).ends_with(1);
             let ran =
                 ran.stderr_contains(&["revision 1 may be in a block that a later version of Rashomon wrote"]);
             assert!(!ran.stderr.contains("give-up-damaged"), "{ran:#?}");
         }
         for words in [&["archive", "stats"][..], &["stats"]] {
-            let ran = on_a_file(words).ends_with(1).stderr_contains(&[
+            let ran = on_sqlite(words).ends_with(1).stderr_contains(&[
                 "1 block was written by a later version",
                 "use the version of Rashomon that wrote it, or a later one",
             ]);
             assert!(!ran.stderr.contains("damaged"), "{ran:#?}");
         }
         damage(&later, |block| block[place] = known);
-        on_a_file(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
+        on_sqlite(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
     }
-    assert_eq!(on_a_file(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout, whole);
+    assert_eq!(on_sqlite(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout, whole);
 }
 
 /// Flips a bit in the checksum of a title's row, in the table of titles.
@@ -239,10 +239,10 @@ fn flip_title(directory: &Path, title: &str) {
 #[test]
 fn statistics_report_a_damaged_index_row() {
     let Some(home) = Home::new() else { return };
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "indexes"]].concat());
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "indexes"]].concat());
     home.write("one.xml", &dump("Unmistakable title", &[("1", "one"), ("2", "two")]));
-    on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
-    on_a_file(&["stats"]).ends_with(0);
+    on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+    on_sqlite(&["stats"]).ends_with(0);
     let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
     let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
     let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
@@ -257,7 +257,7 @@ fn statistics_report_a_damaged_index_row() {
         file[place + key.len() + 16 + 12] ^= 1;
     }
     std::fs::write(path, file).unwrap();
-    on_a_file(&["stats"]).ends_with(1).stdout_contains(&["1 page, 2 revisions"]).stderr_contains(&[
+    on_sqlite(&["stats"]).ends_with(1).stdout_contains(&["1 page, 2 revisions"]).stderr_contains(&[
         "damaged: ",
         "table revisions_by_time",
         "its checksum does not agree",
@@ -269,27 +269,27 @@ fn statistics_report_a_damaged_index_row() {
 #[test]
 fn damaged_title_row_stops_nothing_and_is_repaired() {
     let Some(home) = Home::new() else { return };
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "titles"]].concat());
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "titles"]].concat());
     for title in ["Alpha", "Unmistakable title", "Omega"] {
         home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
-        on_a_file(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+        on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
     }
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
-    let whole = on_a_file(&export).ends_with(0).stdout;
+    let whole = on_sqlite(&export).ends_with(0).stdout;
     let titles = home.path().join("titles");
     flip_title(&titles, "Unmistakable_title");
 
-    let ran = on_a_file(&export).ends_with(3).stderr_contains(&[
+    let ran = on_sqlite(&export).ends_with(3).stderr_contains(&[
         "damaged: table titles",
         "Unmistakable_title",
         "verify --repair",
     ]);
     assert_eq!(ran.stdout, whole, "nothing is left out");
-    on_a_file(&["stats"])
+    on_sqlite(&["stats"])
         .ends_with(1)
         .stderr_contains(&["damaged: table titles"])
         .stdout_contains(&["3 pages, 9 revisions"]);
-    on_a_file(&["archive", "seal", "--after", "0s"])
+    on_sqlite(&["archive", "seal", "--after", "0s"])
         .ends_with(1)
         .stdout_contains(&["sealed 6 revisions"])
         .stderr_contains(&["damaged: table titles"]);
@@ -298,20 +298,20 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
         .stdout_contains(&["titles: DAMAGED, 1 row of the source", "NOT THE SAME"])
         .stderr_contains(&["damaged in the source, and not copied: table titles"]);
 
-    on_a_file(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", "Unmistakable_title"]);
+    on_sqlite(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", "Unmistakable_title"]);
     let would =
         ["would be repaired: domain wiki, bucket page, title Unmistakable_title: restored the catalog row"];
-    on_a_file(&["verify", "--repair", "--dry-run"])
+    on_sqlite(&["verify", "--repair", "--dry-run"])
         .ends_with(1)
         .stdout_contains(&would)
         .stdout_contains(&["1 row would be repaired"]);
-    on_a_file(&["verify", "--dry-run"]).ends_with(2);
-    on_a_file(&["verify", "--repair"])
+    on_sqlite(&["verify", "--dry-run"]).ends_with(2);
+    on_sqlite(&["verify", "--repair"])
         .ends_with(0)
         .stdout_contains(&["1 row repaired", "sound: 3 pages, 9 revisions"]);
-    on_a_file(&["verify", "--repair"]).ends_with(0).stdout_contains(&["0 rows repaired"]);
-    on_a_file(&["stats"]).ends_with(0);
-    assert_eq!(on_a_file(&export).ends_with(0).stdout, whole);
+    on_sqlite(&["verify", "--repair"]).ends_with(0).stdout_contains(&["0 rows repaired"]);
+    on_sqlite(&["stats"]).ends_with(0);
+    assert_eq!(on_sqlite(&export).ends_with(0).stdout, whole);
 }
 
 /// A store with three pages and a second domain. Returns the keys of one table's rows, in the order of the
@@ -365,32 +365,32 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     {
         let data = format!("keys{number}");
         let what = format!("{number}: {table}");
-        let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", &data]].concat());
+        let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", &data]].concat());
         let keys = wiki_with_keys(&home, &data, table);
         let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
         let export_other = ["export", "--domain", "other", "--history", "--format", "jsonl"];
         let (whole, other) =
-            (on_a_file(&export).ends_with(0).stdout, on_a_file(&export_other).ends_with(0).stdout);
+            (on_sqlite(&export).ends_with(0).stdout, on_sqlite(&export_other).ends_with(0).stdout);
         let key = keys.iter().rfind(|key| key.windows(4).any(|four| four == b"wiki")).expect(&what);
         flip_key(&home.path().join(&data), key, byte(key), mask);
 
         // An export does not read that index.
         let code = if table == "revisions_by_time" { 0 } else { 3 };
-        let ran = on_a_file(&export).ends_with(code);
+        let ran = on_sqlite(&export).ends_with(code);
         let missing = whole.lines().filter(|line| !ran.stdout.contains(line)).count();
         assert!(missing <= lost + 1, "{what}: {missing} lines are missing\n{}", ran.stdout);
-        assert_eq!(on_a_file(&export_other).stdout, other, "{what}: of the other domain all is exported");
-        on_a_file(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", &format!("table {table}")]);
+        assert_eq!(on_sqlite(&export_other).stdout, other, "{what}: of the other domain all is exported");
+        on_sqlite(&["verify"]).ends_with(1).stdout_contains(&["NOT SOUND", &format!("table {table}")]);
         let would = format!("would be repaired: table {table}, row ");
-        let planned = on_a_file(&["verify", "--repair", "--dry-run"]).ends_with(1).stdout_contains(&[&would]);
+        let planned = on_sqlite(&["verify", "--repair", "--dry-run"]).ends_with(1).stdout_contains(&[&would]);
         let repaired =
-            on_a_file(&["verify", "--repair"]).ends_with(0).stdout_contains(&["1 row repaired", "sound"]);
+            on_sqlite(&["verify", "--repair"]).ends_with(0).stdout_contains(&["1 row repaired", "sound"]);
         let of = |text: &str, verb: &str| -> Vec<String> {
             text.lines().filter_map(|line| line.strip_prefix(verb).map(str::to_owned)).collect()
         };
         assert_eq!(of(&planned.stdout, "would be repaired: "), of(&repaired.stdout, "repaired: "), "{what}");
-        assert_eq!(on_a_file(&export).ends_with(0).stdout, whole, "{what}");
-        assert_eq!(on_a_file(&export_other).ends_with(0).stdout, other, "{what}");
+        assert_eq!(on_sqlite(&export).ends_with(0).stdout, whole, "{what}");
+        assert_eq!(on_sqlite(&export_other).ends_with(0).stdout, other, "{what}");
     }
 }
 
@@ -404,8 +404,8 @@ fn repair_is_refused_while_pages_are_in_wrong_places() {
     }
     let files: Vec<String> = titles.iter().map(|title| format!("{title}.xml")).collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "pages"]].concat());
-    on_a_file(&[&["import", "--domain", "wiki"], &files[..]].concat()).ends_with(0);
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "pages"]].concat());
+    on_sqlite(&[&["import", "--domain", "wiki"], &files[..]].concat()).ends_with(0);
     let path = home.path().join("pages/rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
     const PAGE: usize = 16_384;
@@ -415,7 +415,7 @@ fn repair_is_refused_while_pages_are_in_wrong_places() {
     file.copy_within(from..from + PAGE, to);
     std::fs::write(&path, &file).unwrap();
     for words in [&["verify", "--repair", "--dry-run"][..], &["verify", "--repair"]] {
-        let ran = on_a_file(words).ends_with(1);
+        let ran = on_sqlite(words).ends_with(1);
         let ran = ran.stderr_contains(&[
             "repair refused, nothing was changed",
             "Restore a backup",

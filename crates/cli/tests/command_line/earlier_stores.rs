@@ -10,13 +10,13 @@ use tempfile::{TempDir, tempdir};
 
 use crate::process::{Ran, run};
 
-/// The folder with a folder for each store.
+/// The folder of the fixtures. Each store has a subfolder.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/stores")
 }
 
-/// A directory with a copy of a store and its configuration.
-fn unpacked(fixture: &Path) -> TempDir {
+/// Unpacks a store and its configuration into a new directory.
+fn unpack(fixture: &Path) -> TempDir {
     let directory = tempdir().unwrap();
     let file = zstd::decode_all(&*fs::read(fixture.join("rashomon.sqlite.zst")).unwrap()).unwrap();
     fs::copy(fixture.join("rashomon.toml"), directory.path().join("rashomon.toml")).unwrap();
@@ -25,8 +25,8 @@ fn unpacked(fixture: &Path) -> TempDir {
     directory
 }
 
-/// The digests of the tables, and the exports of the latest revisions and of the histories.
-fn described(directory: &Path) -> (String, String) {
+/// Returns the digests of the tables, and the exports of the latest revisions and of the histories.
+fn describe(directory: &Path) -> (String, String) {
     let of_store = ["--config", "rashomon.toml", "--data", "data"];
     run(directory, &[&["verify"], &of_store[..]].concat()).ends_with(0);
     // The digests are taken first, since with retention a read of a superseded value stores a copy.
@@ -39,7 +39,7 @@ fn described(directory: &Path) -> (String, String) {
         let export = ["export", "--domain", "enwiki", "--format", "jsonl"];
         let Ran { code, stdout, stderr } = run(directory, &[&export, scope, &of_store[..]].concat());
         exports += &stdout;
-        // An export names the revisions whose bodies have been culled or have expired, and ends with 3.
+        // An export names the revisions whose bodies have been culled or have expired, and exits with 3.
         for line in stderr.lines().filter_map(|line| line.strip_prefix("left out: ")) {
             // The reason, whose text may change, follows the revisions.
             let revisions = line.split(": ").next().unwrap();
@@ -50,19 +50,19 @@ fn described(directory: &Path) -> (String, String) {
     (digests, exports)
 }
 
-/// To add stores, name a folder with `RASHOMON_BLESS_STORES`. Each of its folders that has `old/store`
-/// becomes a store of that name. `cargo xtask same` leaves such folders below `target/xtask/same`.
+/// Adds the stores below the folder that `RASHOMON_BLESS_STORES` names. Each subfolder that has `old/store`
+/// becomes a fixture of the same name. `cargo xtask same` leaves such folders below `target/xtask/same`.
 fn bless(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
-        let world = entry.path().join("old");
-        let Ok(store) = fs::read(world.join("store/rashomon.sqlite")) else { continue };
+        let old = entry.path().join("old");
+        let Ok(store) = fs::read(old.join("store/rashomon.sqlite")) else { continue };
         let fixture = fixtures().join(entry.file_name());
         fs::create_dir_all(&fixture).unwrap();
-        fs::copy(world.join("rashomon.toml"), fixture.join("rashomon.toml")).unwrap();
+        fs::copy(old.join("rashomon.toml"), fixture.join("rashomon.toml")).unwrap();
         let packed = zstd::encode_all(&*store, 19).unwrap();
         fs::write(fixture.join("rashomon.sqlite.zst"), packed).unwrap();
-        let (digests, exports) = described(unpacked(&fixture).path());
+        let (digests, exports) = describe(unpack(&fixture).path());
         fs::write(fixture.join("digests.txt"), digests).unwrap();
         fs::write(fixture.join("exports.jsonl.zst"), zstd::encode_all(exports.as_bytes(), 19).unwrap())
             .unwrap();
@@ -74,17 +74,20 @@ fn earlier_stores_open_and_export_as_before() {
     if let Some(folder) = std::env::var_os("RASHOMON_BLESS_STORES") {
         bless(Path::new(&folder));
     }
-    let mut sealed = 0;
-    let mut names = Vec::new();
+    let mut with_archive = 0;
+    let mut stores = Vec::new();
     for entry in fs::read_dir(fixtures()).unwrap() {
         let fixture = entry.unwrap().path();
-        let (digests, exports) = described(unpacked(&fixture).path());
+        let (digests, exports) = describe(unpack(&fixture).path());
         let read = |name: &str| fs::read(fixture.join(name)).unwrap();
         assert_eq!(digests.as_bytes(), read("digests.txt"), "{}", fixture.display());
         let before = zstd::decode_all(&*read("exports.jsonl.zst")).unwrap();
-        assert!(exports.as_bytes() == before, "{} has another export", fixture.display());
-        sealed += usize::from(!digests.contains("archive_blocks: 0 rows"));
-        names.push(fixture);
+        assert!(exports.as_bytes() == before, "the export of {} differs", fixture.display());
+        with_archive += usize::from(!digests.contains("archive_blocks: 0 rows"));
+        stores.push(fixture);
     }
-    assert!(names.len() >= 10 && sealed >= 2, "{sealed} stores of these have an archive: {names:?}");
+    assert!(
+        stores.len() >= 10 && with_archive >= 2,
+        "{with_archive} of these stores have an archive: {stores:?}"
+    );
 }

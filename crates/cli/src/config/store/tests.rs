@@ -8,20 +8,20 @@ use crate::config::{RawSettings, Settings};
 
 /// The store that a file configures, or the error.
 fn load(file: &str) -> Result<StoreSettings, String> {
-    load_below(None, file)
+    load_with_flag(None, file)
 }
 
 /// The store that a file and a flag configure, or the error.
-fn load_below(flag: Option<&str>, file: &str) -> Result<StoreSettings, String> {
+fn load_with_flag(flag: Option<&str>, file: &str) -> Result<StoreSettings, String> {
     let directory = tempdir().unwrap();
     let path = directory.path().join("c.toml");
     fs::write(&path, file).unwrap();
     let store = flag.map(|url| url.parse().unwrap());
     let raw = RawSettings { store, ..RawSettings::default() };
-    let place = format!("{}/", directory.path().display());
+    let prefix = format!("{}/", directory.path().display());
     Settings::load(raw, Some(&path))
         .map(|settings| settings.store)
-        .map_err(|error| error.to_string().replace(&place, ""))
+        .map_err(|error| error.to_string().replace(&prefix, ""))
 }
 
 fn options(store: StoreSettings) -> Options {
@@ -51,7 +51,7 @@ fn urls_are_printed_as_they_are_read() {
 }
 
 #[test]
-fn invalid_url_is_refused_with_the_supported_kinds() {
+fn invalid_url_is_refused_with_the_reason() {
     for (url, because) in [
         ("redis:x", "a store is one of sqlite:DIRECTORY, memory: and cassandra://HOST"),
         ("./data", "sqlite:./data"),
@@ -82,7 +82,7 @@ fn invalid_url_is_refused_with_the_supported_kinds() {
 }
 
 #[test]
-fn url_names_the_place_and_the_rest_is_default() {
+fn url_sets_nodes_keyspace_and_replication_and_no_other_option() {
     let url = "cassandra://db1,[::1]:9043/wiki?replication=east:3,west:2";
     let expected = Options {
         contact_points: vec!["db1:9042".to_owned(), "[::1]:9043".to_owned()],
@@ -90,15 +90,15 @@ fn url_names_the_place_and_the_rest_is_default() {
         replication: (&"east:3,west:2".parse::<Replication>().unwrap()).into(),
         ..Options::default()
     };
-    assert_eq!(options(load_below(Some(url), "").unwrap()), expected);
+    assert_eq!(options(load_with_flag(Some(url), "").unwrap()), expected);
     assert_eq!(options(load(&format!("store = '{url}'")).unwrap()), expected);
     let defaults = options(load("[store]\ncontact_points = ['127.0.0.1']").unwrap());
-    let known = Options { contact_points: vec!["127.0.0.1:9042".to_owned()], ..Options::default() };
-    assert_eq!(defaults, known);
+    let expected = Options { contact_points: vec!["127.0.0.1:9042".to_owned()], ..Options::default() };
+    assert_eq!(defaults, expected);
 }
 
-/// Every key with a value that is not its default.
-const WHOLE: &str = "[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n\
+/// A table in which every key has a value other than its default.
+const ALL_KEYS: &str = "[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n\
     consistency = \"quorum\"\nserial_consistency = \"local_serial\"\nlocal_datacenter = \"east\"\n\
     tls_ca_file = \"ca.pem\"\nuser = \"me\"\npassword_file = \"password\"\ncompression = \"lz4\"\n\
     attempt_timeout = \"1s\"\nrequest_timeout = \"3s\"\nconnect_timeout = \"5s\"\n\
@@ -106,18 +106,18 @@ const WHOLE: &str = "[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace
 
 #[test]
 fn every_key_of_the_table_is_read_and_printed() {
-    let store = load(WHOLE).unwrap();
-    let ours = options(store.clone());
-    let known = Options::default();
-    assert_eq!(ours.contact_points, ["db1:9042", "db2:9043"]);
-    assert!(ours.keyspace == "wiki" && ours.keyspace != known.keyspace);
-    assert_eq!(ours.replication, (&"east:3,west:2".parse::<Replication>().unwrap()).into());
-    assert_eq!(ours.consistency, rashomon_tables_cassandra::Consistency::Quorum);
-    assert_eq!(ours.serial_consistency, rashomon_tables_cassandra::SerialConsistency::LocalSerial);
-    assert_eq!(ours.local_datacenter.as_deref(), Some("east"));
-    assert_eq!(ours.tls.as_deref(), Some(Path::new("ca.pem")));
-    assert_eq!(ours.compression, Some(rashomon_tables_cassandra::Compression::Lz4));
-    let timeouts = [ours.attempt_timeout, ours.request_timeout, ours.connect_timeout];
+    let store = load(ALL_KEYS).unwrap();
+    let read = options(store.clone());
+    let defaults = Options::default();
+    assert_eq!(read.contact_points, ["db1:9042", "db2:9043"]);
+    assert!(read.keyspace == "wiki" && read.keyspace != defaults.keyspace);
+    assert_eq!(read.replication, (&"east:3,west:2".parse::<Replication>().unwrap()).into());
+    assert_eq!(read.consistency, rashomon_tables_cassandra::Consistency::Quorum);
+    assert_eq!(read.serial_consistency, rashomon_tables_cassandra::SerialConsistency::LocalSerial);
+    assert_eq!(read.local_datacenter.as_deref(), Some("east"));
+    assert_eq!(read.tls.as_deref(), Some(Path::new("ca.pem")));
+    assert_eq!(read.compression, Some(rashomon_tables_cassandra::Compression::Lz4));
+    let timeouts = [read.attempt_timeout, read.request_timeout, read.connect_timeout];
     assert_eq!(timeouts.map(|timeout| timeout.as_secs()), [1, 3, 5]);
 
     let printed = toml::to_string(
@@ -130,17 +130,20 @@ fn every_key_of_the_table_is_read_and_printed() {
 }
 
 #[test]
-fn flag_names_the_place_and_the_file_has_the_rest() {
+fn flag_replaces_the_url_and_keeps_other_settings_of_the_file() {
     let file = "[store]\nurl = 'cassandra://db1/wiki?replication=2'\nrequest_timeout = '3s'\n";
-    let of = |flag| options(load_below(flag, file).unwrap());
-    assert_eq!((of(None).keyspace.as_str(), of(None).request_timeout.as_secs()), ("wiki", 3));
-    let above = of(Some("cassandra://db2/other?replication=1"));
-    assert_eq!((above.contact_points, above.keyspace.as_str()), (vec!["db2:9042".to_owned()], "other"));
-    assert_eq!(above.request_timeout.as_secs(), 3);
-    assert_eq!(above.replication, rashomon_tables_cassandra::Replication::Simple(1));
-    let above = load_below(Some("cassandra://db2/other"), "[store]\nreplication = 5").unwrap();
-    assert_eq!(options(above).replication, rashomon_tables_cassandra::Replication::Simple(5));
-    assert_eq!(load_below(Some("sqlite:d"), file).unwrap(), StoreSettings::Sqlite("d".into()));
+    let options_with = |flag| options(load_with_flag(flag, file).unwrap());
+    assert_eq!(
+        (options_with(None).keyspace.as_str(), options_with(None).request_timeout.as_secs()),
+        ("wiki", 3)
+    );
+    let changed = options_with(Some("cassandra://db2/other?replication=1"));
+    assert_eq!((changed.contact_points, changed.keyspace.as_str()), (vec!["db2:9042".to_owned()], "other"));
+    assert_eq!(changed.request_timeout.as_secs(), 3);
+    assert_eq!(changed.replication, rashomon_tables_cassandra::Replication::Simple(1));
+    let changed = load_with_flag(Some("cassandra://db2/other"), "[store]\nreplication = 5").unwrap();
+    assert_eq!(options(changed).replication, rashomon_tables_cassandra::Replication::Simple(5));
+    assert_eq!(load_with_flag(Some("sqlite:d"), file).unwrap(), StoreSettings::Sqlite("d".into()));
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn password_is_the_content_of_its_file_without_the_line_end() {
 }
 
 #[test]
-fn readable_password_file_is_warned_of() {
+fn password_file_that_everybody_can_read_is_warned_of() {
     let (_directory, read) = password(b"secret", 0o644);
     let warning = read.unwrap().1.expect("a warning");
     assert!(warning.contains("everybody on this machine can read the password in"), "{warning}");

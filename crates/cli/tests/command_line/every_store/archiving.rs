@@ -11,7 +11,7 @@ use crate::{
     wiki::{dump, pages},
 };
 
-/// Returns the answer for a URL with its ETag, without the headers that differ in every answer.
+/// Returns the answer for a URL, with its headers except those that differ in every answer.
 fn read(address: &str, target: &str) -> String {
     without_varying_headers(target, &get(address, target))
 }
@@ -19,8 +19,9 @@ fn read(address: &str, target: &str) -> String {
 fn without_varying_headers(target: &str, answer: &str) -> String {
     let status = answer.split(' ').nth(1).unwrap_or_default();
     assert!(matches!(status, "200" | "302"), "{target}: {answer}");
-    let own = ["date:", "x-request-id:"];
-    let kept = answer.lines().filter(|line| !own.iter().any(|name| line.to_lowercase().starts_with(name)));
+    let varying = ["date:", "x-request-id:"];
+    let kept =
+        answer.lines().filter(|line| !varying.iter().any(|name| line.to_lowercase().starts_with(name)));
     kept.collect::<Vec<_>>().join("\n")
 }
 
@@ -31,7 +32,7 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
     let renders = list["revisions"].as_array().unwrap();
     let by_tid = renders.iter().map(|render| format!("?rev/{}/wikitext", render["tid"].as_str().unwrap()));
     let by_tid: Vec<String> = by_tid.collect();
-    let heads = by_tid.clone().into_iter().map(|target| {
+    let head_answers = by_tid.clone().into_iter().map(|target| {
         let target = format!("{page}{target}");
         without_varying_headers(&target, &request(address, "HEAD", &target, "Accept-Encoding: zstd\r\n"))
     });
@@ -46,11 +47,11 @@ fn read_every_way(address: &str, page: &str) -> Vec<String> {
         "?timemap/wikitext",
     ];
     let targets = others.map(str::to_owned).into_iter().chain(by_tid);
-    targets.map(|target| read(address, &format!("{page}{target}"))).chain(heads).collect()
+    targets.map(|target| read(address, &format!("{page}{target}"))).chain(head_answers).collect()
 }
 
-/// A page of thirty revisions. Each revision adds a line.
-fn growing() -> String {
+/// The dump of a page of thirty revisions. Each revision adds a line.
+fn growing_page() -> String {
     let texts: Vec<(String, String)> =
         (1..=30).map(|rev| (rev.to_string(), format!("{}the end", "a line\n".repeat(rev)))).collect();
     let revisions: Vec<(&str, &str)> =
@@ -61,7 +62,7 @@ fn growing() -> String {
 #[test]
 fn sealed_revisions_are_read_as_before() {
     let Some(home) = Home::archiving() else { return };
-    home.write("dump.xml", &growing());
+    home.write("dump.xml", &growing_page());
     home.write("pages.xml", &pages(20));
     let import = ["import", "--domain", "wiki", "dump.xml", "pages.xml"];
     home.run(&import).ends_with(0);
@@ -88,18 +89,18 @@ fn sealed_revisions_are_read_as_before() {
 
     assert_eq!(home.run(&export).ends_with(0).stdout, before);
     assert_eq!(answers(&home), read_before);
-    // More revisions, in new blocks. After the compaction they are read as before.
+    // Adds revisions, which are sealed into new blocks. The compaction does not change how they are read.
     let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
     home.write("more.xml", &dump("A", &more));
     home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
     home.seal().ends_with(0).stdout_contains(&["sealed 3 revisions"]);
-    let unmerged = home.run(&export).ends_with(0).stdout;
-    let merged = home.run(&["archive", "merge"]).ends_with(0);
-    let merged = merged
+    let before_compaction = home.run(&export).ends_with(0).stdout;
+    let compaction = home.run(&["archive", "merge"]).ends_with(0);
+    let compaction = compaction
         .stdout_contains(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
     let deleted = ["deleted 2 blocks that no page references any more"];
     if ALONE {
-        merged.stdout_contains(&deleted);
+        compaction.stdout_contains(&deleted);
     } else {
         home.run(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound: 3 blocks"]);
         home.pass_late_writes();
@@ -109,7 +110,7 @@ fn sealed_revisions_are_read_as_before() {
             .stdout_contains(&deleted);
     }
     assert_eq!(answers(&home).len(), read_before.len() + 6);
-    assert_eq!(home.run(&export).ends_with(0).stdout, unmerged);
+    assert_eq!(home.run(&export).ends_with(0).stdout, before_compaction);
     home.run(&["archive", "verify"]).ends_with(0).stdout_contains(&["sound: 1 block"]);
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 21 pages, 53 revisions", "1 block"]);
     // Repeated revisions are recognised.
@@ -138,14 +139,14 @@ fn sealed_revisions_are_read_as_before() {
 #[test]
 fn an_import_goes_straight_into_blocks() {
     let Some(home) = Home::archiving() else { return };
-    let whole = growing();
+    let whole = growing_page();
     home.write("dump.xml", &whole);
     home.write("pages.xml", &pages(20));
     let files = ["--domain", "wiki", "dump.xml", "pages.xml"];
-    let on_a_file = |words: &[&str]| run(home.path(), &[words, &["--data", "rows"]].concat());
-    on_a_file(&[&["import"], &files[..]].concat()).ends_with(0);
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "rows"]].concat());
+    on_sqlite(&[&["import"], &files[..]].concat()).ends_with(0);
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
-    let as_rows = on_a_file(&export).ends_with(0).stdout;
+    let as_rows = on_sqlite(&export).ends_with(0).stdout;
 
     let import = [&["import", "--archive"], &files[..]].concat();
     home.run(&import).ends_with(0).stdout_contains(&["50 stored", "29 revisions in 1 block"]);
@@ -155,7 +156,7 @@ fn an_import_goes_straight_into_blocks() {
     run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
         .ends_with(2)
         .stderr_contains(&["--archive", "--to"]);
-    // The first page is read from its first block on, and the damage is reported.
+    // This dump ends within the page. All its complete revisions are stored, and the damage is reported.
     let cut = whole.replace("</page>", "").replace("</mediawiki>", "");
     home.write("cut.xml", &cut);
     home.run(&["import", "--archive", "--domain", "cut", "cut.xml"])
@@ -164,8 +165,8 @@ fn an_import_goes_straight_into_blocks() {
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 22 pages, 80 revisions", "2 blocks"]);
 }
 
-/// Other revisions keep the same content. The report lists them by property, so that users can judge whether
-/// they matter.
+/// An erasure does not change other revisions with the same content. The report names such revisions, and the
+/// property that has the content, so that users can erase them too.
 #[test]
 fn other_revisions_with_erased_content_are_named() {
     let Some(home) = Home::archiving() else { return };
@@ -203,11 +204,11 @@ fn erased_content_is_returned_by_no_read() {
             .stderr_contains(&["--by <NAME>"]);
     }
     erase("9").ends_with(2).stderr_contains(&["the page has no revision 9"]);
-    for (domain, bucket, says) in
+    for (domain, bucket, expected) in
         [("wikis", "page", "the store has no domain wikis"), ("wiki", "pages", "there is no bucket 'pages'")]
     {
         let wrong = ["--domain", domain, "--bucket", bucket, "--title", "A", "--rev", "4"];
-        home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).stderr_contains(&[says]);
+        home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).stderr_contains(&[expected]);
     }
     let several = ["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4", "--rev", "9"];
     home.run(&several).ends_with(2).stderr_contains(&["the page has no revision 9"]);
@@ -244,7 +245,7 @@ fn erased_content_is_returned_by_no_read() {
     }
     let history = get(&address, "/pages/wiki/A");
     assert!(history.contains("erased <time") && history.contains("<bdi>Bea</bdi>"), "{history}");
-    // No other process may have a file open. In a cluster each server learns of the erasure.
+    // On SQLite the erasure fails while a server has the store open. On a cluster, the servers learn of it.
     home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "4"]).ends_with(if ALONE {
         1
     } else {
