@@ -1,4 +1,4 @@
-//! Pages of other origins in a browser: they cannot change a server, unless their origin is configured.
+//! Web pages of other origins in a browser cannot change a server, unless their origin is configured.
 
 use std::{
     fs,

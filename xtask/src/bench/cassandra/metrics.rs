@@ -8,7 +8,7 @@ use xtask::cassandra::Node;
 /// The maximum number of checks whether compactions have ended, a second or more apart.
 const MAX_COMPACTION_CHECKS: usize = 60;
 
-/// Requests of clients since the node started.
+/// Numbers of requests of clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Requests {
     /// SELECTs of a partition.
@@ -25,7 +25,7 @@ impl Sub for Requests {
     }
 }
 
-/// The numbers of requests so far.
+/// The requests since the node started.
 pub(super) fn requests(node: &Node) -> Result<Requests> {
     let beans = "org.apache.cassandra.metrics:type=ClientRequest,scope=*,name=Latency";
     parse_requests(&nodetool(node, &["sjk", "mx", "-all", "-b", beans, "-f", "Count", "-mg"])?)
@@ -39,8 +39,8 @@ pub(super) struct SsTables {
     pub(super) max: f64,
 }
 
-/// Reads the metric, which covers the last minutes.
-pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Result<SsTables> {
+/// The SSTables per read over the last minutes.
+pub(super) fn sstables_per_read(node: &Node, keyspace: &str, table: &str) -> Result<SsTables> {
     parse_sstables(&nodetool(node, &["tablehistograms", keyspace, table])?)
 }
 
@@ -48,12 +48,12 @@ pub(super) fn sstables_a_read(node: &Node, keyspace: &str, table: &str) -> Resul
 pub(super) fn flush_and_wait_for_compactions(node: &Node, keyspace: &str) -> Result<()> {
     flush(node, keyspace)?;
     for _ in 0..MAX_COMPACTION_CHECKS {
-        if pending(&nodetool(node, &["compactionstats"])?)? == 0 {
+        if parse_pending(&nodetool(node, &["compactionstats"])?)? == 0 {
             return Ok(());
         }
         thread::sleep(Duration::from_secs(1));
     }
-    bail!("compactions go on and on")
+    bail!("compactions did not end")
 }
 
 /// Flushes all data in memory to the disk.
@@ -73,8 +73,8 @@ pub(crate) fn nodetool(node: &Node, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Parses an output with a name and a number on each line.
-fn pending(text: &str) -> Result<u64> {
+/// Parses the number of pending compactions.
+fn parse_pending(text: &str) -> Result<u64> {
     let line = text.lines().find(|line| line.starts_with("pending tasks"));
     let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
     number.with_context(|| format!("no pending tasks in {text}"))
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_those_of_all_consistencies() {
+    fn requests_of_all_consistencies_are_counted() {
         let text = "org.apache.cassandra.metrics:type=ClientRequest,scope=Write-THREE,name=Latency\n1\n\
                     org.apache.cassandra.metrics:type=ClientRequest,scope=Read,name=Latency\n291\n\
                     org.apache.cassandra.metrics:type=ClientRequest,scope=CASWrite,name=Latency\n4\n\
@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn compactions_that_wait_are_counted() {
+    fn pending_compactions_are_counted() {
         let text = "concurrent compactors           1\npending tasks                   12\ncompactions completed     7\n";
-        assert_eq!(pending(text).unwrap(), 12);
-        assert!(pending("").is_err());
+        assert_eq!(parse_pending(text).unwrap(), 12);
+        assert!(parse_pending("").is_err());
     }
 
     #[test]

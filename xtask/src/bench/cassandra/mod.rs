@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
         })?;
         self.next = writes.next();
         report.add("latest reads beside as many writers", "a second", read.per_second());
-        let sstables = metrics::sstables_a_read(&self.node, KEYSPACE, BODIES)?;
+        let sstables = metrics::sstables_per_read(&self.node, KEYSPACE, BODIES)?;
         report.add("SSTables a read, median", "", sstables.median);
         report.add("SSTables a read, 99th percentile", "", sstables.p99);
         report.add("SSTables a read, most", "", sstables.max);
