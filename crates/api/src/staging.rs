@@ -65,11 +65,11 @@ const COPIES: usize = 4;
 /// The bytes of finished bodies that a claim of [`WORKING_BYTES`] covers.
 const SMALL_BODIES: usize = 256 << 10;
 
-/// The bytes of bodies that an import over HTTP holds between parsing and storing.
-pub(crate) const IMPORT_BYTES_UNDER_WAY: u32 = 8 << 20;
+/// The maximum bytes of bodies that an import over HTTP holds between parsing and storing.
+pub(crate) const MAX_IMPORT_BUFFERED_BYTES: u32 = 8 << 20;
 
 /// The claim of an import. Its bodies are in memory three times: as parsed, compressed, and in the store.
-pub(crate) const IMPORT_BYTES: usize = 3 * IMPORT_BYTES_UNDER_WAY as usize;
+pub(crate) const IMPORT_BYTES: usize = 3 * MAX_IMPORT_BUFFERED_BYTES as usize;
 
 /// The unit in which the budget is counted, in bytes.
 const UNIT: usize = 1 << 10;

@@ -84,8 +84,8 @@ impl fmt::Display for InputPosition {
 }
 
 impl ReadError {
-    /// Whether the error is about the compressed data, rather than about its content.
-    pub(crate) const fn is_of_compression(&self) -> bool {
+    /// Whether the error concerns the compressed data, rather than the decompressed content.
+    pub(crate) const fn concerns_compressed_data(&self) -> bool {
         matches!(self.problem, Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_))
     }
 }

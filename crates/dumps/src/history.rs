@@ -85,7 +85,7 @@ impl LeftOut {
     pub const MAX_NAME: usize = EXCERPT_BYTES;
 
     /// Shortens a name for a message.
-    pub(crate) fn shown(name: &str) -> String {
+    pub(crate) fn shorten(name: &str) -> String {
         excerpt(name)
     }
 }

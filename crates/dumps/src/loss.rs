@@ -1,4 +1,4 @@
-//! What the format of an export cannot represent.
+//! Content that the format of an export cannot represent.
 
 use crate::LeftOut;
 
@@ -34,8 +34,8 @@ pub enum Loss {
         /// The slot.
         slot: String,
     },
-    /// The revision was superseded, and bodies of it or of some of its renders are gone: culled by retention,
-    /// or left out by the archive's policy.
+    /// Bodies of a superseded revision, or of some of its renders, are gone: culled by retention, or left out
+    /// by the archive's policy.
     #[error(
         "retention or the archive's policy has removed the bodies of the revision, or those of some of \
          its renders"
@@ -43,7 +43,7 @@ pub enum Loss {
     NotKept,
     /// A value that the schema does not allow.
     #[error("{field} is {value:?}, which the export's schema does not allow")]
-    Schema {
+    InvalidValue {
         /// The field.
         field: String,
         /// The value.
@@ -62,6 +62,6 @@ pub enum Loss {
 impl Loss {
     /// Makes the loss for a value that the schema does not allow.
     pub(crate) fn invalid(field: &str, value: &str) -> Self {
-        Self::Schema { field: field.to_owned(), value: LeftOut::shown(value) }
+        Self::InvalidValue { field: field.to_owned(), value: LeftOut::shorten(value) }
     }
 }

@@ -10,6 +10,6 @@ pub(crate) fn of_revision(rev: Revision, text: Option<&str>) -> Result<Option<Pa
     match text.trim().parse().ok().and_then(Parent::from_number) {
         Some(Parent::Revision(parent)) if parent == rev => Err(LeftOutReason::OwnParent),
         Some(parent) => Ok(Some(parent)),
-        None => Err(LeftOutReason::BadParent(LeftOut::shown(text))),
+        None => Err(LeftOutReason::BadParent(LeftOut::shorten(text))),
     }
 }

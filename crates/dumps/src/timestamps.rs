@@ -8,7 +8,7 @@ use crate::{LeftOut, LeftOutReason};
 /// Reads the time of a revision. It must not be later than `latest`.
 pub(crate) fn of_revision(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
     let text = text.ok_or(LeftOutReason::NoTimestamp)?;
-    let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shown(text)))?;
+    let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shorten(text)))?;
     check(time, latest).map(|()| time)
 }
 

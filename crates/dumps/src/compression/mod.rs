@@ -20,7 +20,7 @@ pub(crate) use self::spool::SpoolError;
 use self::{
     bzip2_streams::Bzip2Streams,
     memory::MemoryErrors,
-    source::{Counted, Input},
+    source::{CountingReader, Input},
 };
 pub use self::{output::Output, source::Source, spool::SpoolSpace};
 
@@ -98,10 +98,10 @@ pub fn read<T>(
             if Compression::of(&magic) == Compression::SevenZip {
                 return seven_zip::read(file, consumed, limits.memory, read);
             }
-            Ok(stream(Box::new(Counted::new(file, consumed)), Compression::of(&magic), limits, read)?)
+            Ok(stream(Box::new(CountingReader::new(file, consumed)), Compression::of(&magic), limits, read)?)
         }
         (Input::Stream(input), consumed) => {
-            let mut input = Counted::new(input, consumed);
+            let mut input = CountingReader::new(input, consumed);
             let magic = first_bytes(&mut input)?;
             let compression = Compression::of(&magic);
             let counter = input.counter();
@@ -118,7 +118,7 @@ pub fn read<T>(
 /// Whether an error of a reader from [`read`] came from the source itself, rather than from its content.
 #[must_use]
 pub fn source_failed(error: &io::Error) -> bool {
-    error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceFailed>()).is_some()
+    error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceError>()).is_some()
 }
 
 fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {

@@ -38,7 +38,7 @@ impl Source {
         Ok(Self { input: Input::File(file), size: Some(metadata.len()), consumed: Arc::default() })
     }
 
-    /// A source from a stream, such as standard input. It is read on a thread that may block.
+    /// A source from a stream, such as standard input. The stream is read on a thread that may block.
     #[must_use]
     pub fn stream(input: impl Read + Send + 'static) -> Self {
         Self { input: Input::Stream(Box::new(input)), size: None, consumed: Arc::default() }
@@ -47,7 +47,7 @@ impl Source {
     /// A source from an asynchronous stream, such as the body of a request. Must be called within a runtime
     /// of tokio.
     #[must_use]
-    pub fn asynchronous(input: impl AsyncRead + Send + Unpin + 'static) -> Self {
+    pub fn async_stream(input: impl AsyncRead + Send + Unpin + 'static) -> Self {
         Self::stream(SyncIoBridge::new(input))
     }
 
@@ -87,15 +87,15 @@ impl fmt::Debug for Source {
 /// An error of the source itself: the disk or the network failed, and the content may be valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct SourceFailed(io::Error);
+pub(super) struct SourceError(io::Error);
 
 /// A reader that counts the bytes that it has read.
-pub(super) struct Counted<R> {
+pub(super) struct CountingReader<R> {
     inner: R,
     consumed: Arc<AtomicU64>,
 }
 
-impl<R> Counted<R> {
+impl<R> CountingReader<R> {
     pub(super) const fn new(inner: R, consumed: Arc<AtomicU64>) -> Self {
         Self { inner, consumed }
     }
@@ -105,7 +105,7 @@ impl<R> Counted<R> {
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(buffer) {
             Ok(count) => {
@@ -113,12 +113,12 @@ impl<R: Read> Read for Counted<R> {
                 Ok(count)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) => Err(io::Error::new(error.kind(), SourceFailed(error))),
+            Err(error) => Err(io::Error::new(error.kind(), SourceError(error))),
         }
     }
 }
 
-impl<R: Seek> Seek for Counted<R> {
+impl<R: Seek> Seek for CountingReader<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = self.inner.seek(to)?;
         self.consumed.store(position, Ordering::Relaxed);

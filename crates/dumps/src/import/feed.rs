@@ -15,19 +15,19 @@ use crate::{
 };
 
 /// The maximum number of revisions in a group.
-const MAX_REVISIONS: usize = 64;
-/// The size of bodies at which a group is full.
+const MAX_GROUP_REVISIONS: usize = 64;
+/// The maximum size of a group. A larger revision is a group of its own.
 const MAX_GROUP_BYTES: usize = 1 << 20;
 /// The approximate memory of a revision without its bodies.
 const REVISION_BYTES: usize = 1 << 10;
 
-/// Something to be stored next.
+/// A message of the feed: content to be stored, or a report of input that is not stored.
 pub(super) enum Item {
     Site(SiteInfo),
     Group(Group),
     PageEnd(Title, Option<PageInfo>),
-    /// The input ended in the middle of a page.
-    PageCut,
+    /// The last page was not read to its end, since reading failed.
+    IncompletePage,
     LeftOut(LeftOut),
     Skipped(String),
 }
@@ -36,7 +36,7 @@ pub(super) enum Item {
 pub(super) struct Group {
     pub(super) title: Title,
     pub(super) revisions: Vec<SourceRevision>,
-    /// The permits for the memory of the revisions, released when they are dropped.
+    /// The permits for the memory of the revisions, released when the group is dropped.
     _memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Group {
 pub(super) struct Feed {
     sender: mpsc::Sender<Item>,
     definitions: Definitions,
-    /// A permit for each byte of bodies that may be between parsing and storing.
+    /// The memory that revisions may take between parsing and storing: one permit for each byte.
     memory: Arc<Semaphore>,
-    bytes_under_way: u32,
+    max_buffered_bytes: u32,
     runtime: Handle,
     title: Option<Title>,
     revisions: Vec<SourceRevision>,
@@ -60,12 +60,12 @@ struct ReceiverGone;
 
 impl Feed {
     /// Creates a feed. Must be called within a runtime, on a thread that may block.
-    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, bytes_under_way: u32) -> Self {
+    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, max_buffered_bytes: u32) -> Self {
         Self {
             sender,
             definitions,
-            memory: Arc::new(Semaphore::new(bytes_under_way as usize)),
-            bytes_under_way,
+            memory: Arc::new(Semaphore::new(max_buffered_bytes as usize)),
+            max_buffered_bytes,
             runtime: Handle::current(),
             title: None,
             revisions: Vec::new(),
@@ -82,7 +82,7 @@ impl Feed {
         limits: ReadLimits,
     ) -> Result<(), ImportFailure> {
         let consumed = source.consumed();
-        // If nothing could be read, there is no position to report.
+        // Stays false if nothing could be read: then there is no position to report.
         let mut compressed = false;
         let read = compression::read(source, decompression, |input, compression| {
             compressed = compression != Compression::None;
@@ -93,7 +93,7 @@ impl Feed {
             Ok(Err(error)) => error,
             Err(error) => ReadError { problem: Problem::of_io(error), position: InputPosition::default() },
         };
-        if compressed && error.is_of_compression() {
+        if compressed && error.concerns_compressed_data() {
             error.position.compressed = Some(consumed.load(Ordering::Relaxed));
         }
         Err(error.into())
@@ -104,22 +104,22 @@ impl Feed {
         loop {
             match history.next() {
                 Ok(Some(event)) => {
-                    if self.event(event).is_err() {
+                    if self.handle_event(event).is_err() {
                         return Ok(());
                     }
                 }
                 // Complete revisions are stored, even if an error follows. If the receiver is gone, the
                 // import reports the reason.
                 Ok(None) => return self.send_group().or(Ok(())),
-                Err(error) => return self.cut().map_or(Ok(()), |()| Err(error)),
+                Err(error) => return self.send_incomplete_page().map_or(Ok(()), |()| Err(error)),
             }
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<(), ReceiverGone> {
+    fn handle_event(&mut self, event: Event) -> Result<(), ReceiverGone> {
         match event {
             Event::Site(info) => self.send(Item::Site(info)),
-            Event::Revision(title, revision) => self.revision(title, *revision),
+            Event::Revision(title, revision) => self.add_revision(title, *revision),
             Event::PageEnd(title, info) => {
                 self.in_page = false;
                 self.send_group()?;
@@ -130,13 +130,13 @@ impl Feed {
         }
     }
 
-    fn revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), ReceiverGone> {
+    fn add_revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), ReceiverGone> {
         self.in_page = true;
         if let Some(left_out) = size::too_large(&title, &revision, &self.definitions) {
             return self.send(Item::LeftOut(left_out));
         }
         let bytes = REVISION_BYTES + body_bytes(&revision);
-        let full = self.revisions.len() >= MAX_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;
+        let full = self.revisions.len() >= MAX_GROUP_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;
         if full || self.title.as_ref() != Some(&title) {
             self.send_group()?;
         }
@@ -146,10 +146,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Reports that the input is truncated.
-    fn cut(&mut self) -> Result<(), ReceiverGone> {
+    /// Sends the revisions that were read before an error, and reports the incomplete page.
+    fn send_incomplete_page(&mut self) -> Result<(), ReceiverGone> {
         self.send_group()?;
-        if self.in_page { self.send(Item::PageCut) } else { Ok(()) }
+        if self.in_page { self.send(Item::IncompletePage) } else { Ok(()) }
     }
 
     fn send_group(&mut self) -> Result<(), ReceiverGone> {
@@ -157,7 +157,7 @@ impl Feed {
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
         // A revision that is larger than the whole limit is sent alone.
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes_under_way);
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.max_buffered_bytes);
         let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
         // The semaphore is never closed.
         let memory = self.runtime.block_on(memory).ok();

@@ -39,7 +39,7 @@ const QUEUE: usize = 4;
 const IN_FLIGHT: usize = 8;
 
 /// The default limit of the bytes of bodies between parsing and storing.
-const BYTES_UNDER_WAY: u32 = 24 << 20;
+const MAX_BUFFERED_BYTES: u32 = 24 << 20;
 
 /// How to import.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub struct ImportOptions {
     pub max_line: usize,
     /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored need
     /// the same memory a second time, and a third time while the store writes them.
-    pub bytes_under_way: u32,
+    pub max_buffered_bytes: u32,
     /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
     pub archive: bool,
 }
@@ -64,7 +64,7 @@ impl Default for ImportOptions {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             decompression: DecompressionLimits::default(),
             max_line: ReadLimits::default().line,
-            bytes_under_way: BYTES_UNDER_WAY,
+            max_buffered_bytes: MAX_BUFFERED_BYTES,
             archive: false,
         }
     }
@@ -101,9 +101,9 @@ pub async fn import(
         line: options.max_line,
         latest: buckets.latest_time(),
     };
-    let (decompression, bytes_under_way) = (options.decompression.clone(), options.bytes_under_way);
+    let (decompression, max_buffered_bytes) = (options.decompression.clone(), options.max_buffered_bytes);
     let parser = tokio::task::spawn_blocking(move || {
-        Feed::new(sender, definitions, bytes_under_way).run(source, &decompression, limits)
+        Feed::new(sender, definitions, max_buffered_bytes).run(source, &decompression, limits)
     });
 
     let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
@@ -174,7 +174,7 @@ impl Run {
                     Ok(stored)
                 });
             }
-            Item::PageCut => self.report.pages += 1,
+            Item::IncompletePage => self.report.pages += 1,
             Item::PageEnd(title, info) => {
                 self.report.pages += 1;
                 let Some(info) = info else { return };

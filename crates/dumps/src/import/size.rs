@@ -24,6 +24,6 @@ pub(super) fn too_large(
         })
     };
     let reason = fault_in(&revision.properties).or_else(in_renders)?;
-    let (title, rev) = (Some(LeftOut::shown(title.as_str())), Some(revision.record.rev));
+    let (title, rev) = (Some(LeftOut::shorten(title.as_str())), Some(revision.record.rev));
     Some(LeftOut { line: revision.line, title, rev, revisions: 1, reason })
 }

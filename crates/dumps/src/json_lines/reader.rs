@@ -124,7 +124,7 @@ impl<R: Read> JsonLinesReader<R> {
         self.counts.pages += 1;
         self.page = Some(Page {
             line: self.line,
-            shown: LeftOut::shown(&line.title),
+            shown: LeftOut::shorten(&line.title),
             title: Title::new(&line.title).map_err(LeftOutReason::BadTitle),
             info: line.info,
             left_out: 0,

@@ -22,7 +22,7 @@ pub(super) struct PageState {
 
 impl PageState {
     pub(super) fn set_title(&mut self, text: &str) {
-        self.shown = Some(LeftOut::shown(text));
+        self.shown = Some(LeftOut::shorten(text));
         self.title = Some(Title::new(text));
     }
 

@@ -72,7 +72,7 @@ pub(super) fn read<R: Read>(
         match name.as_str() {
             "id" => {
                 raw.id = tokens.field()?;
-                position.revision = raw.id.as_deref().map(LeftOut::shown);
+                position.revision = raw.id.as_deref().map(LeftOut::shorten);
             }
             "parentid" => raw.parent = tokens.field()?,
             "timestamp" => raw.timestamp = tokens.field()?,
@@ -256,11 +256,11 @@ impl RawRevision {
         for mut slot in std::mem::take(&mut self.slots) {
             let role = slot.role.take().unwrap_or_default();
             let name =
-                slot_property(&role).ok_or_else(|| fail(LeftOutReason::BadSlot(LeftOut::shown(&role))))?;
+                slot_property(&role).ok_or_else(|| fail(LeftOutReason::BadSlot(LeftOut::shorten(&role))))?;
             let content_type = content_type_of_slot(&slot.record);
             properties.extend(slot.property(name, Some(content_type)));
             if slots.insert(role.clone(), slot.record).is_some() {
-                return Err(fail(LeftOutReason::SlotTwice(LeftOut::shown(&role))));
+                return Err(fail(LeftOutReason::SlotTwice(LeftOut::shorten(&role))));
             }
         }
         let content_type = content_type(&self.main.record);
@@ -290,7 +290,7 @@ impl RawRevision {
     fn rev(&self) -> Result<Revision, LeftOutReason> {
         let id = self.id.as_deref().ok_or(LeftOutReason::NoNumber)?;
         let number = id.trim().parse().ok().and_then(Revision::new);
-        number.ok_or_else(|| LeftOutReason::BadNumber(LeftOut::shown(id)))
+        number.ok_or_else(|| LeftOutReason::BadNumber(LeftOut::shorten(id)))
     }
 }
 

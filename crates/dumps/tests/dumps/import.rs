@@ -325,7 +325,7 @@ async fn the_input_may_be_asynchronous() {
     // A server runs imports in a task of their own.
     let task = tokio::spawn(async move {
         let wiki = Wiki::new().await;
-        wiki.import_from(Source::asynchronous(input), 1).await
+        wiki.import_from(Source::async_stream(input), 1).await
     });
     let report = task.await.unwrap().unwrap();
     assert!(report.is_clean());

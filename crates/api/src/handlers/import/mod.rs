@@ -35,7 +35,7 @@ use crate::{
     answer::{of_type, options},
     caching::Caching,
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
-    staging::IMPORT_BYTES_UNDER_WAY,
+    staging::MAX_IMPORT_BUFFERED_BYTES,
 };
 
 /// The minimum interval between two lines about the progress.
@@ -134,10 +134,10 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let options = ImportOptions {
         decompression,
         max_line,
-        bytes_under_way: IMPORT_BYTES_UNDER_WAY,
+        max_buffered_bytes: MAX_IMPORT_BUFFERED_BYTES,
         ..ImportOptions::default()
     };
-    let done = import(&api.buckets, catalog, &domain, Source::asynchronous(reader), &options, progress).await;
+    let done = import(&api.buckets, catalog, &domain, Source::async_stream(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
             tracing::info!(%domain, revisions = report.revisions(), "import finished");

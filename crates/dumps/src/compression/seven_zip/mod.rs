@@ -18,7 +18,7 @@ use super::{
     Compression,
     bzip2_streams::Bzip2Streams,
     memory::{self, MemoryErrors},
-    source::Counted,
+    source::CountingReader,
     spool::{SpoolSpace, SpooledFile},
 };
 
@@ -48,7 +48,7 @@ pub(super) fn read<T>(
     read: impl FnOnce(&mut dyn Read, Compression) -> T,
 ) -> io::Result<T> {
     let len = file.metadata()?.len();
-    let mut file = Counted::new(file, consumed);
+    let mut file = CountingReader::new(file, consumed);
     let (contents, packed_end) = contents(&mut file, len, memory)?;
     let mut content: Box<dyn Read> = match contents.only_stream()? {
         Some(packed) => Box::new(open(&mut file, packed_end, &packed, memory)?),
@@ -58,7 +58,7 @@ pub(super) fn read<T>(
 }
 
 /// Reads the table of contents. Also returns an upper bound of the offset at which the packed streams end.
-fn contents(file: &mut Counted<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
+fn contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
     let mut start = [0; START_HEADER_BYTES as usize];
     file.seek(SeekFrom::Start(0))?;
     file.read_exact(&mut start)?;
@@ -114,7 +114,7 @@ fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<V
 
 /// Opens a stream for decompression. The stream must end before `end`.
 fn open<'a>(
-    file: &'a mut Counted<File>,
+    file: &'a mut CountingReader<File>,
     end: u64,
     packed: &Packed<'_>,
     memory: u64,
