@@ -371,8 +371,8 @@ impl Problem {
                 Kind::StorageFault,
                 format!("{outage}; try again when the server's operator has repaired the disk"),
             ),
-            StoreOutage::Node { address, .. } => {
-                (Kind::Unavailable, format!("the store has no answer from {address}; try again"))
+            StoreOutage::Nodes { addresses, .. } => {
+                (Kind::Unavailable, format!("the store has no answer from {addresses}; try again"))
             }
             _ => (Kind::Unavailable, "the store does not answer; try again".to_owned()),
         };

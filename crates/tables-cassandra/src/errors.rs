@@ -15,9 +15,9 @@ const UNDECIDED: &str = "Unable to perform authentication";
 
 /// The error if no node answers, for a reason that may be temporary.
 pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
-    let address = options.contact_points.join(", ");
-    let detail = format!("no cluster at {address}: {reason}");
-    Error::Unavailable(Outage::Node { address, detail })
+    let addresses = options.contact_points.join(", ");
+    let detail = format!("no cluster at {addresses}: {reason}");
+    Error::Unavailable(Outage::Nodes { addresses, detail })
 }
 
 /// The error of a connection to the cluster. A refused user is `Unsupported`, since a retry would be refused
@@ -58,9 +58,9 @@ pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     if down.is_empty() {
         return Error::unavailable(error.to_string());
     }
-    let address = down.join(", ");
-    let detail = format!("no connection to {address}: {error}");
-    Error::Unavailable(Outage::Node { address, detail })
+    let addresses = down.join(", ");
+    let detail = format!("no connection to {addresses}: {error}");
+    Error::Unavailable(Outage::Nodes { addresses, detail })
 }
 
 /// The error when the nodes of the cluster have not agreed on the schema within `limit`.
@@ -71,9 +71,9 @@ pub(crate) fn no_agreement(limit: Duration, unconnected: &[String], why: &str) -
         detail.push_str("; run `nodetool describecluster`");
         return Error::unavailable(detail);
     }
-    let address = unconnected.join(", ");
-    detail = format!("{detail}; there is no connection to {address}");
-    Error::Unavailable(Outage::Node { address, detail })
+    let addresses = unconnected.join(", ");
+    detail = format!("{detail}; there is no connection to {addresses}");
+    Error::Unavailable(Outage::Nodes { addresses, detail })
 }
 
 pub(crate) fn not_prepared(error: &PrepareError) -> Error {

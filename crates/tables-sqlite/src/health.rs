@@ -55,7 +55,7 @@ impl Health {
         let Error::Unavailable(outage) = at(&file::path(&self.directory), error.clone()) else {
             return error;
         };
-        if !outage.is_of_disk() {
+        if !outage.is_caused_by_disk() {
             return error;
         }
         let outage = self.diagnose(outage);

@@ -1,4 +1,4 @@
-//! Errors of a store. Each kind calls for another reaction of the caller.
+//! Errors of a store. Each kind requires a different reaction of the caller.
 
 use std::{
     io::{self, ErrorKind},
@@ -8,7 +8,7 @@ use std::{
 /// The result of a call to a store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a store. Each variant calls for another reaction of the caller.
+/// An error of a store. Each variant requires a different reaction of the caller.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,7 +41,7 @@ impl Error {
     }
 }
 
-/// Why a store is unavailable, and which file or node an operator has to check.
+/// The reason why a store is unavailable, with the file or the nodes that an operator has to check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
@@ -64,7 +64,7 @@ pub enum Outage {
         /// The text of the system's error.
         detail: String,
     },
-    /// The system failed to read or write a file: a faulty disk, a missing right.
+    /// The system failed to read or write a file. The disk may be faulty, or a permission may be missing.
     #[error("cannot read or write {}: {detail}", path.display())]
     Io {
         /// The file.
@@ -74,9 +74,9 @@ pub enum Outage {
     },
     /// One or more nodes of a cluster do not answer.
     #[error("{detail}")]
-    Node {
+    Nodes {
         /// The addresses of these nodes, as `HOST:PORT`, separated by commas.
-        address: String,
+        addresses: String,
         /// What failed, with the addresses.
         detail: String,
     },
@@ -96,7 +96,7 @@ impl Outage {
 
     /// Whether a disk is the cause, rather than a temporary state of the store or of a cluster.
     #[must_use]
-    pub const fn is_of_disk(&self) -> bool {
+    pub const fn is_caused_by_disk(&self) -> bool {
         matches!(self, Self::StorageFull { .. } | Self::ReadOnly { .. } | Self::Io { .. })
     }
 }

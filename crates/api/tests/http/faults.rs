@@ -49,10 +49,15 @@ async fn outage_of_a_disk_is_named_with_its_path() {
         ),
         (Outage::ReadOnly { path: path.clone(), detail: detail.clone() }, 503, "storage-fault", "read-only"),
         (Outage::Io { path, detail: detail.clone() }, 503, "storage-fault", "cannot read or write"),
-        (Outage::Node { address: "10.0.0.7:9042".to_owned(), detail }, 503, "unavailable", "10.0.0.7:9042"),
+        (
+            Outage::Nodes { addresses: "10.0.0.7:9042".to_owned(), detail },
+            503,
+            "unavailable",
+            "10.0.0.7:9042",
+        ),
     ];
     for (outage, status, kind, word) in outages {
-        let is_of_disk = outage.is_of_disk();
+        let is_caused_by_disk = outage.is_caused_by_disk();
         world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
         world.store.set_outage(outage);
         for answer in [
@@ -64,7 +69,7 @@ async fn outage_of_a_disk_is_named_with_its_path() {
             assert!(answer.header("retry-after").parse::<u32>().unwrap() > 0);
             let detail = answer.json()["detail"].as_str().unwrap().to_owned();
             assert!(detail.contains(word), "{detail}");
-            assert_eq!(detail.contains("/data/rashomon.sqlite"), is_of_disk, "{detail}");
+            assert_eq!(detail.contains("/data/rashomon.sqlite"), is_caused_by_disk, "{detail}");
         }
         let ready = world.get("/readyz").await.expect(503).json();
         assert!(ready["detail"].as_str().unwrap().contains(word), "{ready}");

@@ -39,7 +39,7 @@ impl Position {
 /// The span from the first row of the range, in the table's order, to the last.
 pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     let prefix = || Position::new(schema, &range.prefix);
-    let with = |value: &Value| {
+    let position_with = |value: &Value| {
         let mut clustering = range.prefix.clone();
         clustering.push(value.clone());
         Position::new(schema, &clustering)
@@ -49,13 +49,13 @@ pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     let (first, last) = if descending { (&range.upper, &range.lower) } else { (&range.lower, &range.upper) };
     let start = match first {
         Bound::Unbounded => prefix(),
-        Bound::Included(value) => with(value),
-        Bound::Excluded(value) => with(value).end(),
+        Bound::Included(value) => position_with(value),
+        Bound::Excluded(value) => position_with(value).end(),
     };
     let end = match last {
         Bound::Unbounded => prefix().end(),
-        Bound::Included(value) => with(value).end(),
-        Bound::Excluded(value) => with(value),
+        Bound::Included(value) => position_with(value).end(),
+        Bound::Excluded(value) => position_with(value),
     };
     (Bound::Included(start), Bound::Excluded(end))
 }
