@@ -6,7 +6,7 @@ use rashomon_tables::{ClusteringRange, Direction, Value};
 
 use crate::{catalog::Table, key};
 
-/// Keys from `start` on, and before `end`.
+/// A range of keys, with `start` and without `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
 /// The prefix of all keys of a partition, in any table.
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
-    // Room for the numbers, the ends of texts, and usual clustering columns.
+    // Room for the numbers, the terminators of texts, and usual clustering columns.
     let mut key = Vec::with_capacity(size + 64);
     key::push_number(&mut key, shape);
     partition.iter().for_each(|value| key::push(&mut key, value, Direction::Ascending));
@@ -73,7 +73,7 @@ impl Span {
         let mut prefix = table_key.to_vec();
         push_clustering(&mut prefix, table, &range.prefix);
         let direction = table.schema.clustering().get(range.prefix.len()).map(|(_, direction)| *direction);
-        let with = |value: &Value| {
+        let key_with = |value: &Value| {
             let mut key = prefix.clone();
             key::push(&mut key, value, direction.unwrap_or(Direction::Ascending));
             key
@@ -85,13 +85,13 @@ impl Span {
         Self {
             start: match first {
                 Bound::Unbounded => prefix.clone(),
-                Bound::Included(value) => with(value),
-                Bound::Excluded(value) => key::successor(with(value)),
+                Bound::Included(value) => key_with(value),
+                Bound::Excluded(value) => key::successor(key_with(value)),
             },
             end: match last {
                 Bound::Unbounded => key::successor(prefix.clone()),
-                Bound::Included(value) => key::successor(with(value)),
-                Bound::Excluded(value) => with(value),
+                Bound::Included(value) => key::successor(key_with(value)),
+                Bound::Excluded(value) => key_with(value),
             },
         }
     }
