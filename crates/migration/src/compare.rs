@@ -11,7 +11,8 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Partition, Schema};
 
 use crate::{
-    Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, ends::End, shown::Shown,
+    Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, endpoint::Endpoint,
+    shown::Shown,
 };
 use rashomon_records::rows::key_in_words;
 
@@ -66,10 +67,10 @@ impl Migration {
     /// Returns the first partition that differs: in the order of the source, and then in the order of the
     /// target, which may have further partitions.
     async fn first_difference(&self, table: &'static Schema) -> Result<Option<Difference>> {
-        for end in [&self.source, &self.target] {
+        for endpoint in [&self.source, &self.target] {
             let mut after = None;
             loop {
-                let page = end.partitions(table, after, PARTITIONS).await?;
+                let page = endpoint.partitions(table, after, PARTITIONS).await?;
                 let mut beside = Vec::with_capacity(page.items.len());
                 for partition in page.items {
                     beside.push(self.compare_partition(table, partition));
@@ -108,14 +109,14 @@ impl Migration {
     }
 }
 
-async fn digest_table(end: &End, table: &'static Schema, shown: &Shown<'_>) -> Result<Digest> {
+async fn digest_table(endpoint: &Endpoint, table: &'static Schema, shown: &Shown<'_>) -> Result<Digest> {
     let mut digest = Digest::default();
     let mut after = None;
     loop {
-        let page = end.partitions(table, after, PARTITIONS).await?;
+        let page = endpoint.partitions(table, after, PARTITIONS).await?;
         let mut beside = Vec::with_capacity(page.items.len());
         for partition in page.items {
-            beside.push(digest_partition(end, table, partition, Timestamp::MIN, Some(shown)));
+            beside.push(digest_partition(endpoint, table, partition, Timestamp::MIN, Some(shown)));
         }
         let mut digests = stream::iter(beside).buffer_unordered(SIDE_BY_SIDE);
         while let Some(of_partition) = digests.try_next().await? {
@@ -130,7 +131,7 @@ async fn digest_table(end: &End, table: &'static Schema, shown: &Shown<'_>) -> R
 
 /// Returns the digest of the rows of a partition that are visible now, and still at `visible_at`.
 async fn digest_partition(
-    end: &End,
+    endpoint: &Endpoint,
     table: &'static Schema,
     partition: Partition,
     visible_at: Timestamp,
@@ -139,7 +140,7 @@ async fn digest_partition(
     let mut digest = Digest::default();
     let mut scan = scan_of(partition);
     loop {
-        let page = end.scan(table, &scan).await?;
+        let page = endpoint.scan(table, &scan).await?;
         digest.damaged += page.damaged.len() as u64;
         for row in page.items.iter().filter(|row| row.is_visible(visible_at)) {
             digest.add(Digest::of(table, row));

@@ -118,7 +118,7 @@ impl Migration {
             let counts = Counts::of(&page.items);
             if table.swap_only() {
                 for row in &page.items {
-                    self.swap_in(table, row).await?;
+                    self.put_if_absent(table, row).await?;
                 }
             } else {
                 for batch in batches(table, page.items) {
@@ -157,8 +157,8 @@ impl Migration {
     }
 
     /// Puts a row that the target lacks. A row that the target has with the same values was copied before.
-    async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<()> {
-        match self.target.swap_in(table, row).await? {
+    async fn put_if_absent(&self, table: &'static Schema, row: &Row) -> Result<()> {
+        match self.target.put_if_absent(table, row).await? {
             Swap::Applied => Ok(()),
             Swap::Refused { current: Some(current) }
                 if current.values == row.values && current.expires_at == row.expires_at =>

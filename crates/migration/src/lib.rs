@@ -11,7 +11,7 @@
 mod compare;
 mod copy;
 mod digest;
-mod ends;
+mod endpoint;
 mod error;
 mod record;
 mod shown;
@@ -34,7 +34,7 @@ pub use self::{
     shown::Counts,
 };
 use self::{
-    ends::End,
+    endpoint::Endpoint,
     record::{Found, Record},
 };
 
@@ -75,8 +75,8 @@ pub enum MigrationState {
 /// [`Migration::begin`], [`Migration::copy`], [`Migration::compare`] if wanted, and [`Migration::finish`].
 #[derive(Debug)]
 pub struct Migration {
-    source: End,
-    target: End,
+    source: Endpoint,
+    target: Endpoint,
     clock: Arc<dyn Clock>,
     tables: Vec<&'static Schema>,
     record: Record,
@@ -102,7 +102,7 @@ impl Migration {
         tables: &[&'static Schema],
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let (source, target) = (End::source(source), End::target(target));
+        let (source, target) = (Endpoint::source(source), Endpoint::target(target));
         for &table in tables {
             source.create(table).await?;
             target.create(table).await?;
@@ -174,7 +174,7 @@ impl Migration {
     }
 }
 
-async fn refuse_other_data(target: &End, tables: &[&'static Schema]) -> Result<()> {
+async fn refuse_other_data(target: &Endpoint, tables: &[&'static Schema]) -> Result<()> {
     for &table in tables {
         if first_partition(target, table).await?.is_some() {
             let of = record::sources(target).await?;
@@ -184,10 +184,10 @@ async fn refuse_other_data(target: &End, tables: &[&'static Schema]) -> Result<(
     Ok(())
 }
 
-async fn first_partition(end: &End, table: &'static Schema) -> Result<Option<Partition>> {
+async fn first_partition(endpoint: &Endpoint, table: &'static Schema) -> Result<Option<Partition>> {
     let mut after: Option<Cursor> = None;
     loop {
-        let page = end.partitions(table, after, NonZeroUsize::MIN).await?;
+        let page = endpoint.partitions(table, after, NonZeroUsize::MIN).await?;
         if let Some(partition) = page.items.into_iter().next() {
             return Ok(Some(partition));
         }

@@ -16,7 +16,7 @@ use rashomon_tables::{
     Error as StoreError, Row, Scan, Schema, Value,
 };
 
-use crate::{Counts, MigrationError, Result, ends::End};
+use crate::{Counts, MigrationError, Result, endpoint::Endpoint};
 use rashomon_records::rows::TypedRow;
 
 /// The progress of each table, by the name of the source. `position` is a cursor of the source store: all
@@ -83,7 +83,7 @@ pub(crate) enum Found {
 /// The positions of all tables, in memory and in the target.
 #[derive(Debug)]
 pub(crate) struct Record {
-    target: End,
+    target: Endpoint,
     clock: Arc<dyn Clock>,
     source: String,
     tables: Vec<&'static Schema>,
@@ -97,7 +97,7 @@ pub(crate) struct Record {
 impl Record {
     /// Reads the stored progress of this source.
     pub(crate) async fn read(
-        target: End,
+        target: Endpoint,
         source: &str,
         tables: &[&'static Schema],
         clock: Arc<dyn Clock>,
@@ -184,7 +184,7 @@ impl Record {
     }
 }
 
-async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
+async fn all_rows(target: &Endpoint, source: &str) -> Result<Vec<Row>> {
     let mut scan = Scan::new(vec![source.into()], PROGRESS_PAGE_ROWS);
     let mut rows = Vec::new();
     loop {
@@ -198,7 +198,7 @@ async fn all_rows(target: &End, source: &str) -> Result<Vec<Row>> {
 }
 
 /// The first sources from which data was migrated into this target, at most [`NAMED_SOURCES`].
-pub(crate) async fn sources(target: &End) -> Result<Vec<String>> {
+pub(crate) async fn sources(target: &Endpoint) -> Result<Vec<String>> {
     let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
     let name = |partition: Vec<Value>| match partition.into_iter().next() {
         Some(Value::Text(source)) => Some(source),

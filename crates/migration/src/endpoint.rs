@@ -1,4 +1,4 @@
-//! The two ends of a migration, source and target: stores whose calls are retried while they are unavailable.
+//! The source and the target of a migration: stores whose calls are retried while they are unavailable.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -17,18 +17,18 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// One end of a migration.
+/// The source or the target of a migration.
 ///
 /// Each call is retried while the store is `Unavailable`, for about twenty seconds plus the duration of the
-/// calls themselves. Every call may be repeated without harm; [`End::swap_in`] says what a repeated swap
-/// returns.
+/// calls themselves. Every call may be repeated without harm; [`Endpoint::put_if_absent`] says what a
+/// repeated swap returns.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct Endpoint {
     store: Arc<dyn TableStore>,
     failure: fn(StoreError) -> MigrationError,
 }
 
-impl End {
+impl Endpoint {
     pub(crate) const fn source(store: Arc<dyn TableStore>) -> Self {
         Self { store, failure: MigrationError::Source }
     }
@@ -38,11 +38,11 @@ impl End {
     }
 
     pub(crate) async fn create(&self, schema: &'static Schema) -> Result<()> {
-        self.patiently(|| self.store.create(schema)).await
+        self.retry_while_unavailable(|| self.store.create(schema)).await
     }
 
     pub(crate) async fn scan(&self, table: &'static Schema, scan: &Scan) -> Result<Page<Row>> {
-        self.patiently(|| self.store.scan(table, scan.clone())).await
+        self.retry_while_unavailable(|| self.store.scan(table, scan.clone())).await
     }
 
     pub(crate) async fn partitions(
@@ -51,20 +51,20 @@ impl End {
         after: Option<Cursor>,
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
-        self.patiently(|| self.store.partitions(table, after.clone(), limit)).await
+        self.retry_while_unavailable(|| self.store.partitions(table, after.clone(), limit)).await
     }
 
     pub(crate) async fn write(&self, batch: &Batch) -> Result<()> {
-        self.patiently(|| self.store.write(Vec::new(), batch.clone())).await
+        self.retry_while_unavailable(|| self.store.write(Vec::new(), batch.clone())).await
     }
 
     /// Puts a row if there is none. If an attempt with an unknown outcome has put the row, the next attempt
     /// is refused, and returns the row as `current`.
-    pub(crate) async fn swap_in(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
-        self.patiently(|| self.store.swap(table, &row.key, None, Some(row.clone()))).await
+    pub(crate) async fn put_if_absent(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
+        self.retry_while_unavailable(|| self.store.swap(table, &row.key, None, Some(row.clone()))).await
     }
 
-    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T>
+    async fn retry_while_unavailable<T, F>(&self, call: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = rashomon_tables::Result<T>>,
     {
@@ -72,7 +72,8 @@ impl End {
         for _ in 1..MAX_CALL_ATTEMPTS {
             match call().await {
                 Err(StoreError::Unavailable(reason)) => {
-                    tracing::warn!(%reason, "the store did not answer; trying again");
+                    let error = (self.failure)(StoreError::Unavailable(reason));
+                    tracing::warn!(%error, "store unavailable; repeating the call");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
