@@ -69,19 +69,19 @@ impl Archive {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: CompactionOptions,
+        options: CompactionOptions,
         progress: &mut (dyn FnMut(&CompactionReport) + Send),
     ) -> Result<CompactionReport> {
         let _alone = self.alone().await;
-        let mut compactor = Compactor::new(self, how)?;
+        let mut compactor = Compactor::new(self, options)?;
         let mut last = None;
         loop {
             let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
             for title in titles.items {
                 compactor.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
                 progress(&compactor.report());
-                if !how.rest.is_zero() {
-                    tokio::time::sleep(how.rest).await;
+                if !options.rest.is_zero() {
+                    tokio::time::sleep(options.rest).await;
                 }
             }
             last = titles.next;
@@ -96,15 +96,15 @@ impl Archive {
 
 struct Compactor<'a> {
     blocks: &'a BlockStore,
-    how: CompactionOptions,
+    options: CompactionOptions,
     rewriter: BlockRewriter<'a>,
     report: CompactionReport,
 }
 
 impl<'a> Compactor<'a> {
-    fn new(archive: &'a Archive, how: CompactionOptions) -> Result<Self> {
+    fn new(archive: &'a Archive, options: CompactionOptions) -> Result<Self> {
         let rewriter = BlockRewriter::new(archive)?;
-        Ok(Self { blocks: &archive.blocks, how, rewriter, report: CompactionReport::default() })
+        Ok(Self { blocks: &archive.blocks, options, rewriter, report: CompactionReport::default() })
     }
 
     fn report(&self) -> CompactionReport {
@@ -120,7 +120,7 @@ impl<'a> Compactor<'a> {
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         index.retain(|row| row.revisions < SMALL_PART_REVISIONS);
         index.sort_by_key(|row| (row.revs, row.block));
-        let least = self.how.parts.max(2);
+        let least = self.options.parts.max(2);
         if index.len() < least {
             return Ok(());
         }

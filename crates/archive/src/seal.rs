@@ -57,9 +57,9 @@ const TITLES_PER_READ: usize = 500;
 /// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SealOptions {
-    /// Seals only pages with many eligible revisions, or with a revision that has been eligible for this
-    /// time. `None` seals all eligible revisions, however few, which makes more and smaller blocks.
-    pub unless_younger: Option<Duration>,
+    /// How long eligible revisions wait if their page has few of them. A page with many is sealed at once.
+    /// `None` seals all eligible revisions, however few, which makes more and smaller blocks.
+    pub max_wait: Option<Duration>,
     /// How long to wait after each page, so that readers and writers are not delayed.
     pub rest: Duration,
 }
@@ -122,21 +122,21 @@ impl Archive {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: SealOptions,
+        options: SealOptions,
         writes: &WritePipeline,
         progress: &mut (dyn FnMut(&SealReport) + Send),
     ) -> Result<SealReport> {
         let Some(settings) = &self.settings else { return Ok(SealReport::default()) };
         let _alone = self.alone().await;
-        let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), how)?;
+        let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
         let mut last = None;
         loop {
             let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
             for title in titles.items {
                 sealer.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
                 progress(&sealer.sealed);
-                if !how.rest.is_zero() {
-                    tokio::time::sleep(how.rest).await;
+                if !options.rest.is_zero() {
+                    tokio::time::sleep(options.rest).await;
                 }
             }
             last = titles.next;
@@ -153,7 +153,7 @@ struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
     cutoff: Timestamp,
-    how: SealOptions,
+    options: SealOptions,
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
@@ -195,7 +195,7 @@ impl<'a> Sealer<'a> {
         archive: &'a Archive,
         writes: &'a WritePipeline,
         settings: BucketArchive,
-        how: SealOptions,
+        options: SealOptions,
     ) -> Result<Self> {
         let cutoff = archive
             .records
@@ -208,7 +208,7 @@ impl<'a> Sealer<'a> {
             archive,
             writes,
             cutoff,
-            how,
+            options,
             policy,
             thinning: Thinning::new(policy, None),
             pending: Pending::new()?,

@@ -129,9 +129,9 @@ async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
     }
-    let how = SealOptions { unless_younger: Some(within), rest: SEAL_PAUSE };
+    let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE };
     loop {
-        if let Err(error) = seal_once(&buckets, how).await {
+        if let Err(error) = seal_once(&buckets, options).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
         }
         tokio::time::sleep(every).await;
@@ -139,20 +139,24 @@ async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
 }
 
 /// Seals and compacts all domains once. If a domain fails, the other domains are still sealed.
-async fn seal_once(buckets: &RevisionStore, how: SealOptions) -> Result<(), Error> {
+async fn seal_once(buckets: &RevisionStore, options: SealOptions) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
-        if let Err(error) = seal_domain(buckets, &domain, how).await {
+        if let Err(error) = seal_domain(buckets, &domain, options).await {
             tracing::warn!(%domain, %error, "cannot seal superseded revisions; continuing later");
         }
-        if let Err(error) = compact_domain(buckets, &domain, how.rest).await {
+        if let Err(error) = compact_domain(buckets, &domain, options.rest).await {
             tracing::warn!(%domain, %error, "cannot compact the archive; continuing later");
         }
     }
     Ok(())
 }
 
-async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOptions) -> Result<(), Error> {
-    let sealed = buckets.maintenance().seal(domain, &BucketName::page(), how, &mut |_| {}).await?;
+async fn seal_domain(
+    buckets: &RevisionStore,
+    domain: &DomainName,
+    options: SealOptions,
+) -> Result<(), Error> {
+    let sealed = buckets.maintenance().seal(domain, &BucketName::page(), options, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
         tracing::info!(%domain, revisions, blocks, "sealed superseded revisions");
@@ -165,9 +169,9 @@ async fn seal_domain(buckets: &RevisionStore, domain: &DomainName, how: SealOpti
 }
 
 async fn compact_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
-    let how = CompactionOptions { parts: MIN_BLOCKS_TO_COMPACT, rest };
+    let options = CompactionOptions { parts: MIN_BLOCKS_TO_COMPACT, rest };
     let compacted =
-        buckets.maintenance().compact_archive(domain, &BucketName::page(), how, &mut |_| {}).await?;
+        buckets.maintenance().compact_archive(domain, &BucketName::page(), options, &mut |_| {}).await?;
     if compacted.blocks > 0 {
         let (parts, blocks) = (compacted.parts, compacted.blocks);
         tracing::info!(%domain, parts, blocks, "compacted the archive");

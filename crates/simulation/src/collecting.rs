@@ -260,10 +260,10 @@ impl Run {
             }
             Action::Merge => {
                 let page = page(0);
-                let (how, mut progress) = (CompactionOptions::default(), |_: &_| {});
+                let (options, mut progress) = (CompactionOptions::default(), |_: &_| {});
                 process
                     .maintenance()
-                    .compact_archive(&page.domain, &page.bucket, how, &mut progress)
+                    .compact_archive(&page.domain, &page.bucket, options, &mut progress)
                     .await
                     .map(drop)
             }

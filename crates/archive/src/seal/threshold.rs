@@ -26,8 +26,8 @@ impl Sealer<'_> {
     /// been eligible for long enough. A revision is eligible from the time at which the next one was stored.
     /// Revisions that stay in the tables permanently do not count.
     pub(super) async fn should_seal_now(&self, page: &Page, below: Revision) -> Result<bool> {
-        let Some(age) = self.how.unless_younger else { return Ok(true) };
-        let old = self.cutoff.saturating_sub(age);
+        let Some(max_wait) = self.options.max_wait else { return Ok(true) };
+        let old = self.cutoff.saturating_sub(max_wait);
         let (mut count, mut of_last, mut bytes) = (0, Vec::<RenderRow>::new(), 0);
         let (mut range, mut after) = (ClusteringRange::all().at_most(below.get()), None);
         'pages: loop {

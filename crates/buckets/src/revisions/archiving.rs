@@ -28,11 +28,11 @@ impl Maintenance {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: SealOptions,
+        options: SealOptions,
         progress: &mut (dyn FnMut(&SealReport) + Send),
     ) -> Result<SealReport> {
         match &self.0.archive {
-            Some(archive) => archive.seal(domain, bucket, how, &self.0.writes, progress).await,
+            Some(archive) => archive.seal(domain, bucket, options, &self.0.writes, progress).await,
             None => Ok(SealReport::default()),
         }
     }
@@ -48,11 +48,11 @@ impl Maintenance {
         &self,
         domain: &DomainName,
         bucket: &BucketName,
-        how: CompactionOptions,
+        options: CompactionOptions,
         progress: &mut (dyn FnMut(&CompactionReport) + Send),
     ) -> Result<CompactionReport> {
         match &self.0.archive {
-            Some(archive) => archive.compact(domain, bucket, how, progress).await,
+            Some(archive) => archive.compact(domain, bucket, options, progress).await,
             None => Ok(CompactionReport::default()),
         }
     }

@@ -132,9 +132,9 @@ impl RevisionStore {
     ///
     /// An erasure may be interrupted at any point. Repeating the call completes it.
     #[boxed]
-    pub async fn erase(&self, page: &Page, rev: Revision, how: EraseOptions) -> Result<EraseReport> {
+    pub async fn erase(&self, page: &Page, rev: Revision, options: EraseOptions) -> Result<EraseReport> {
         let (this, page) = (self.clone(), page.clone());
-        run_whole(async move { this.0.eraser().erase(&page, rev, &how).await }).await
+        run_whole(async move { this.0.eraser().erase(&page, rev, &options).await }).await
     }
 
     /// The erasures of a bucket, by title.
@@ -162,7 +162,7 @@ pub(super) struct Eraser<'a> {
 }
 
 impl Eraser<'_> {
-    async fn erase(&self, page: &Page, rev: Revision, how: &EraseOptions) -> Result<EraseReport> {
+    async fn erase(&self, page: &Page, rev: Revision, options: &EraseOptions) -> Result<EraseReport> {
         let archive = match self.archive {
             Some(archive) => Arc::clone(archive),
             None => {
@@ -174,13 +174,13 @@ impl Eraser<'_> {
         // If a later version wrote a block, the erasure could not be completed. So the blocks are checked
         // before anything is marked as erased.
         archive.check_versions(page, rev).await?;
-        let begun = self.begin_erasure(page, rev, how).await?;
+        let begun = self.begin_erasure(page, rev, options).await?;
         archive.another_epoch(page).await?;
-        let (mut erased, properties) = self.mark(page, rev, begun, how).await?;
+        let (mut erased, properties) = self.mark(page, rev, begun, options).await?;
         self.erase_renders(page, rev).await?;
         self.erase_current(page, rev).await?;
         self.erase_chunks(page, rev).await?;
-        let from_blocks = archive.erase_from_blocks(page, rev, how.give_up_damaged).await?;
+        let from_blocks = archive.erase_from_blocks(page, rev, options.give_up_damaged).await?;
         (erased.blocks, erased.left) = (from_blocks.made, from_blocks.left);
         erased.given_up = from_blocks.given_up;
         erased.same = self.same_as(page, rev, &properties).await?;
@@ -198,13 +198,13 @@ impl Eraser<'_> {
         page: &Page,
         rev: Revision,
         begun: Erasure,
-        how: &EraseOptions,
+        options: &EraseOptions,
     ) -> Result<(EraseReport, Vec<Properties>)> {
         let _page = self.records.locks.page(page).await;
         let _revision = self.records.locks.revision(page, rev).await;
         let writer = self.writes.writer(page);
         let lease = writer.take_lease(None).await?;
-        let planned = self.plan_mark(page, rev, begun, how).await;
+        let planned = self.plan_mark(page, rev, begun, options).await;
         writer.execute(lease, planned).await
     }
 
@@ -213,7 +213,7 @@ impl Eraser<'_> {
         page: &'p Page,
         rev: Revision,
         begun: Erasure,
-        how: &EraseOptions,
+        options: &EraseOptions,
     ) -> Result<PlannedWrite<'p, (EraseReport, Vec<Properties>)>> {
         let target = self.read_erasure_target(page, rev).await?;
         let before = target.revision.record.erased.clone();
@@ -236,7 +236,7 @@ impl Eraser<'_> {
         let at = self.records.write_time_after(target.last_written);
         let mut batch = PageBatch::new(page, at).replacement();
         let row = RevisionRow {
-            record: blank_record(target.revision.record, &target.names, &erased.erasure, how),
+            record: blank_record(target.revision.record, &target.names, &erased.erasure, options),
             properties: Properties::new(),
             digest: BLANK_DIGEST,
             ..target.revision
@@ -437,7 +437,7 @@ impl Eraser<'_> {
 
     /// Stores that an erasure has begun and is not finished. Returns when, by whom and why the revision was
     /// first erased.
-    async fn begin_erasure(&self, page: &Page, rev: Revision, how: &EraseOptions) -> Result<Erasure> {
+    async fn begin_erasure(&self, page: &Page, rev: Revision, options: &EraseOptions) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.records.no_revision(page, rev).await?);
         }
@@ -445,7 +445,11 @@ impl Eraser<'_> {
         let existing = self.records.store.get(&ERASURES, &key).await?;
         let erasure = match &existing {
             Some(row) => ErasureRow::from_row(row)?.erasure(),
-            None => Erasure { at: self.records.clock.now(), by: how.by.clone(), reason: how.reason.clone() },
+            None => Erasure {
+                at: self.records.clock.now(),
+                by: options.by.clone(),
+                reason: options.reason.clone(),
+            },
         };
         // An erasure that was finished earlier counts as unfinished until it is completed again.
         self.put_erasure(page, rev, existing.as_ref(), &erasure, (None, None)).await?;
@@ -539,7 +543,7 @@ fn blank_record(
     mut record: RevisionRecord,
     names: &BTreeSet<PropertyName>,
     erasure: &Erasure,
-    how: &EraseOptions,
+    options: &EraseOptions,
 ) -> RevisionRecord {
     record.erased = Some(erasure.clone());
     let export = &mut record.export;
@@ -553,10 +557,10 @@ fn blank_record(
     for slot in export.main.iter_mut().chain(export.slots.values_mut()) {
         *slot = SlotRecord { deleted: true, bytes: None, sha1: None, ..slot.clone() };
     }
-    if how.user {
+    if options.user {
         (record.user, export.user_id, export.user_is_ip, export.user_deleted) = (None, None, false, true);
     }
-    if how.comment {
+    if options.comment {
         (record.comment, export.comment_deleted) = (None, true);
     }
     record

@@ -143,9 +143,12 @@ async fn merge(
         let mut show = |merged: &CompactionReport| {
             progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
         };
-        let how = CompactionOptions::default();
-        let merged =
-            store.buckets().maintenance().compact_archive(&domain, &BucketName::page(), how, &mut show).await;
+        let options = CompactionOptions::default();
+        let merged = store
+            .buckets()
+            .maintenance()
+            .compact_archive(&domain, &BucketName::page(), options, &mut show)
+            .await;
         progress.finish();
         let merged = merged?;
         let mut words = format!(

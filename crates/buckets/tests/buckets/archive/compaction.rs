@@ -143,11 +143,11 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     assert_eq!(world.compact().await.parts, 0, "one part is large, and the other is then the only small one");
     let domain = DomainName::new("enwiki").unwrap();
     world.seal_in_parts().await;
-    let how = CompactionOptions { parts: 3, rest: Duration::from_micros(1) };
+    let options = CompactionOptions { parts: 3, rest: Duration::from_micros(1) };
     let compacted = world
         .buckets
         .maintenance()
-        .compact_archive(&domain, &BucketName::page(), how, &mut |_| {})
+        .compact_archive(&domain, &BucketName::page(), options, &mut |_| {})
         .await
         .unwrap();
     assert_eq!(compacted.parts, 4, "the page with two parts is left alone");

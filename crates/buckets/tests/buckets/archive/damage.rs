@@ -201,14 +201,14 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
     // The first erase deletes the damaged block, and so the unreadable revisions in it.
-    let how = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
-    let erased = world.buckets.erase(&page, rev(kept[1]), how.clone()).await.unwrap();
+    let options = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
+    let erased = world.buckets.erase(&page, rev(kept[1]), options.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
     // A revision that was marked as erased earlier is not reported as given up.
     let expected: Vec<_> = lost.iter().copied().filter(|number| *number != lost[1]).collect();
     assert_eq!((given_up, erased.blocks), (expected.clone(), 1));
     assert!(erased.given_up.iter().all(|(title, _)| *title == page.title));
-    let again = world.buckets.erase(&page, rev(lost[1]), how).await.unwrap();
+    let again = world.buckets.erase(&page, rev(lost[1]), options).await.unwrap();
     assert!(again.again && again.given_up.is_empty() && again.blocks == 0, "{again:?}");
     let world = world.reopened().await;
     let left: Vec<_> = before.into_iter().filter(|number| *number != kept[1]).collect();
@@ -268,11 +268,11 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
     for (domain, table) in ["r", "s", "t", "u", "v"].into_iter().zip(tables) {
         let pages = ["First", "Middle", "Third"].map(|title| page_of(&format!("{domain}wiki"), title));
         let seal = || async {
-            let how = SealOptions::default();
+            let options = SealOptions::default();
             world
                 .buckets
                 .maintenance()
-                .seal(&pages[0].domain, &BucketName::page(), how, &mut |_| {})
+                .seal(&pages[0].domain, &BucketName::page(), options, &mut |_| {})
                 .await
                 .unwrap()
         };

@@ -212,8 +212,8 @@ async fn erase_removes_user_and_comment_on_request(world: World) {
     assert_eq!((slot.deleted, slot.bytes, slot.sha1, &record.export.sha1), (true, None, None, &None));
     world.pass(later());
     world.seal().await;
-    let how = EraseOptions { user: true, comment: true, ..erase_options() };
-    world.buckets.erase(&main, rev(3), how).await.unwrap();
+    let options = EraseOptions { user: true, comment: true, ..erase_options() };
+    world.buckets.erase(&main, rev(3), options).await.unwrap();
     let record = world.buckets.revision(&main, rev(3)).await.unwrap().record;
     assert_eq!((&record.user, &record.comment), (&None, &None));
     assert!(record.export.user_deleted && record.export.comment_deleted);

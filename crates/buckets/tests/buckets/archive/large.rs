@@ -199,10 +199,10 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.pass(60 * DAY);
     world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
     world.pass(later());
-    let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::ZERO };
+    let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::ZERO };
     let seal = || async {
         let sealed =
-            world.buckets.maintenance().seal(&page.domain, &page.bucket, how, &mut |_| {}).await.unwrap();
+            world.buckets.maintenance().seal(&page.domain, &page.bucket, options, &mut |_| {}).await.unwrap();
         (sealed.revisions, sealed.kept)
     };
     assert_eq!(seal().await, (0, 0), "the second revision was superseded two days ago");

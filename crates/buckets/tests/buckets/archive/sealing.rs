@@ -93,10 +93,10 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
-    let how = SealOptions { unless_younger: Some(30 * DAY), rest: Duration::from_micros(1) };
+    let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::from_micros(1) };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async {
-        world.buckets.maintenance().seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions
+        world.buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap().revisions
     };
     assert_eq!(seal().await, 0);
     world.pass(30 * DAY);
@@ -113,10 +113,10 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
 async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    let how = SealOptions { unless_younger: Some(100 * DAY), rest: Duration::ZERO };
+    let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async {
-        world.buckets.maintenance().seal(&domain, &bucket, how, &mut |_| {}).await.unwrap().revisions
+        world.buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap().revisions
     };
     world.edit(&page, 1..=1).await;
     for number in 2..=3 {

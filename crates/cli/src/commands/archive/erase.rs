@@ -70,14 +70,14 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             ))?;
             continue;
         }
-        let how = EraseOptions {
+        let options = EraseOptions {
             by: arguments.by.clone(),
             reason: arguments.reason.clone(),
             user: arguments.user,
             comment: arguments.comment,
             give_up_damaged: arguments.give_up_damaged,
         };
-        let erased = buckets.erase(&page, *rev, how).await.map_err(not_there)?;
+        let erased = buckets.erase(&page, *rev, options).await.map_err(not_there)?;
         print(*rev, &erased)?;
         print_same_bytes(arguments, &erased)?;
         print_given_up(&erased)?;
