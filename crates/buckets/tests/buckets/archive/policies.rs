@@ -15,17 +15,17 @@ use crate::support::{World, bytes, name, on_every_store, page, rev};
 on_every_store! {
     policy_keeps_the_first_render_of_each_revision,
     kept_render_is_found_by_revision_and_by_time,
-    time_of_a_revision_without_renders_selects_an_earlier_render,
-    revision_list_shows_what_is_stored_of_revisions_without_renders,
+    time_of_a_revision_whose_renders_were_left_out_selects_an_earlier_render,
+    revision_list_shows_what_is_stored_if_renders_were_left_out,
     policy_keeps_one_render_in_each_interval,
     interval_continues_from_one_seal_to_the_next,
-    render_left_out_is_no_problem_and_its_repeat_is_known,
+    render_left_out_passes_verification_and_its_repeat_creates_nothing,
     chunks_of_renders_left_out_are_collected,
     late_render_of_a_sealed_revision_is_kept,
     bucket_can_have_its_own_policy_and_age,
 }
 
-async fn under(world: World, policy: ArchivePolicy) -> World {
+async fn with_policy(world: World, policy: ArchivePolicy) -> World {
     let all = BucketArchive { policy, after: DAY };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     world.restarted_with(Settings { archive, ..settings() }).await
@@ -75,7 +75,7 @@ fn kept(htmls: Vec<Option<String>>) -> Vec<String> {
 }
 
 async fn policy_keeps_the_first_render_of_each_revision(world: World) {
-    let world = under(world, ArchivePolicy::FirstRender).await;
+    let world = with_policy(world, ArchivePolicy::FirstRender).await;
     write(&world, 1..=3).await;
     assert_eq!(kept(htmls(&world, 3).await).len(), 9);
     world.pass(later());
@@ -133,7 +133,7 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
 
 /// A read by revision or by time selects a render whose bodies are stored.
 async fn kept_render_is_found_by_revision_and_by_time(world: World) {
-    let world = under(world, ArchivePolicy::FirstRender).await;
+    let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let (page, html) = (page("Main_Page"), name("html"));
     let begun = world.clock.now();
     write(&world, 1..=3).await;
@@ -160,8 +160,8 @@ async fn kept_render_is_found_by_revision_and_by_time(world: World) {
     assert!(lines.iter().all(|line| line.stored), "one render of each revision can be read");
 }
 
-async fn time_of_a_revision_without_renders_selects_an_earlier_render(world: World) {
-    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+async fn time_of_a_revision_whose_renders_were_left_out_selects_an_earlier_render(world: World) {
+    let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (page, html, wikitext) = (page("Main_Page"), name("html"), name("wikitext"));
     let begun = world.clock.now();
     write(&world, 1..=4).await;
@@ -189,8 +189,8 @@ async fn time_of_a_revision_without_renders_selects_an_earlier_render(world: Wor
     }
 }
 
-async fn revision_list_shows_what_is_stored_of_revisions_without_renders(world: World) {
-    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+async fn revision_list_shows_what_is_stored_if_renders_were_left_out(world: World) {
+    let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (main, bare) = (page("Main_Page"), page("Bare"));
     write(&world, 1..=4).await;
     for number in 1..=4 {
@@ -206,14 +206,14 @@ async fn revision_list_shows_what_is_stored_of_revisions_without_renders(world: 
     // The second and the third revision have only wikitext left, the others have html as well.
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored, line.size)).collect();
     assert_eq!(shown, [(4, true, 7), (3, true, 4), (2, true, 4), (1, true, 7)]);
-    // A revision without properties of the revision has nothing left.
+    // This page has no property of the revision. Nothing is left of a revision whose render was left out.
     let lines = world.buckets.revisions(&bare, None, 10).await.unwrap().items;
     let shown: Vec<_> = lines.iter().map(|line| (line.record.rev.get(), line.stored)).collect();
     assert_eq!(shown, [(4, true), (3, false), (2, false), (1, true)]);
 }
 
 async fn policy_keeps_one_render_in_each_interval(world: World) {
-    let world = under(world, ArchivePolicy::Interval(4 * HOUR)).await;
+    let world = with_policy(world, ArchivePolicy::Interval(4 * HOUR)).await;
     write(&world, 1..=4).await;
     world.pass(later());
     world.seal().await;
@@ -223,7 +223,7 @@ async fn policy_keeps_one_render_in_each_interval(world: World) {
 }
 
 async fn interval_continues_from_one_seal_to_the_next(world: World) {
-    let world = under(world, ArchivePolicy::Interval(30 * DAY)).await;
+    let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     write(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
@@ -239,14 +239,14 @@ async fn interval_continues_from_one_seal_to_the_next(world: World) {
     world.assert_consistent().await;
 }
 
-async fn render_left_out_is_no_problem_and_its_repeat_is_known(world: World) {
-    let world = under(world, ArchivePolicy::FirstRender).await;
+async fn render_left_out_passes_verification_and_its_repeat_creates_nothing(world: World) {
+    let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
     let before = world.buckets.revision(&page, rev(1)).await.unwrap();
-    // The record of the newest render is kept, so the same render again is a repeat.
+    // The record of the newest render is kept, so a write of the same render creates nothing.
     let again = world.put_render(&page, 1, &[("html", "1-3")]).await.unwrap();
     assert!(!again.created);
     let tids = |detail: &RevisionDetail| detail.renders.iter().map(|render| render.tid).collect::<Vec<_>>();
@@ -257,7 +257,7 @@ async fn render_left_out_is_no_problem_and_its_repeat_is_known(world: World) {
 }
 
 async fn chunks_of_renders_left_out_are_collected(world: World) {
-    let world = under(world, ArchivePolicy::FirstRender).await;
+    let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     let large = |seed| vec![b'a' + seed; 9_000_000];
     world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap();
@@ -277,7 +277,7 @@ async fn chunks_of_renders_left_out_are_collected(world: World) {
 }
 
 async fn late_render_of_a_sealed_revision_is_kept(world: World) {
-    let world = under(world, ArchivePolicy::FirstRender).await;
+    let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write(&world, 1..=2).await;
     world.pass(later());

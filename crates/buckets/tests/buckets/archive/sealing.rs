@@ -15,7 +15,7 @@ on_every_store! {
     revision_changed_after_its_seal_is_sealed_again,
     unreferenced_block_is_collected,
     few_young_revisions_wait_to_be_sealed,
-    recently_superseded_revision_waits_though_it_is_old,
+    wait_for_a_seal_begins_when_a_revision_is_superseded,
     stats_count_blocks_and_rows_separately,
 }
 
@@ -31,7 +31,7 @@ async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
     world.pass(2 * HOUR);
     assert_eq!(world.seal().await.revisions, 1);
     assert_eq!(world.seal().await.revisions, 0);
-    // A render that was added to a sealed revision stays until it is old enough.
+    // A render that was added to a sealed revision stays in the tables until it is old enough.
     world.put_render(&page, 1, &[("html", "<p>one</p>")]).await.unwrap();
     world.pass(HOUR);
     assert_eq!(world.seal().await.revisions, 0);
@@ -80,7 +80,7 @@ async fn unreferenced_block_is_collected(world: World) {
     assert_eq!(
         world.rows(&schemas::ARCHIVE_BLOCKS).await.len(),
         2,
-        "a seal may still be about to name the block"
+        "a seal in progress may still reference the block"
     );
     world.pass(2 * HOUR);
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
@@ -109,8 +109,9 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     assert_eq!(seal().await, 257, "many revisions at once do not wait");
 }
 
-/// A page is edited once in two months. The revisions that were superseded meanwhile are sealed together.
-async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
+/// A page is edited every two months. Its superseded revisions wait until the first of them has waited long
+/// enough, and are then sealed together.
+async fn wait_for_a_seal_begins_when_a_revision_is_superseded(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO };
@@ -123,7 +124,7 @@ async fn recently_superseded_revision_waits_though_it_is_old(world: World) {
         world.pass(60 * DAY);
         world.edit(&page, number..=number).await;
         world.pass(later());
-        assert_eq!(seal().await, 0, "revision {number} came two days ago");
+        assert_eq!(seal().await, 0, "revision {number} was written two days ago");
     }
     // The first revision was superseded 64 days ago, and was eligible a day later.
     world.pass(36 * DAY);
@@ -169,8 +170,8 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     let archive = after.archive.unwrap();
     assert_eq!((archive.blocks, archive.index_rows, archive.revisions, archive.renders), (1, 1, 5, 5));
     assert_eq!(archive.open_revisions, 1);
-    let open: u64 = after.properties.values().map(|property| property.stored_bytes).sum();
-    assert_eq!(after.stored_bytes, open + archive.block_bytes);
+    let in_tables: u64 = after.properties.values().map(|property| property.stored_bytes).sum();
+    assert_eq!(after.stored_bytes, in_tables + archive.block_bytes);
     let in_blocks: u64 = after.properties.values().map(|property| property.archived_stored_bytes).sum();
     assert_eq!(in_blocks + archive.record_bytes, archive.block_bytes);
     assert!(html.archived_stored_bytes > 0 && html.blocks == 1, "{html:?}");

@@ -63,7 +63,7 @@ async fn erased_content_is_in_no_table(world: World) {
 async fn copies_made_during_an_erase_are_deleted() {
     for strategy in STRATEGIES {
         for call in 1.. {
-            let (two, page) = (TwoProcesses::under(strategy).await, page("Main_Page"));
+            let (two, page) = (TwoProcesses::with_strategy(strategy).await, page("Main_Page"));
             let first = two.other.put_revision(&page, 1, &[("html", SECRET)]).await.unwrap().tid;
             two.other.put_revision(&page, 2, &[("html", SECRET)]).await.unwrap();
             two.other.pass(HOUR);

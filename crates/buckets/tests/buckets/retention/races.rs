@@ -23,7 +23,7 @@ pub(crate) struct TwoProcesses {
 }
 
 impl TwoProcesses {
-    pub(crate) async fn under(strategy: Strategy) -> Self {
+    pub(crate) async fn with_strategy(strategy: Strategy) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let store: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let calls_of_one = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
@@ -57,7 +57,7 @@ impl TwoProcesses {
 async fn lower_revision_does_not_replace_the_current_row_of_a_higher() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
         let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
-        let (two, page) = (TwoProcesses::under(one_row).await, page("Main_Page"));
+        let (two, page) = (TwoProcesses::with_strategy(one_row).await, page("Main_Page"));
         two.other.put_revision(&page, 1, HTML).await.unwrap();
         for number in 1..=HTML.len() as u64 {
             let (lower, higher) = (number as i64 * 10, number as i64 * 10 + 1);
@@ -83,7 +83,7 @@ async fn lower_revision_does_not_replace_the_current_row_of_a_higher() {
 /// its own time, with its whole render.
 #[tokio::test]
 async fn delete_spares_a_value_replaced_after_it_was_copied() {
-    let (two, page) = (TwoProcesses::under(Strategy::TwoTable).await, page("Main_Page"));
+    let (two, page) = (TwoProcesses::with_strategy(Strategy::TwoTable).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
     let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 2)).await;
@@ -104,7 +104,7 @@ async fn delete_spares_a_value_replaced_after_it_was_copied() {
 #[tokio::test]
 async fn write_with_a_delete_spares_a_value_replaced_after_it_was_copied() {
     let wide_row = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
-    let (two, page) = (TwoProcesses::under(wide_row).await, page("Main_Page"));
+    let (two, page) = (TwoProcesses::with_strategy(wide_row).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
     let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 1)).await;
