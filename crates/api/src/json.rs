@@ -123,7 +123,7 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
 
 /// A render, or `null`, as a part of another document. Its members keep their order, which a `Value` would
 /// not preserve.
-pub(crate) fn written_out(page: &Page, of: Option<&Render>) -> Box<RawValue> {
+pub(crate) fn render_or_null(page: &Page, of: Option<&Render>) -> Box<RawValue> {
     let json = of.map(|of| render(page, of));
     serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }

@@ -173,7 +173,7 @@ impl Record {
         if let Some(problem) = &problem {
             let unknown = problem.kind() == Kind::UriTooLong || self.uri == "*";
             let instance = self.uri.path_and_query().filter(|_| !unknown).map(PathAndQuery::as_str);
-            response = problem.render(instance);
+            response = problem.to_response(instance);
             if self.method == Method::HEAD {
                 let length = response.body().size_hint().exact().unwrap_or(0);
                 response.headers_mut().insert(header::CONTENT_LENGTH, length.into());

@@ -18,17 +18,16 @@ use utoipa::ToSchema;
 
 use crate::{answer::of_type, caching::Caching, json};
 
-/// The prefix of every `type`; the name of the kind follows. It is a stable part of the API.
+/// The prefix of every `type`; the name of the kind follows. The prefix is a stable part of the API.
 pub const TYPE_BASE: &str = "urn:rashomon:problem:";
 
 /// The size limit of a problem's `detail`, and of the cause that is logged with it.
 ///
-/// Messages shorten input where they are made. This limit covers those that do not, so that no answer and no
-/// log line grows with the request.
+/// Most messages shorten the input that they quote. This limit covers the other messages, so that no answer
+/// and no log line grows with the request.
 pub(crate) const MAX_DETAIL_BYTES: usize = 4096;
 
-/// How many seconds a client should wait before it repeats a request that failed because the store did not
-/// answer.
+/// The `Retry-After` of answers to requests that may succeed later, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
 /// The kinds of problems. Their names and titles are part of the API.
@@ -184,7 +183,7 @@ struct Inner {
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// A problem with a sentence that says what to do.
+    /// A problem whose detail says what went wrong, and what to do about it.
     pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
         let detail =
@@ -207,7 +206,7 @@ impl Problem {
         Self::new(Kind::InvalidValue, detail)
     }
 
-    /// The resource has other methods: 405.
+    /// The resource does not allow the method: 405.
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         Self::new(Kind::MethodNotAllowed, format!("this resource allows the methods {allow}"))
             .with_header(header::ALLOW, HeaderValue::from_static(allow))
@@ -256,7 +255,7 @@ impl Problem {
         self.0.kind
     }
 
-    /// The sentence that says what to do.
+    /// What went wrong, and what to do about it.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }
@@ -270,7 +269,7 @@ impl Problem {
     pub(crate) fn of_page(error: Error, page: &Page) -> Self {
         match error {
             Error::NotLatest { ref latest } => {
-                let latest = json::written_out(page, latest.as_deref());
+                let latest = json::render_or_null(page, latest.as_deref());
                 Self::new(
                     Kind::NotLatest,
                     format!(
@@ -304,8 +303,8 @@ impl Problem {
         }
     }
 
-    /// The problem for an error of a read of the latest. If an older revision has the property, the answer
-    /// links to it.
+    /// The problem for a failed read of the latest. If an older revision has the property, the answer links
+    /// to the property of that revision.
     pub(crate) fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
         let predecessor = match &error {
             Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
@@ -357,8 +356,8 @@ impl Problem {
         problem.with_cause(error)
     }
 
-    /// The problem for an outage of the store. The answer names the fault and its place, as `/readyz` does to
-    /// the same clients.
+    /// The problem for an outage of the store. The answer names the fault, and the file or the nodes. This
+    /// reveals no more than `/readyz`, which the same clients can read.
     fn of_outage(outage: &StoreOutage) -> Self {
         let (kind, detail) = match outage {
             StoreOutage::StorageFull { .. } => (
@@ -392,7 +391,7 @@ impl Problem {
     }
 
     /// The whole answer to a request for this URL.
-    pub(crate) fn render(&self, instance: Option<&str>) -> Response {
+    pub(crate) fn to_response(&self, instance: Option<&str>) -> Response {
         let (status, name, title) = self.0.kind.describe();
         let document = Document {
             kind: &format!("{TYPE_BASE}{name}"),

@@ -67,7 +67,7 @@ struct HelpLink {
 
 /// A problem as an HTML page, with the same status and headers as for programs.
 pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_query: bool) -> Response {
-    let mut response = problem.render(None);
+    let mut response = problem.to_response(None);
     let template = ProblemPage {
         status: response.status().as_u16(),
         title: problem.kind().title(),
