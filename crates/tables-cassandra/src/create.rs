@@ -35,15 +35,19 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
 /// The error if something is missing and the store may not create it. The error says what is missing, and who
 /// can create it.
 fn missing(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Error {
-    let what =
-        if matches!(steps, RemainingSteps::AddColumns { .. }) { "lacks columns" } else { "does not exist" };
-    Error::Unsupported(format!(
-        "table {} {what} in keyspace {}: name the keyspace that holds the revisions, or, if this is the \
-         right one, start `rashomon serve`, which creates missing tables and columns, or let an \
-         administrator run the statements that `rashomon cassandra schema` prints",
-        schema.name(),
-        cluster.keyspace()
-    ))
+    let (table, keyspace) = (schema.name(), cluster.keyspace());
+    Error::Unsupported(if matches!(steps, RemainingSteps::AddColumns { .. }) {
+        format!(
+            "table {table} lacks columns in keyspace {keyspace}: start `rashomon serve` once with the right to \
+             alter the tables, so that it adds the columns"
+        )
+    } else {
+        format!(
+            "table {table} does not exist in keyspace {keyspace}: name the keyspace that holds the revisions, \
+             or, if this is the right one, start `rashomon serve`, which creates missing tables, or let an \
+             administrator run the statements that `rashomon cassandra schema` prints"
+        )
+    })
 }
 
 async fn run_steps(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Result<()> {
