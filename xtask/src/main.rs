@@ -33,7 +33,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the release profile.
+    /// Measures: import, write, read, cassandra, retention, archive, blocks, kill, generator. Builds with the dist profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Arguments of the program; `--help` lists them.

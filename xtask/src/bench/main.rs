@@ -36,7 +36,7 @@ struct Arguments {
     /// Also write the figures to this file.
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measure this binary, instead of building one with the release profile.
+    /// Measure this binary, instead of building one with the dist profile.
     #[arg(long, global = true, value_name = "FILE")]
     binary: Option<PathBuf>,
     #[command(subcommand)]
