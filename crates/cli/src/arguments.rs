@@ -55,7 +55,7 @@ pub(crate) enum Command {
     #[command(after_help = "\
 Exit codes:
   0  every revision is stored as it was in the files
-  1  an error ended the import; the revisions before it are stored
+  1  an error ended the import; the complete revisions before it are stored
   2  the command line is wrong, or a file cannot be read; nothing was done
   3  the import finished with conflicts or left revisions out; standard error names the
      first of each kind

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done
-  1    an error, described on standard error; or `verify`, `stats`, `archive seal` or `migrate` found damage or differences
+  1    an error, described on standard error; or `verify`, `stats`, `migrate` or an `archive` command found damage or differences
   2    the command line or the configuration is wrong; nothing was done
   3    `import` or `export` finished with exceptions, which are named on standard error
-  130  ended by Ctrl-C (`import`, `export`, `verify`, or a server at the second signal)
-  143  ended by SIGTERM (`import`, `export`, `verify`, or a server at the second signal)";
+  130  ended by Ctrl-C (a server: at the second signal)
+  143  ended by SIGTERM (a server: at the second signal)";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

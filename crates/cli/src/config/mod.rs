@@ -225,7 +225,7 @@ impl Settings {
             problems.push(Problem {
                 message: format!(
                     "other machines can reach {}, but no access rights are configured: if every client may \
-                     read, write and erase everything, use --access open (in the file: access = \"open\"); \
+                     read, write and import, use --access open (in the file: access = \"open\"); \
                      otherwise listen on 127.0.0.1",
                     self.listen
                 ),

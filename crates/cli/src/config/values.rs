@@ -310,7 +310,7 @@ as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Access {
-    /// Every client that can connect may read, write, import and erase
+    /// Every client that can connect may read, write and import
     Open,
 }
 
