@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moka::future::Cache;
 use rashomon_records::Result;
-use rashomon_tables::{ReadFrom, TableStore, Value};
+use rashomon_tables::{ReadFrom, TableStore, Value, VersionedRead};
 
 use super::index::{IndexRow, index_from};
 
@@ -41,20 +41,17 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Arc<[IndexRow]>> {
-        let slot = store.partition_versions().map(|versions| (versions, versions.slot(partition)));
-        let current = || slot.and_then(|(versions, slot)| versions.current(slot));
-        let before = current();
-        if let Some(version) = before
+        let read = store.partition_versions().and_then(|versions| versions.begin_read(partition));
+        if let Some(read) = read
             && let Some(cached) = self.0.get(partition).await
-            && cached.version == version
+            && cached.version == read.version()
         {
             return Ok(cached.rows);
         }
         let rows: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
-        if let Some(version) = before
-            && current() == before
-        {
-            self.0.insert(partition.to_vec(), CachedIndex { version, rows: Arc::clone(&rows) }).await;
+        if let Some(read) = read.filter(VersionedRead::is_current) {
+            let cached = CachedIndex { version: read.version(), rows: Arc::clone(&rows) };
+            self.0.insert(partition.to_vec(), cached).await;
         }
         Ok(rows)
     }

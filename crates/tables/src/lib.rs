@@ -37,7 +37,7 @@ pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 #[cfg(feature = "isolated")]
 pub use isolated::Isolated;
 pub use memory::Memory;
-pub use partition_versions::{PartitionVersions, Slot};
+pub use partition_versions::{PartitionVersions, Slot, VersionedRead};
 pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
 #[cfg(feature = "replicas")]
 pub use replicas::{REPLICAS, Reach, ReplicaStore};

@@ -15,9 +15,9 @@ const SLOTS: usize = 1 << 16;
 /// may write to the store.
 ///
 /// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after
-/// the commit, before it acknowledges the write. A reader takes the version of the partition before its read.
-/// It caches the value with this version if the version is the same after the read and no commit is in
-/// progress. A cached value is current until a later commit has ended.
+/// the commit, before it acknowledges the write. A reader takes the version of the partition before its read
+/// ([`PartitionVersions::begin_read`]). It caches the value with this version if the version is the same after
+/// the read and no commit is in progress. A cached value is current until a later commit has ended.
 ///
 /// So a cached value may be served while a commit is in progress, and no other reader may return values of
 /// this commit before it has ended. A read may see such values. Therefore the store waits for the end of a
@@ -29,6 +29,35 @@ pub struct PartitionVersions {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
     ended: Notify,
+}
+
+/// A read of a partition, begun while no commit was in progress there. Its result may be cached with
+/// [`Self::version`] if [`Self::is_current`] after the read.
+#[derive(Debug, Clone, Copy)]
+pub struct VersionedRead<'v> {
+    versions: &'v PartitionVersions,
+    slot: Slot,
+    version: u64,
+}
+
+impl VersionedRead<'_> {
+    /// The slot of the partition.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The version of the partition when the read began.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether no commit has begun in the partition since.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.versions.current(self.slot) == Some(self.version)
+    }
 }
 
 /// The index of a partition's version. Callers keep it, since finding it hashes the key.
@@ -47,6 +76,13 @@ impl PartitionVersions {
     #[must_use]
     pub fn slot(&self, partition: &[Value]) -> Slot {
         Slot(self.hasher.hash_one(partition) as usize % SLOTS)
+    }
+
+    /// Begins a read whose result may be cached. `None` while a commit is in progress in the partition.
+    #[must_use]
+    pub fn begin_read(&self, partition: &[Value]) -> Option<VersionedRead<'_>> {
+        let slot = self.slot(partition);
+        Some(VersionedRead { versions: self, slot, version: self.current(slot)? })
     }
 
     /// The current version. `None` while a commit is in progress: values that are read then may not be

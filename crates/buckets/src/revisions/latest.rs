@@ -8,7 +8,7 @@ use std::sync::{
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
 use rashomon_retention::BodyId;
-use rashomon_tables::{ClusteringRange, Row, Slot};
+use rashomon_tables::{ClusteringRange, Row, Slot, VersionedRead};
 
 use super::{MAX_READ_ATTEMPTS, RevisionStore, Shared, coalesced_reads::CoalescedReads};
 use crate::{
@@ -162,15 +162,11 @@ impl Shared {
         if let Some(property) = self.kept_latest(key, page, name) {
             return Ok(property);
         }
-        let before = self.records.store.partition_versions().and_then(|partition_versions| {
-            let slot = partition_versions.slot(&partition_of(page));
-            Some((partition_versions, slot, partition_versions.current(slot)?))
-        });
+        let versions = self.records.store.partition_versions();
+        let read = versions.and_then(|versions| versions.begin_read(&partition_of(page)));
         let property = Arc::new(self.read_latest(page, name).await?);
-        if let Some((partition_versions, slot, version)) = before
-            && partition_versions.current(slot) == Some(version)
-        {
-            let (page, name) = (page.clone(), name.clone());
+        if let Some(read) = read.filter(VersionedRead::is_current) {
+            let (page, name, slot, version) = (page.clone(), name.clone(), read.slot(), read.version());
             let entry = Entry { page, name, slot, version, property: Arc::clone(&property) };
             self.latest.entries.insert(key, Arc::new(entry));
         }

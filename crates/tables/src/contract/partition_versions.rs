@@ -13,7 +13,7 @@ use super::{
     Factory,
     fixtures::{World, key, limit, numbered, plain},
 };
-use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value};
+use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value, VersionedRead};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
@@ -102,11 +102,9 @@ async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     {
         return number;
     }
-    let before = partition_versions.current(slot);
+    let read = partition_versions.begin_read(&["page".into()]);
     let number = number_of(store).await;
-    *kept = before
-        .filter(|before| partition_versions.current(slot) == Some(*before))
-        .map(|before| (before, number));
+    *kept = read.filter(VersionedRead::is_current).map(|read| (read.version(), number));
     number
 }
 
