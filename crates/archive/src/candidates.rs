@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Unit};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Error as StoreError, Scan, TableStore};
 
-use super::{decide::Texts, union::plain};
+use super::union::plain;
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, PropertyName, Result, Revision, Tid, Versions,
     content::{BodyRow, Stored},

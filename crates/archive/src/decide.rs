@@ -2,14 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use rashomon_archive_format::Unit;
+use rashomon_archive_format::{ArchivedBody, Texts, Unit};
 use rashomon_clock::Timestamp;
-
-use rashomon_records::{PropertyInfo, PropertyName, Sha1, Tid, rows::Properties};
-
-/// The texts of a unit, by property and render.
-pub(super) type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
+use rashomon_records::{PropertyInfo, PropertyName, Sha1, rows::Properties};
 
 /// The reason why a revision stays in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +40,7 @@ pub(super) fn judge(unit: &Unit, texts: &Texts, cutoff: Timestamp) -> Result<(),
     Ok(())
 }
 
-fn info<'u>(
-    (name, body): (&'u PropertyName, &'u rashomon_archive_format::ArchivedBody),
-) -> (&'u PropertyName, &'u PropertyInfo) {
+fn info<'u>((name, body): (&'u PropertyName, &'u ArchivedBody)) -> (&'u PropertyName, &'u PropertyInfo) {
     (name, &body.info)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use rashomon_archive_format::{Bodies, Unit};
+use rashomon_archive_format::{Bodies, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key};
 
@@ -11,7 +11,6 @@ use super::{
     Archive,
     blocks::{BlockStore, OpenBlock},
     collect::References,
-    decide::Texts,
     index::index_of,
     rewrite::BlockRewriter,
     rows::{BlockId, EpochRow},

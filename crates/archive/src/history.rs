@@ -21,7 +21,7 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Pages, Unit};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Pages, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
@@ -29,7 +29,6 @@ use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
     Archive, ArchivePolicy, ArchiveSettings, SealReport,
-    decide::Texts,
     deletes::{self, Resealed, StoredRows},
     erase::Epoch,
     index::IndexRow,

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use rashomon_archive_format::{BodyLocation, Unit};
+use rashomon_archive_format::{BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
-use super::decide::Texts;
 use rashomon_records::{
     Error, Result, Sha1,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},

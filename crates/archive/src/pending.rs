@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use rashomon_archive_format::{BodyLocation, Pages, Unit, UnitWriter, columns};
+use rashomon_archive_format::{BodyLocation, Pages, Texts, Unit, UnitWriter, columns};
 use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings};
 use rashomon_tables::Error as StoreError;
 
 use super::{
     blocks::{in_hex, units_of},
-    decide::Texts,
     rows::BlockId,
     size::UnitSize,
 };

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use rashomon_archive_format::{BodyLocation, Unit};
+use rashomon_archive_format::{BodyLocation, Texts, Unit};
 use rashomon_clock::Timestamp;
 
-use super::decide::Texts;
 use rashomon_records::{Tid, content::ChunkSet, rows::RenderRow};
 
 /// The renders of superseded revisions that the archive keeps. The archive always keeps revisions, properties

@@ -7,12 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use rashomon_archive_format::Unit;
+use rashomon_archive_format::{Texts, Unit};
 use rashomon_tables::{Batch, Error as StoreError};
 
 use super::{
     Archive,
-    decide::Texts,
     erase::Epoch,
     index::{IndexRow, index_of},
     pending::Pending,

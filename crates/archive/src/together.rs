@@ -3,13 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Unit};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
-use super::{
-    blocks::{OpenBlock, in_hex},
-    decide::Texts,
-};
+use super::blocks::{OpenBlock, in_hex};
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Sha1, Tid,
     rows::{RenderRow, RevisionRow},

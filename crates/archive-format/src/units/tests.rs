@@ -6,7 +6,10 @@ use bytes::Bytes;
 use rashomon_blocks::{BlockBuilder, Limits, Settings, Value};
 
 use super::*;
-use crate::{columns::columns, entries::UnitWriter};
+use crate::{
+    columns::columns,
+    entries::{Texts, UnitWriter},
+};
 use rashomon_records::{
     ExportRecord, Headers, Parent, SlotRecord,
     rows::{Properties, RenderRow, RevisionRow},
@@ -17,8 +20,6 @@ struct Writer {
     builder: BlockBuilder,
     pages: Pages,
 }
-
-type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 
 impl Writer {
     fn new() -> Self {
