@@ -272,10 +272,7 @@ impl Problem {
                 let latest = json::render_or_null(page, latest.as_deref());
                 Self::new(
                     Kind::NotLatest,
-                    format!(
-                        "{error}; check the edit against that revision, and post \
-                                                    again"
-                    ),
+                    format!("{error}; check the edit against that revision, and post again"),
                 )
                 .with_latest(latest)
             }

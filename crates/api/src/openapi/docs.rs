@@ -292,7 +292,7 @@ fn limits(api: &Api) -> Vec<(&'static str, String)> {
         ("The time that a body may take", seconds(settings.body_seconds)),
         ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
         (
-            "The bytes a second of a body that must arrive at least, over any minute of waiting for them",
+            "The minimum rate of a body in bytes per second, over any minute of waiting for it",
             bytes(settings.min_upload_rate),
         ),
         ("The time that a request may wait for memory for its body", seconds(settings.staging_wait_seconds)),
