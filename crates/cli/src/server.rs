@@ -51,7 +51,7 @@ pub(crate) async fn serve(
     background.stop().await;
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
     // take hours.
-    if tokio::time::timeout(settings.shutdown_grace.0, api.finish()).await.is_err() {
+    if tokio::time::timeout(settings.merged.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }
     served.map_err(|source| CommandError::Io { doing: "cannot serve".to_owned(), source })
@@ -59,10 +59,10 @@ pub(crate) async fn serve(
 
 fn background(settings: &Settings) -> BackgroundOptions {
     BackgroundOptions {
-        collect_every: settings.collect_every.0,
+        collect_every: settings.merged.collect_every.0,
         // Longer than the longest possible upload.
-        orphan_age: MIN_ORPHAN_AGE.max(settings.body_timeout.0.saturating_mul(2)),
-        read_only: settings.read_only,
+        orphan_age: MIN_ORPHAN_AGE.max(settings.merged.body_timeout.0.saturating_mul(2)),
+        read_only: settings.merged.read_only,
         seal_every: settings.archive.every.0,
         seal_within: settings.archive.within.0,
     }

@@ -46,7 +46,7 @@ async fn load_and_serve(
     signals: Signals,
 ) -> Result<Exit, CommandError> {
     let loaded = demo::load(store.buckets(), demo::history()?).await?;
-    let wanted = settings.listen.0;
+    let wanted = settings.merged.listen.0;
     let listener = if chosen { server::listen(wanted).await? } else { listen_nearby(wanted).await? };
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;

@@ -20,7 +20,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
     let mut settings = Settings::load(raw, config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
-    let _log = logging::start_beside(settings.log_format, &settings.log_level);
+    let _log = logging::start_beside(settings.merged.log_format, &settings.merged.log_level);
     for warning in unknown_variables(&variables()) {
         tracing::warn!("{warning}");
     }
@@ -43,7 +43,7 @@ async fn listen_and_serve(
     signals: Signals,
 ) -> Result<Exit, CommandError> {
     // The listener is opened after the store, so every client that can connect gets an answer.
-    let listener = server::listen(settings.listen.0).await?;
+    let listener = server::listen(settings.merged.listen.0).await?;
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
     let line = format!(

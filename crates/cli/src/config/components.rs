@@ -11,8 +11,8 @@ impl Settings {
     pub(crate) fn buckets(&self) -> rashomon_buckets::Settings {
         rashomon_buckets::Settings {
             definitions: self.definitions(),
-            cache_bytes: self.cache_size.0,
-            skew: self.skew.0,
+            cache_bytes: self.merged.cache_size.0,
+            skew: self.merged.skew.0,
             retention: self.culled(),
             archive: self.archive(),
         }
@@ -46,30 +46,31 @@ impl Settings {
         for (name, domain) in &self.domains {
             hosts.extend(domain.hosts.iter().map(|host| (host.as_str().to_owned(), name.clone())));
         }
-        let other_hosts = self.hosts.iter().filter_map(|name| match name {
+        let other_hosts = self.merged.hosts.iter().filter_map(|name| match name {
             ServerName::Host(host) => Some(host.as_str().to_owned()),
             ServerName::Any => None,
         });
         rashomon_api::Settings {
             hosts,
             other_hosts: other_hosts.collect(),
-            check_host: self.listen.0.ip().is_loopback() && !self.hosts.contains(&ServerName::Any),
+            check_host: self.merged.listen.0.ip().is_loopback()
+                && !self.merged.hosts.contains(&ServerName::Any),
             origins: self.access.origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
-            read_only: self.read_only,
-            max_body_bytes: self.body_limit.0,
-            max_url_bytes: usize::try_from(self.url_limit.0).unwrap_or(usize::MAX),
+            read_only: self.merged.read_only,
+            max_body_bytes: self.merged.body_limit.0,
+            max_url_bytes: usize::try_from(self.merged.url_limit.0).unwrap_or(usize::MAX),
             // A reader that waits for a renderer gets the renderer's result or error.
-            read_seconds: seconds(self.read_timeout) + seconds(Span(self.longest_generation())),
-            body_idle_seconds: seconds(self.idle_timeout),
-            body_seconds: seconds(self.body_timeout),
-            min_upload_rate: self.min_upload_rate.0,
-            staging_bytes: self.staging_memory.0,
-            staging_wait_seconds: seconds(self.staging_wait),
-            max_writes: self.max_writes.get(),
-            max_imports: self.max_imports.get(),
-            max_spool_bytes: self.max_spool.0,
-            prepared_answers: self.prepared_answers,
-            access_log: match self.access_log {
+            read_seconds: seconds(self.merged.read_timeout) + seconds(Span(self.longest_generation())),
+            body_idle_seconds: seconds(self.merged.idle_timeout),
+            body_seconds: seconds(self.merged.body_timeout),
+            min_upload_rate: self.merged.min_upload_rate.0,
+            staging_bytes: self.merged.staging_memory.0,
+            staging_wait_seconds: seconds(self.merged.staging_wait),
+            max_writes: self.merged.max_writes.get(),
+            max_imports: self.merged.max_imports.get(),
+            max_spool_bytes: self.merged.max_spool.0,
+            prepared_answers: self.merged.prepared_answers,
+            access_log: match self.merged.access_log {
                 AccessLog::All => rashomon_api::AccessLog::All,
                 AccessLog::Failures => rashomon_api::AccessLog::Failures,
                 AccessLog::Off => rashomon_api::AccessLog::Off,
@@ -80,10 +81,10 @@ impl Settings {
     /// The limits of connections.
     pub(crate) fn connections(&self) -> rashomon_api::ServeOptions {
         rashomon_api::ServeOptions {
-            max_connections: self.max_connections.get(),
-            head_seconds: seconds(self.head_timeout),
-            stalled_seconds: seconds(self.stall_timeout),
-            shutdown_seconds: seconds(self.shutdown_grace),
+            max_connections: self.merged.max_connections.get(),
+            head_seconds: seconds(self.merged.head_timeout),
+            stalled_seconds: seconds(self.merged.stall_timeout),
+            shutdown_seconds: seconds(self.merged.shutdown_grace),
             ..rashomon_api::ServeOptions::default()
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
 //! `--body-limit` on the command line. Tables of settings are in the file only:
-//! [`RawSettings::properties`], [`RawSettings::domains`], the retention, and the store if it is a
+//! [`MergedSettings::properties`], [`MergedSettings::domains`], the retention, and the store if it is a
 //! cluster.
 
 mod access;
@@ -18,12 +18,11 @@ mod values;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    num::NonZeroUsize,
     ops::Range,
     path::Path,
-    time::Duration,
 };
 
+use confique::{Config as _, Layer as _};
 use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions, excerpt};
 use serde::Serialize;
 use toml::Spanned;
@@ -34,7 +33,7 @@ pub(crate) use self::{
     archive::{ArchiveSettings, BucketArchive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
-    raw::{RawDomain, RawProperty, RawSettings, check_bucket},
+    raw::{MergedSettings, RawDomain, RawProperty, RawSettings, check_bucket},
     retention::{BucketRetention, RetentionFlags, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
@@ -50,39 +49,16 @@ pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Settings {
     pub(crate) store: StoreSettings,
-    pub(crate) cache_size: ByteSize,
-    pub(crate) collect_every: Span,
-    pub(crate) listen: Listen,
+    #[serde(flatten)]
+    pub(crate) merged: MergedSettings,
     #[serde(skip_serializing_if = "AccessSettings::is_default")]
     pub(crate) access: AccessSettings,
-    pub(crate) hosts: Vec<ServerName>,
-    pub(crate) shutdown_grace: Span,
-    pub(crate) skew: Span,
-    pub(crate) read_only: bool,
     /// Accepts a lost log. This flag exists only on the command line, for a single start.
     #[serde(skip)]
     pub(crate) accept_lost_log: bool,
     /// Whether the command changes nothing.
     #[serde(skip)]
     pub(crate) is_read_only_command: bool,
-    pub(crate) body_limit: ByteSize,
-    pub(crate) body_timeout: Span,
-    pub(crate) idle_timeout: Span,
-    pub(crate) min_upload_rate: ByteSize,
-    pub(crate) staging_memory: ByteSize,
-    pub(crate) staging_wait: Span,
-    pub(crate) read_timeout: Span,
-    pub(crate) url_limit: ByteSize,
-    pub(crate) max_connections: NonZeroUsize,
-    pub(crate) head_timeout: Span,
-    pub(crate) stall_timeout: Span,
-    pub(crate) max_writes: NonZeroUsize,
-    pub(crate) max_imports: NonZeroUsize,
-    pub(crate) max_spool: ByteSize,
-    pub(crate) prepared_answers: u64,
-    pub(crate) log_format: LogFormat,
-    pub(crate) log_level: LogLevel,
-    pub(crate) access_log: AccessLog,
     pub(crate) retention: RetentionSettings,
     pub(crate) archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,56 +140,25 @@ impl Settings {
     }
 
     fn merge(raw: RawSettings, file: &File, problems: &mut Vec<Problem>) -> Self {
-        let below = file.raw.clone();
-        macro_rules! or {
-            ($setting:ident) => {
-                raw.$setting.or(below.$setting)
-            };
-        }
-        let bytes = |mebibytes: u64| ByteSize(mebibytes << 20);
-        let seconds = |seconds| Span(Duration::from_secs(seconds));
-        let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
-        let body_limit = or!(body_limit).unwrap_or(bytes(256));
-        let store = StoreSettings::merge(raw.store, below.store_of_file, file, problems);
-        let skew = or!(skew).unwrap_or(seconds(300));
-        let max_clock_error = store.max_clock_error(skew);
-        let retention = RetentionSettings::merge(below.retention, max_clock_error, file, problems);
-        let archive = ArchiveSettings::merge(below.archive, &retention, file, problems);
+        let raw = raw.with_fallback(file.raw.clone()).with_fallback(RawSettings::default_values());
+        let mut merged = MergedSettings::from_layer(raw).expect("every setting has a default");
+        let store = StoreSettings::merge(merged.store.take(), merged.store_of_file.take(), file, problems);
+        let max_clock_error = store.max_clock_error(merged.skew);
+        let retention = RetentionSettings::merge(merged.retention.take(), max_clock_error, file, problems);
+        let archive = ArchiveSettings::merge(merged.archive.take(), &retention, file, problems);
+        let raw_properties = merged.properties.take().unwrap_or_default();
+        let raw_domains = merged.domains.take().unwrap_or_default();
         Self {
             store,
-            cache_size: or!(cache_size).unwrap_or(bytes(256)),
-            collect_every: or!(collect_every).unwrap_or(seconds(3600)),
-            listen: or!(listen).unwrap_or(Listen(([127, 0, 0, 1], 7231).into())),
-            access: AccessSettings::merge(raw.access, below.access_of_file),
-            hosts: or!(hosts).unwrap_or_default(),
-            shutdown_grace: or!(shutdown_grace).unwrap_or(seconds(30)),
-            skew,
-            read_only: or!(read_only).unwrap_or(false),
+            access: AccessSettings::merge(merged.access.take(), merged.access_of_file.take()),
             accept_lost_log: false,
             is_read_only_command: false,
-            body_limit,
-            body_timeout: or!(body_timeout).unwrap_or(seconds(600)),
-            idle_timeout: or!(idle_timeout).unwrap_or(seconds(30)),
-            min_upload_rate: or!(min_upload_rate).unwrap_or(ByteSize(1 << 10)),
-            staging_memory: or!(staging_memory).unwrap_or(bytes(256)),
-            staging_wait: or!(staging_wait).unwrap_or(seconds(10)),
-            read_timeout: or!(read_timeout).unwrap_or(seconds(30)),
-            url_limit: or!(url_limit).unwrap_or(ByteSize(16 << 10)),
-            max_connections: or!(max_connections).unwrap_or(number(10_000)),
-            head_timeout: or!(head_timeout).unwrap_or(seconds(60)),
-            stall_timeout: or!(stall_timeout).unwrap_or(seconds(60)),
-            max_writes: or!(max_writes).unwrap_or(number(512)),
-            max_imports: or!(max_imports).unwrap_or(number(4)),
-            max_spool: or!(max_spool).unwrap_or(ByteSize(16 << 30)),
-            prepared_answers: or!(prepared_answers).unwrap_or(8192),
-            log_format: or!(log_format).unwrap_or(LogFormat::Text),
-            log_level: or!(log_level).unwrap_or_else(|| "info".parse().expect("info is a level")),
-            access_log: or!(access_log).unwrap_or(AccessLog::Failures),
-            properties: properties(below.properties, body_limit, file, problems),
-            domains: domains(below.domains, &retention, max_clock_error, &archive, file, problems),
+            properties: properties(raw_properties, merged.body_limit, file, problems),
+            domains: domains(raw_domains, &retention, max_clock_error, &archive, file, problems),
             archive,
             retention,
-            generator: GeneratorSettings::merge(below.generator),
+            generator: GeneratorSettings::merge(merged.generator.take()),
+            merged,
         }
     }
 
@@ -221,13 +166,13 @@ impl Settings {
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_components(problems);
         problems.extend(self.check_staging());
-        if !self.access.open && !self.listen.0.ip().is_loopback() {
+        let listen = self.merged.listen;
+        if !self.access.open && !listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
-                    "other machines can reach {}, but no access rights are configured: if every client may \
-                     read, write and import, use --access open (in the file: access = \"open\"); \
-                     otherwise listen on 127.0.0.1",
-                    self.listen
+                    "other machines can reach {listen}, but no access rights are configured: if every \
+                     client may read, write and import, use --access open (in the file: access = \"open\"); \
+                     otherwise listen on 127.0.0.1"
                 ),
                 place: None,
             });
@@ -236,12 +181,12 @@ impl Settings {
 
     /// Checks that writes have enough staging memory while the maximum number of imports runs.
     fn check_staging(&self) -> Option<Problem> {
-        let least = ByteSize(rashomon_api::least_staging_bytes(self.max_imports.get()));
-        (self.staging_memory < least).then(|| Problem {
+        let MergedSettings { staging_memory, max_imports, .. } = self.merged;
+        let least = ByteSize(rashomon_api::least_staging_bytes(max_imports.get()));
+        (staging_memory < least).then(|| Problem {
             message: format!(
-                "staging_memory is {}, but {} imports and two writes at the same time need {least}: raise \
-                 staging_memory, or lower max_imports",
-                self.staging_memory, self.max_imports
+                "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \
+                 need {least}: raise staging_memory, or lower max_imports"
             ),
             place: None,
         })

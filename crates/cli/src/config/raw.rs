@@ -1,9 +1,10 @@
-//! The settings from one source: flags, environment, or a file.
+//! The settings from one source, and the settings merged from all sources.
 
 use std::{collections::BTreeMap, num::NonZeroUsize};
 
+use confique::Config;
 use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 
 use super::{
@@ -15,163 +16,209 @@ use super::{
     values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
 };
 
-/// The settings from one source.
-#[derive(Debug, Clone, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[command(next_help_heading = "Settings (in the file: the same names with '_')")]
-pub(crate) struct RawSettings {
+/// The settings from one source: flags and environment, or a file. No setting has its default here.
+pub(crate) type RawSettings = <MergedSettings as Config>::Layer;
+
+/// The settings from all sources. An entry has all about a setting: name, type, default, flag, variable and
+/// description. `config(layer_attr(...))` is an attribute of the entry in [`RawSettings`].
+///
+/// Settings that may be tables in a file have no default here: they are taken out, checked, and completed by
+/// [`Settings`](super::Settings).
+#[derive(Debug, Clone, PartialEq, Config, Serialize)]
+#[config(layer_attr(derive(Debug, Clone, Default, PartialEq, clap::Args)))]
+#[config(layer_attr(serde(deny_unknown_fields)))]
+#[config(layer_attr(command(next_help_heading = "Settings (in the file: the same names with '_')")))]
+pub(crate) struct MergedSettings {
     /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
     /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
-    #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_STORE", value_name = "URL")))]
+    #[config(layer_attr(serde(skip)))]
     #[serde(skip)]
     pub(crate) store: Option<StoreUrl>,
 
     /// The store in a file, where it may be a table.
-    #[arg(skip)]
-    #[serde(rename = "store")]
+    #[config(layer_attr(arg(skip)))]
+    #[config(layer_attr(serde(rename = "store")))]
+    #[serde(skip)]
     pub(crate) store_of_file: Option<Spanned<RawStore>>,
 
     /// Bytes of the latest bodies that are cached in memory [default: 256 MiB]
-    #[arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")]
-    pub(crate) cache_size: Option<ByteSize>,
+    #[config(default = "256 MiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
+    pub(crate) cache_size: ByteSize,
 
     /// Interval between garbage collections of unreferenced chunks and blocks: unfinished uploads, sealed
     /// bodies, replaced blocks. On Cassandra, chunks and blocks younger than `gc_grace_seconds` are kept. 0s
     /// turns garbage collection off [default: 1h]
-    #[arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")]
-    pub(crate) collect_every: Option<Span>,
+    #[config(default = "1h")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
+    pub(crate) collect_every: Span,
 
     /// Address and port to listen on; port 0 takes a free one [default: 127.0.0.1:7231]
-    #[arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<Listen>,
+    #[config(default = "127.0.0.1:7231")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")))]
+    pub(crate) listen: Listen,
 
     /// Access rights; required to listen on an address other than loopback [default: open on loopback]
-    #[arg(long, env = "RASHOMON_ACCESS", value_enum)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS", value_enum)))]
+    #[config(layer_attr(serde(skip)))]
     #[serde(skip)]
     pub(crate) access: Option<Access>,
 
     /// The access rights in a file, where they may be a table.
-    #[arg(skip)]
-    #[serde(rename = "access")]
+    #[config(layer_attr(arg(skip)))]
+    #[config(layer_attr(serde(rename = "access")))]
+    #[serde(skip)]
     pub(crate) access_of_file: Option<RawAccess>,
 
     /// Additional `Host` names that a server on loopback answers, such as the names that a proxy on this
     /// machine passes on; * for any name. The hosts of domains and localhost are always answered [default:
     /// []]
-    #[arg(long, env = "RASHOMON_HOSTS", value_name = "HOST,...", value_delimiter = ',')]
-    pub(crate) hosts: Option<Vec<ServerName>>,
+    #[config(default = [])]
+    #[config(layer_attr(arg(
+        long,
+        env = "RASHOMON_HOSTS",
+        value_name = "HOST,...",
+        value_delimiter = ','
+    )))]
+    pub(crate) hosts: Vec<ServerName>,
 
     /// Time that running requests have to finish at shutdown [default: 30s]
-    #[arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")]
-    pub(crate) shutdown_grace: Option<Span>,
+    #[config(default = "30s")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")))]
+    pub(crate) shutdown_grace: Span,
 
     /// How far in the future the _timestamp of a write may be, since clocks differ [default: 5m]
-    #[arg(long, env = "RASHOMON_SKEW", value_name = "TIME")]
-    pub(crate) skew: Option<Span>,
+    #[config(default = "5m")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_SKEW", value_name = "TIME")))]
+    pub(crate) skew: Span,
 
     /// Refuse all writes [default: false]
-    #[arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) read_only: Option<bool>,
+    #[config(default = false)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL")))]
+    #[config(layer_attr(arg(num_args = 0..=1, default_missing_value = "true")))]
+    pub(crate) read_only: bool,
 
     /// Maximum size of a request body. An import may be larger, but no line of JSON lines in it [default: 256
     /// MiB]
-    #[arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")]
-    pub(crate) body_limit: Option<ByteSize>,
+    #[config(default = "256 MiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")))]
+    pub(crate) body_limit: ByteSize,
 
     /// Time in which a request body must arrive; does not hold for imports [default: 10m]
-    #[arg(long, env = "RASHOMON_BODY_TIMEOUT", value_name = "TIME")]
-    pub(crate) body_timeout: Option<Span>,
+    #[config(default = "10m")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_BODY_TIMEOUT", value_name = "TIME")))]
+    pub(crate) body_timeout: Span,
 
     /// Longest pause between two bytes of a request body [default: 30s]
-    #[arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")]
-    pub(crate) idle_timeout: Option<Span>,
+    #[config(default = "30s")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")))]
+    pub(crate) idle_timeout: Span,
 
     /// Minimum rate of request bodies and imports, in bytes per second, over any 60 s in which the server
     /// waits for data; 0 B for no minimum [default: 1 KiB]
-    #[arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")]
-    pub(crate) min_upload_rate: Option<ByteSize>,
+    #[config(default = "1 KiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
+    pub(crate) min_upload_rate: ByteSize,
 
     /// Memory for the request bodies of all writes and imports together. Bodies that do not fit are written
     /// to the store early, or their requests wait [default: 256 MiB]
-    #[arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")]
-    pub(crate) staging_memory: Option<ByteSize>,
+    #[config(default = "256 MiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
+    pub(crate) staging_memory: ByteSize,
 
     /// Time that a write or an import waits for staging_memory before it is answered with 503 [default: 10s]
-    #[arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")]
-    pub(crate) staging_wait: Option<Span>,
+    #[config(default = "10s")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")))]
+    pub(crate) staging_wait: Span,
 
     /// Time that a read waits for the store. With a renderer, twice the timeout of the renderer is added
     /// [default: 30s]
-    #[arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")]
-    pub(crate) read_timeout: Option<Span>,
+    #[config(default = "30s")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")))]
+    pub(crate) read_timeout: Span,
 
     /// Maximum size of a URL [default: 16 KiB]
-    #[arg(long, env = "RASHOMON_URL_LIMIT", value_name = "SIZE")]
-    pub(crate) url_limit: Option<ByteSize>,
+    #[config(default = "16 KiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_URL_LIMIT", value_name = "SIZE")))]
+    pub(crate) url_limit: ByteSize,
 
     /// Maximum number of open connections; others wait to be accepted [default: 10000]
-    #[arg(long, env = "RASHOMON_MAX_CONNECTIONS", value_name = "N")]
-    pub(crate) max_connections: Option<NonZeroUsize>,
+    #[config(default = 10_000)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_CONNECTIONS", value_name = "N")))]
+    pub(crate) max_connections: NonZeroUsize,
 
     /// Time in which the head of a request must arrive, and longest pause between two requests of a connection
     /// [default: 1m]
-    #[arg(long, env = "RASHOMON_HEAD_TIMEOUT", value_name = "TIME")]
-    pub(crate) head_timeout: Option<Span>,
+    #[config(default = "1m")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_HEAD_TIMEOUT", value_name = "TIME")))]
+    pub(crate) head_timeout: Span,
 
     /// Time after which a client that reads nothing of its answer is disconnected [default: 1m]
-    #[arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")]
-    pub(crate) stall_timeout: Option<Span>,
+    #[config(default = "1m")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")))]
+    pub(crate) stall_timeout: Span,
 
     /// Maximum number of concurrent writes; others wait [default: 512]
-    #[arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")]
-    pub(crate) max_writes: Option<NonZeroUsize>,
+    #[config(default = 512)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")))]
+    pub(crate) max_writes: NonZeroUsize,
 
     /// Maximum number of concurrent imports; others are refused [default: 4]
-    #[arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")]
-    pub(crate) max_imports: Option<NonZeroUsize>,
+    #[config(default = 4)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")))]
+    pub(crate) max_imports: NonZeroUsize,
 
     /// Disk space for the 7z archives of all imports over HTTP together [default: 16 GiB]
-    #[arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")]
-    pub(crate) max_spool: Option<ByteSize>,
+    #[config(default = "16 GiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
+    pub(crate) max_spool: ByteSize,
 
     /// Maximum number of cached latest bodies whose response headers are cached too [default: 8192]
-    #[arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")]
-    pub(crate) prepared_answers: Option<u64>,
+    #[config(default = 8192)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
+    pub(crate) prepared_answers: u64,
 
     /// Format of log lines [default: text]
-    #[arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)]
-    pub(crate) log_format: Option<LogFormat>,
+    #[config(default = "text")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)))]
+    pub(crate) log_format: LogFormat,
 
     /// Log level: off, error, warn, info, debug, trace, or levels by module as in info,rashomon_api=debug
     /// [default: info]
-    #[arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")]
-    pub(crate) log_level: Option<LogLevel>,
+    #[config(default = "info")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")))]
+    pub(crate) log_level: LogLevel,
 
     /// Requests that are logged when they are answered [default: failures]
-    #[arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)]
-    pub(crate) access_log: Option<AccessLog>,
+    #[config(default = "failures")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)))]
+    pub(crate) access_log: AccessLog,
 
     /// The retention settings.
-    #[arg(skip)]
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
     pub(crate) retention: Option<Spanned<RawRetention>>,
 
     /// The archive settings.
-    #[arg(skip)]
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
     pub(crate) archive: Option<Spanned<RawArchive>>,
 
     /// The renderers.
-    #[arg(skip)]
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
     pub(crate) generator: Option<Spanned<RawGenerator>>,
 
     /// The definitions of properties, by name.
-    #[arg(skip)]
-    #[serde(default)]
-    pub(crate) properties: BTreeMap<PropertyName, Spanned<RawProperty>>,
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
+    pub(crate) properties: Option<BTreeMap<PropertyName, Spanned<RawProperty>>>,
 
     /// The domains, by name.
-    #[arg(skip)]
-    #[serde(default)]
-    pub(crate) domains: BTreeMap<DomainName, RawDomain>,
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
+    pub(crate) domains: Option<BTreeMap<DomainName, RawDomain>>,
 }
 
 /// The definition of a property in a file. Fields without a value keep their built-in values.

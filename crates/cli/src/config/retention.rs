@@ -440,7 +440,7 @@ impl super::Settings {
             Some(domain) => self.retain_of(domain, flags, is_configured)?,
             None => self.retain_of_all(flags, is_configured)?,
         }
-        let max_clock_error = self.store.max_clock_error(self.skew);
+        let max_clock_error = self.store.max_clock_error(self.merged.skew);
         let error = std::iter::once(&self.retention.all)
             .chain(self.own_retentions())
             .find_map(|all| all.find_error(max_clock_error));

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use rashomon_buckets::{ArchivePolicy, Current, Fill, Strategy};
 
 use super::*;
@@ -24,7 +26,7 @@ fn refused(file: &str, expected: &str) {
 fn empty_configuration_has_the_defaults() {
     let settings = Settings::load(RawSettings::default(), None).unwrap();
     assert_eq!(settings, load("").unwrap());
-    assert_eq!(settings.listen.to_string(), "127.0.0.1:7231");
+    assert_eq!(settings.merged.listen.to_string(), "127.0.0.1:7231");
     assert_eq!(settings.store.to_string(), "sqlite:./rashomon-data");
     assert_eq!(settings.buckets().definitions, Definitions::default());
 }
@@ -56,8 +58,8 @@ fn flags_override_the_file() {
         ..RawSettings::default()
     };
     let settings = load_above("listen = '127.0.0.1:2'\nstore = 'memory:'\n", raw()).unwrap();
-    assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
-    assert_eq!(settings.skew.to_string(), "1s");
+    assert_eq!(settings.merged.listen.to_string(), "127.0.0.1:1");
+    assert_eq!(settings.merged.skew.to_string(), "1s");
     assert_eq!(settings.store, StoreSettings::Memory);
 }
 
