@@ -48,6 +48,9 @@ pub(crate) enum CommandError {
     /// An export failed.
     #[error("{0}")]
     Export(String),
+    /// Not all eligible values could be culled.
+    #[error("{0}")]
+    Retention(String),
     /// A migration failed.
     #[error(transparent)]
     Migration(#[from] MigrationError),
@@ -107,6 +110,7 @@ impl CommandError {
             | Self::Import(_)
             | Self::Comparison(_)
             | Self::Export(_)
+            | Self::Retention(_)
             | Self::Migration(_)
             | Self::Stopped(_)
             | Self::Erase(_)

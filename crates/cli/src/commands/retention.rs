@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, RevisionStore};
+use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, RevisionStore, Sweep};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -43,11 +43,15 @@ struct OfDomain {
     run: DryRun,
 }
 
-/// The deleted values, counted.
-#[derive(Debug, Clone, Copy, Serialize)]
+/// The deleted values, counted, and what prevented the deletion of others.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Culled {
     renders_culled: u64,
     bytes_culled: u64,
+    /// Whether pages could not be culled, because some of their rows are damaged.
+    damaged: bool,
+    /// Whether values were kept because of a recent clock jump.
+    paused: bool,
 }
 
 /// Reports the values that the policies would delete, or deletes them.
@@ -101,6 +105,7 @@ async fn report_or_cull(
         Some(culled) => culled.print()?,
         None => {}
     }
+    report.culled.map_or(Ok(()), Culled::check_complete)?;
     Ok(Exit::Done)
 }
 
@@ -111,16 +116,21 @@ async fn cull<'a>(
 ) -> Result<Culled, CommandError> {
     let domains: Vec<_> = domains.collect();
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
-    let mut culled = Culled { renders_culled: 0, bytes_culled: 0 };
+    let mut culled = Culled::default();
     // If everything is kept, there is nothing to process.
     let mut lapsed = !domains.is_empty();
+    if lapsed {
+        // If the clock was set back, the first sweep moves the cursor of the queue back to the present, past
+        // entries that were added before it.
+        let sweep = buckets.maintenance().sweep(limit).await?;
+        culled.add(sweep);
+    }
     // If queue entries have expired, all values are enqueued once more.
     while std::mem::take(&mut lapsed) {
         enqueue_existing(buckets, &domains).await?;
         loop {
             let sweep = buckets.maintenance().sweep(limit).await?;
-            culled.renders_culled += sweep.renders;
-            culled.bytes_culled += sweep.bytes;
+            culled.add(sweep);
             lapsed |= sweep.lapsed;
             if sweep.entries == 0 {
                 break;
@@ -147,9 +157,36 @@ async fn enqueue_existing(buckets: &RevisionStore, domains: &[&DomainName]) -> R
 }
 
 impl Culled {
+    fn add(&mut self, sweep: Sweep) {
+        self.renders_culled += sweep.renders;
+        self.bytes_culled += sweep.bytes;
+        self.damaged |= sweep.damaged > 0;
+        self.paused |= sweep.paused;
+    }
+
     fn print(self) -> Result<(), CommandError> {
         let (renders, bytes) = (counted(self.renders_culled, "render"), output::bytes(self.bytes_culled));
         output::line(format_args!("culled {renders}, {bytes}"))
+    }
+
+    /// Describes why eligible values were not deleted.
+    fn check_complete(self) -> Result<(), CommandError> {
+        if self.paused {
+            return Err(CommandError::Retention(
+                "the clock of this machine was set less than one grace ago, so values may look older than they \
+                 are; nothing more is culled until the clock has run for one grace without a jump. Check the \
+                 clock, and run the command again after that time"
+                    .to_owned(),
+            ));
+        }
+        if self.damaged {
+            return Err(CommandError::Retention(
+                "some pages could not be culled, because rows of them are damaged; `rashomon verify` names the \
+                 rows"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 }
 

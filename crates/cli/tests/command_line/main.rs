@@ -13,6 +13,8 @@ mod disks;
 mod earlier_stores;
 mod every_store;
 mod exporting;
+#[path = "../cassandra/false_clock.rs"]
+mod false_clock;
 mod generating;
 mod help;
 mod home;

@@ -1,14 +1,17 @@
 //! Superseded values are culled: by a server within its slack, and by a command at once.
 
-use std::{thread::sleep, time::Duration};
+use std::{fs, thread::sleep, time::Duration};
 
 use rashomon_clock::{Clock as _, SystemClock};
 use rashomon_test_stores::Redis;
 use serde_json::Value;
+use tempfile::tempdir;
 
 use crate::{
+    false_clock::FalseClock,
     home::Home,
     http::{get, post, request},
+    process::{finish, rashomon},
     wiki::dump,
 };
 
@@ -323,4 +326,60 @@ fn policy_of_each_domain_is_printed() {
     assert_eq!(report["policy"], report["domains"]["w"]["policy"], "{report}");
     let ran = each(&["--dry-run", "--grace", "3h"]);
     assert!(ran.stdout.starts_with("superseded revisions and renders are deleted 3h after"), "{ran:?}");
+}
+
+/// A run that culled nothing because of the clock must not look like one that had nothing to cull.
+#[test]
+fn clock_that_was_set_back_ends_the_command_with_an_error() {
+    let directory = tempdir().unwrap();
+    let (first, second) = (directory.path().join("first"), directory.path().join("second"));
+    let [early, late] = [&first, &second].map(|folder| {
+        fs::create_dir(folder).unwrap();
+        FalseClock::new(folder)
+    });
+    late.pass(Duration::from_secs(2 * 3600));
+    let run = |clock: &FalseClock, words: &[&str]| {
+        let mut command = rashomon(directory.path());
+        finish(command.args(words).args(["--data", "data"]).envs(clock.environment()))
+    };
+    fs::write(directory.path().join("dump.xml"), dump("A", &[("1", "one"), ("2", "three")])).unwrap();
+    run(&early, &["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    let cull = ["retention", "--now", "--grace", "20s"];
+    let policy = [&cull[..], &["--min-keep", "2"]].concat();
+    run(&late, &policy).ends_with(0).stdout_contains(&["culled 0 renders"]);
+    early.pass(Duration::from_secs(3600));
+    let expected = ["the clock of this machine was set", "run the command again"];
+    run(&early, &cull).ends_with(1).stdout_contains(&["culled 0 renders"]).stderr_contains(&expected);
+    let json = run(&early, &[&cull[..], &["--json"]].concat()).ends_with(1);
+    let report: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&report["paused"], &report["damaged"]), (&true.into(), &false.into()), "{report}");
+    run(&late, &cull).ends_with(0).stdout_contains(&["culled 1 render, 3 B"]);
+}
+
+/// The command deletes what it can, and names what it cannot.
+#[test]
+fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
+    let directory = tempdir().unwrap();
+    let clock = FalseClock::new(directory.path());
+    let run = |words: &[&str]| {
+        let mut command = rashomon(directory.path());
+        finish(command.args(words).args(["--data", "data"]).envs(clock.environment()))
+    };
+    let text = "a text that is long enough to be found in the file of the store";
+    for (title, text) in [("A", text), ("B", "one")] {
+        fs::write(directory.path().join("dump.xml"), dump(title, &[("1", text), ("2", "three")])).unwrap();
+        run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    }
+    let path = directory.path().join("data/rashomon.sqlite");
+    let mut file = fs::read(&path).unwrap();
+    let found = file.windows(text.len()).position(|bytes| bytes == text.as_bytes()).expect("it is there");
+    file[found] ^= 1;
+    fs::write(path, file).unwrap();
+    clock.pass(Duration::from_secs(3600));
+    let cull = ["retention", "--now", "--grace", "20s"];
+    run(&cull).ends_with(1).stdout_contains(&["culled 1 render, 3 B"]).stderr_contains(&[
+        "title=A",
+        "some pages could not be culled",
+        "rashomon verify",
+    ]);
 }
