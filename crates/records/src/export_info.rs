@@ -7,6 +7,7 @@ use crate::Revision;
 /// The data of a wiki in an export: the content of the `siteinfo` element. It is stored as JSON for later
 /// exports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SiteInfo {
     /// `sitename`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -33,6 +34,7 @@ pub struct SiteInfo {
 
 /// A namespace of a wiki.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Namespace {
     /// The number of the namespace.
     pub key: i64,
@@ -45,6 +47,7 @@ pub struct Namespace {
 
 /// The data of a page in an export, without its revisions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PageInfo {
     /// The highest revision of the page in the export. Page info with a lower revision does not replace this
     /// page info.

@@ -108,6 +108,7 @@ fn faults_are_reported_with_their_line() {
         ("{\"kind\":\"other\"}", "other"),
         ("{\"kind\":\"page\"}", "title"),
         ("{\"kind\":\"page\",\"title\":\"x\",\"more\":1}", "more"),
+        (r#"{"kind":"page","title":"x","info":{"as_of":5,"more":1}}"#, "more"),
         (&revision_with("\"more\":1"), "more"),
         (&revision_with("\"properties\":{\"No Name\":{\"text\":\"\"}}"), "property"),
         (&property("{}"), "text"),
@@ -127,6 +128,15 @@ fn faults_are_reported_with_their_line() {
         assert_eq!(error(&lines(&[bad])).position.line, 2);
     }
     assert!(matches!(error(&lines(&[PAGE, RENDER])).problem, Problem::Malformed(_)));
+}
+
+#[test]
+fn unknown_fields_of_the_site_are_refused() {
+    for site in [r#"{"more":1}"#, r#"{"namespaces":[{"key":0,"name":"","more":1}]}"#] {
+        let error = error(&format!("{{\"kind\":\"siteinfo\",\"version\":1,\"site\":{site}}}\n"));
+        assert!(matches!(error.problem, Problem::Malformed(_)), "{site}: {error}");
+        assert!(error.to_string().contains("more"), "{site}: {error}");
+    }
 }
 
 #[test]
