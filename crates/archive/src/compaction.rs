@@ -22,9 +22,6 @@ const MAX_GROUP_PARTS: usize = 64;
 /// The maximum number of revisions of a page that are compacted together, which is the maximum of a block.
 const MAX_GROUP_REVISIONS: u64 = 4096;
 
-/// Number of titles in one read.
-const TITLES_PER_READ: usize = 500;
-
 /// Options of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct CompactionOptions {
@@ -74,23 +71,17 @@ impl Archive {
     ) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, options)?;
-        let mut last = None;
-        loop {
-            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
-            for title in titles.items {
-                compactor.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
-                progress(&compactor.report());
-                if !options.rest.is_zero() {
-                    tokio::time::sleep(options.rest).await;
-                }
-            }
-            last = titles.next;
-            if last.is_none() {
-                compactor.rewriter.end().await?;
-                progress(&compactor.report());
-                return Ok(compactor.report());
+        let mut pages = self.records.catalog.pages(domain, bucket);
+        while let Some(page) = pages.next().await? {
+            compactor.page(&page).await?;
+            progress(&compactor.report());
+            if !options.rest.is_zero() {
+                tokio::time::sleep(options.rest).await;
             }
         }
+        compactor.rewriter.end().await?;
+        progress(&compactor.report());
+        Ok(compactor.report())
     }
 }
 

@@ -51,9 +51,6 @@ const REVISIONS_PER_STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero
 /// revision may have more.
 const MAX_STEP_BYTES: u64 = 8 << 20;
 
-/// Number of titles in one read.
-const TITLES_PER_READ: usize = 500;
-
 /// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SealOptions {
@@ -129,23 +126,17 @@ impl Archive {
         let Some(settings) = &self.settings else { return Ok(SealReport::default()) };
         let _alone = self.alone().await;
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
-        let mut last = None;
-        loop {
-            let titles = self.records.catalog.titles(domain, bucket, last.as_ref(), TITLES_PER_READ).await?;
-            for title in titles.items {
-                sealer.page(&Page { domain: domain.clone(), bucket: bucket.clone(), title }).await?;
-                progress(&sealer.sealed);
-                if !options.rest.is_zero() {
-                    tokio::time::sleep(options.rest).await;
-                }
-            }
-            last = titles.next;
-            if last.is_none() {
-                sealer.end_block().await?;
-                progress(&sealer.sealed);
-                return Ok(sealer.sealed);
+        let mut pages = self.records.catalog.pages(domain, bucket);
+        while let Some(page) = pages.next().await? {
+            sealer.page(&page).await?;
+            progress(&sealer.sealed);
+            if !options.rest.is_zero() {
+                tokio::time::sleep(options.rest).await;
             }
         }
+        sealer.end_block().await?;
+        progress(&sealer.sealed);
+        Ok(sealer.sealed)
     }
 }
 

@@ -9,8 +9,8 @@ use rashomon_tables::Memory;
 
 use crate::ComparisonError;
 
-/// The number of pages or revisions that one read returns.
-const ITEMS_PER_READ: usize = 500;
+/// The number of revisions that one read returns.
+const REVISIONS_PER_READ: usize = 500;
 
 /// One edit.
 #[derive(Debug, Clone)]
@@ -68,35 +68,28 @@ impl History {
 
     async fn list(&mut self, domain: &DomainName, max_pages: usize) -> Result<(), ComparisonError> {
         let (bucket, wikitext) = (BucketName::page(), PropertyName::wikitext());
-        let mut after = None;
-        loop {
-            let titles = self.store.catalog().titles(domain, &bucket, after.as_ref(), ITEMS_PER_READ).await?;
-            for title in titles.items {
-                if self.pages.len() == max_pages {
-                    return Ok(());
-                }
-                let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
-                let mut last = None;
-                loop {
-                    let revisions = self.store.history(&page, last, ITEMS_PER_READ).await?;
-                    for revision in revisions.items {
-                        let Some(info) = revision.properties.get(&wikitext) else { continue };
-                        self.bytes += info.size;
-                        let (at, rev) = (revision.record.timestamp, revision.record.rev);
-                        self.edits.push(Edit { at, page: self.pages.len(), rev, next: None });
-                    }
-                    last = revisions.next;
-                    if last.is_none() {
-                        break;
-                    }
-                }
-                self.pages.push(page);
+        let mut pages = self.store.catalog().pages(domain, &bucket);
+        while let Some(page) = pages.next().await? {
+            if self.pages.len() == max_pages {
+                break;
             }
-            after = titles.next;
-            if after.is_none() {
-                return Ok(());
+            let mut last = None;
+            loop {
+                let revisions = self.store.history(&page, last, REVISIONS_PER_READ).await?;
+                for revision in revisions.items {
+                    let Some(info) = revision.properties.get(&wikitext) else { continue };
+                    self.bytes += info.size;
+                    let (at, rev) = (revision.record.timestamp, revision.record.rev);
+                    self.edits.push(Edit { at, page: self.pages.len(), rev, next: None });
+                }
+                last = revisions.next;
+                if last.is_none() {
+                    break;
+                }
             }
+            self.pages.push(page);
         }
+        Ok(())
     }
 
     /// The text of an edit.

@@ -1,5 +1,7 @@
 //! The catalog: the domains and pages that exist, and what is known of them from exports.
 
+mod page_stream;
+
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
@@ -8,6 +10,7 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableSto
 use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::page_stream::PageStream;
 use crate::{
     BucketName, DomainName, Listing, Page, PageInfo, Result, SiteInfo, Title,
     damaged_rows::DamagedRows,

@@ -90,19 +90,12 @@ pub(crate) async fn dry_run(
 ) -> Result<DryRun> {
     let mut run = DryRun::default();
     let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(run) };
-    let mut after = None;
-    loop {
-        let titles = core.records.catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_STEP).await?;
-        for title in titles.items {
-            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
-            dry_run_page(core, &page, policy, &mut run).await?;
-        }
+    let mut pages = core.records.catalog.pages(domain, bucket);
+    while let Some(page) = pages.next().await? {
+        dry_run_page(core, &page, policy, &mut run).await?;
         progress(run.pages);
-        after = titles.next;
-        if after.is_none() {
-            return Ok(run);
-        }
     }
+    Ok(run)
 }
 
 /// Does one step of the rescan of a bucket.

@@ -14,9 +14,6 @@ use crate::{
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 
-/// The maximum number of titles that are read at once.
-const TITLE_PAGE_ROWS: usize = 500;
-
 /// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DomainStats {
@@ -77,37 +74,26 @@ impl Maintenance {
     ) -> Result<DomainStats> {
         let mut stats = DomainStats::default();
         let mut archive = Counter::default();
-        let mut last = None;
-        loop {
-            let titles = self
-                .0
-                .records
-                .catalog
-                .titles(domain, &BucketName::page(), last.as_ref(), TITLE_PAGE_ROWS)
-                .await?;
-            for title in titles.items {
-                let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
-                self.count_page(&page, &mut stats, progress).await?;
-                if let Some(of_store) = &self.0.archive {
-                    archive.add(of_store, &page).await?;
-                }
-                // The statistics of the archive count the damaged blocks.
-                drop(self.skipped_damage());
-                progress(&stats);
+        let bucket = BucketName::page();
+        let mut pages = self.0.records.catalog.pages(domain, &bucket);
+        while let Some(page) = pages.next().await? {
+            self.count_page(&page, &mut stats, progress).await?;
+            if let Some(of_store) = &self.0.archive {
+                archive.add(of_store, &page).await?;
             }
-            last = titles.next;
-            if last.is_none() {
-                if self.0.archive.is_some() {
-                    stats.stored_bytes += archive.stats.block_bytes;
-                    for (name, of) in archive.properties {
-                        let property = stats.properties.entry(name).or_default();
-                        (property.blocks, property.archived_stored_bytes) = (of.blocks, of.bytes);
-                    }
-                    stats.archive = Some(archive.stats);
-                }
-                return Ok(stats);
-            }
+            // The statistics of the archive count the damaged blocks.
+            drop(self.skipped_damage());
+            progress(&stats);
         }
+        if self.0.archive.is_some() {
+            stats.stored_bytes += archive.stats.block_bytes;
+            for (name, of) in archive.properties {
+                let property = stats.properties.entry(name).or_default();
+                (property.blocks, property.archived_stored_bytes) = (of.blocks, of.bytes);
+            }
+            stats.archive = Some(archive.stats);
+        }
+        Ok(stats)
     }
 
     async fn count_page(

@@ -16,9 +16,6 @@ pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Wa
 use self::{pages::PageExport, pipe::Pipe};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
-/// The number of titles that are requested in one call.
-const TITLES: usize = 500;
-
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -90,16 +87,9 @@ pub async fn export<W: Write + Send + 'static>(
         }
     } else {
         let bucket = BucketName::page();
-        let mut after = None;
-        loop {
-            let titles = catalog.titles(domain, &bucket, after.as_ref(), TITLES).await?;
-            for title in titles.items {
-                export.page(page_of(title), &mut progress).await?;
-            }
-            after = titles.next;
-            if after.is_none() {
-                break;
-            }
+        let mut pages = catalog.pages(domain, &bucket);
+        while let Some(page) = pages.next().await? {
+            export.page(page, &mut progress).await?;
         }
     }
     export.finish().await

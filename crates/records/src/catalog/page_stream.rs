@@ -1,0 +1,51 @@
+//! Reading all pages of a bucket, one after another.
+
+use std::vec::IntoIter;
+
+use super::Catalog;
+use crate::{BucketName, DomainName, Page, Result, Title};
+
+/// The number of titles that are read at a time.
+const TITLES_PER_READ: usize = 500;
+
+/// The pages of a bucket, in byte order of their titles. Titles are read when the first of them is asked for.
+///
+/// As in [`Catalog::titles`], a page may have no revision.
+#[derive(Debug)]
+pub struct PageStream<'c> {
+    catalog: &'c Catalog,
+    domain: &'c DomainName,
+    bucket: &'c BucketName,
+    titles: IntoIter<Title>,
+    after: Option<Title>,
+    is_last: bool,
+}
+
+impl Catalog {
+    /// The pages of a bucket. Reads nothing yet.
+    #[must_use]
+    pub fn pages<'c>(&'c self, domain: &'c DomainName, bucket: &'c BucketName) -> PageStream<'c> {
+        let titles = Vec::new().into_iter();
+        PageStream { catalog: self, domain, bucket, titles, after: None, is_last: false }
+    }
+}
+
+impl PageStream<'_> {
+    /// The next page; `None` at the end. After an error, the stream reads the same titles again.
+    pub async fn next(&mut self) -> Result<Option<Page>> {
+        loop {
+            if let Some(title) = self.titles.next() {
+                let (domain, bucket) = (self.domain.clone(), self.bucket.clone());
+                return Ok(Some(Page { domain, bucket, title }));
+            }
+            if self.is_last {
+                return Ok(None);
+            }
+            let (domain, bucket, after) = (self.domain, self.bucket, self.after.as_ref());
+            let titles = self.catalog.titles(domain, bucket, after, TITLES_PER_READ).await?;
+            self.is_last = titles.next.is_none();
+            self.after = titles.next;
+            self.titles = titles.items.into_iter();
+        }
+    }
+}
