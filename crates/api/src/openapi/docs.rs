@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use rashomon_buckets::{Page, PropertyName, Render, Title, Versions};
+use rashomon_buckets::{Definitions, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
 use utoipa::openapi::{Object, RefOr, Schema};
 
@@ -15,7 +15,7 @@ use super::{
     schemas,
 };
 use crate::{
-    Api,
+    Api, Settings,
     extract::{MAX_LIMIT, encode_title},
     handlers::{form::MAX_PROPERTIES, write::MAX_COMMENT_BYTES},
     pages::{base_url, html},
@@ -94,32 +94,39 @@ struct DocsPage {
 
 /// `/docs`
 pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> Result<Response> {
-    let base = base_url(&headers);
     let sample = Sample::find(&api).await;
-    let chapter = |chapter: Chapter| ChapterView {
-        name: chapter.name(),
-        title: chapter.title(),
-        operations: (operations::all())
-            .filter(|operation| operation.chapter == chapter)
-            .map(|operation| view(operation, &base, &sample))
-            .collect(),
-    };
-    html(&DocsPage {
-        version: env!("CARGO_PKG_VERSION"),
-        names: NAMES.iter().map(|Name { name, meaning, .. }| item(name, meaning)).collect(),
-        chapters: Chapter::ALL.map(chapter).into(),
-        documents: ["Render", "Revision", "RevisionList", "Written", "Problem"].map(document).into(),
-        headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
-        properties: properties(&api),
-        limits: limits(&api),
-        type_base: TYPE_BASE,
-        problems: Kind::ALL
-            .map(|kind| {
-                let (status, name, title) = kind.describe();
-                ProblemView { name, status: status.as_u16(), title }
-            })
-            .into(),
-    })
+    let definitions = &api.buckets.settings().definitions;
+    html(&DocsPage::new(&base_url(&headers), &sample, definitions, &api.settings))
+}
+
+impl DocsPage {
+    /// The page of a server with these settings. `base` is the beginning of its URLs.
+    fn new(base: &str, sample: &Sample, definitions: &Definitions, settings: &Settings) -> Self {
+        let chapter = |chapter: Chapter| ChapterView {
+            name: chapter.name(),
+            title: chapter.title(),
+            operations: (operations::all())
+                .filter(|operation| operation.chapter == chapter)
+                .map(|operation| view(operation, base, sample))
+                .collect(),
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            names: NAMES.iter().map(|Name { name, meaning, .. }| item(name, meaning)).collect(),
+            chapters: Chapter::ALL.map(chapter).into(),
+            documents: ["Render", "Revision", "RevisionList", "Written", "Problem"].map(document).into(),
+            headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
+            properties: properties(definitions),
+            limits: limits(settings),
+            type_base: TYPE_BASE,
+            problems: Kind::ALL
+                .map(|kind| {
+                    let (status, name, title) = kind.describe();
+                    ProblemView { name, status: status.as_u16(), title }
+                })
+                .into(),
+        }
+    }
 }
 
 /// Splits a text at backticks, which enclose code.
@@ -267,23 +274,21 @@ fn curl(operation: &Operation, base: &str, sample: &Sample) -> String {
     format!("curl{option} '{base}{url}'{space}{}", operation.curl)
 }
 
-fn properties(api: &Api) -> Vec<PropertyView> {
-    let defined = api.buckets.settings().definitions.iter();
-    defined
+fn properties(definitions: &Definitions) -> Vec<PropertyView> {
+    (definitions.iter())
         .map(|(name, definition)| PropertyView {
             name: name.to_string(),
             content_type: definition.content_type.clone(),
             versions: match definition.versions {
-                Versions::Render => "one a render",
-                Versions::Revision => "one a revision",
+                Versions::Render => "one per render",
+                Versions::Revision => "one per revision",
             },
             max_size: bytes(definition.max_size),
         })
         .collect()
 }
 
-fn limits(api: &Api) -> Vec<(&'static str, String)> {
-    let settings = &api.settings;
+fn limits(settings: &Settings) -> Vec<(&'static str, String)> {
     let seconds = |seconds: u64| format!("{seconds} s");
     vec![
         ("A request's URL", bytes(settings.max_url_bytes as u64)),
@@ -314,6 +319,9 @@ fn bytes(size: u64) -> String {
         size => format!("{size} bytes"),
     }
 }
+
+#[cfg(test)]
+mod reference;
 
 #[cfg(test)]
 mod tests {

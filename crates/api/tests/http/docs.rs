@@ -116,7 +116,7 @@ async fn limits_are_those_of_this_server() {
     let world = World::with(settings).await;
     let text = text_of(&docs(&world, &[]).await);
     for expected in
-        ["A body 3 MiB", "small application/octet-stream one a render 10 bytes", "Entries of a list 500"]
+        ["A body 3 MiB", "small application/octet-stream one per render 10 bytes", "Entries of a list 500"]
     {
         assert!(text.contains(expected), "{expected} in {text}");
     }
