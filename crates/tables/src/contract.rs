@@ -15,10 +15,10 @@
 //! rashomon_tables::contract_tests!(open);
 //! ```
 //!
-//! A store that keeps its rows implements [`Factory`], so that it can be closed and opened again.
+//! A store whose rows outlast it implements [`Factory`], so that it can be closed and opened again.
 //!
-//! The tests require nothing that a cluster cannot keep. No two rows have the same key and the same write
-//! time. No put follows a delete that has a later time. Write times are close to the time of a real clock.
+//! The tests require nothing that a cluster cannot keep. No two different rows have the same key and the same
+//! write time. No put follows a delete that has a later time. Write times are ordinary ones, in 2025.
 
 mod columns;
 mod creation;
@@ -182,7 +182,7 @@ macro_rules! contract_tests {
             concurrent_swaps_lose_no_increment
             rows_written_by_swaps_are_readable
             swaps_that_do_not_fit_are_refused
-            partition_version_changes_only_when_its_partition_is_written
+            partition_version_changes_with_writes_and_not_with_reads
             values_cached_by_partition_version_are_never_stale
             acknowledged_writes_are_there_after_reopening
             schemas_are_known_after_reopening

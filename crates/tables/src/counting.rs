@@ -22,7 +22,7 @@ use crate::{
 /// Counts the calls to a store, and the rows and bytes ([`Row::size`]) that are written and returned.
 ///
 /// A call is counted when it is answered. An error is counted as a failure, without rows and bytes. A call is
-/// not counted if its caller stops waiting. [`TableStore::create`] is not counted.
+/// not counted if its caller stops waiting. Nor are calls without rows, such as [`TableStore::create`].
 #[derive(Debug)]
 pub struct Counting<S> {
     store: S,

@@ -9,8 +9,8 @@ use crate::{
     TableStore,
 };
 
-/// A store that answers some calls differently from the store below. Each method passes its call on unless it
-/// is overridden. It has the contract of the [`TableStore`] method of the same name.
+/// A store that wraps the store below. Each method has the contract of the [`TableStore`] method of the same
+/// name, and passes its call on unless it is overridden.
 #[async_trait]
 pub trait Decorator: Debug + Send + Sync + 'static {
     /// The store below.

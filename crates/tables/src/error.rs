@@ -1,4 +1,4 @@
-//! Errors of a store. Each kind requires a different reaction of the caller.
+//! Errors of a store.
 
 use std::{
     io::{self, ErrorKind},

@@ -9,16 +9,16 @@ use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };
 
-/// How many numbers a namespace has if its first partition column is a number. They lie around zero.
+/// How many values of type `Int` a namespace has. Half of them are negative.
 const NUMBERS_PER_NAMESPACE: i64 = 1 << 21;
 
 /// A namespace in a store that many tests share at once. Creating tables takes long in a cluster; creating
 /// rows does not.
 ///
 /// The first partition column of every row contains the namespace. Text and bytes begin with the namespace.
-/// Numbers are shifted by a multiple of the namespace, so they have to be within a million of zero; other
-/// numbers are `Invalid`. A first column of another type is `Unsupported`. Listing partitions reads the
-/// partitions of all namespaces.
+/// Integers are shifted by a distance that differs between namespaces, so they have to be within a million of
+/// zero; other integers are `Invalid`. A first column of another type is `Unsupported`. Listing partitions
+/// reads the partitions of all namespaces.
 ///
 /// A namespace has no partition versions, since other tests write to the store as well. Its window for late
 /// writes is zero: the cluster that tests share is one node, which keeps hints for no other node.

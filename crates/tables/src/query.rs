@@ -104,7 +104,8 @@ pub enum Order {
     Reverse,
 }
 
-/// What a scan does at a damaged row: its key can be read, but its values differ from the written ones.
+/// What a scan does at a damaged row, whose stored key or values differ from the written ones. The key can
+/// still be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// The call is `Corrupt`.
@@ -233,8 +234,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// The cursor of the next page. `None`: there is no further page.
     pub next: Option<Cursor>,
-    /// Damaged rows that the scan found between the rows of `items`, in any order. Always empty unless the
-    /// scan asked for [`OnDamage::Report`].
+    /// Damaged rows that the scan found while it read this page, in any order. Always empty unless the scan
+    /// asked for [`OnDamage::Report`].
     pub damaged: Vec<DamagedRow>,
 }
 

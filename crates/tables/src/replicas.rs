@@ -35,13 +35,13 @@ type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
 /// reached. [`ReplicaStore::spread`] makes every batch reach all replicas, as hints and repairs do.
 ///
 /// Two replicas answer a read, or all replicas if the scan requires it. Of two versions of a row, or of a row
-/// and its delete, the later one wins. After the read, all replicas agree on the rows in the answer, and on
-/// the deleted rows that are missing from it. The blocking read repair of Cassandra does the same. Swaps
-/// reach all replicas.
+/// and its delete, the later one wins. After the read, every quorum returns the rows that were returned, and
+/// hides the rows that were hidden by deletes. The blocking read repair of Cassandra has the same effect.
+/// Swaps reach all replicas.
 ///
-/// The store does not keep the replicas themselves. For each set of replicas it keeps a view: the answers of
-/// this set. A batch is applied to every view with a replica that the batch has reached. The result is the
-/// same, since the outcome of mutations does not depend on their order.
+/// The store does not keep the replicas themselves. For each quorum, and for all replicas together, it keeps
+/// a view: the answers of these replicas. A batch is applied to every view with a replica that the batch has
+/// reached. The result is the same, since the outcome of mutations does not depend on their order.
 pub struct ReplicaStore {
     views: [View; REPLICAS + 1],
     late_write_window: Duration,
@@ -62,8 +62,8 @@ struct State {
 }
 
 impl ReplicaStore {
-    /// Creates three empty replicas. A failed write may spread within `late_write_window`, even if it has
-    /// reached no replica.
+    /// Creates three empty replicas. [`TableStore::late_write_window`] returns `late_write_window`, which has
+    /// no other effect: a failed write spreads only if the test asks for it.
     #[must_use]
     pub fn new(clock: &Arc<dyn Clock>, late_write_window: Duration) -> Self {
         Self {

@@ -112,8 +112,8 @@ impl Schema {
         self.swap_only
     }
 
-    /// Whether the values contain checksums that the reader verifies. Of a damaged row, a store then returns
-    /// the values unchanged, if it can still separate them. The reader can use the undamaged parts.
+    /// Whether the values contain checksums that the reader verifies. A store then also returns damaged
+    /// values, if it can still separate them. The reader can use the undamaged parts.
     #[must_use]
     pub const fn checks_itself(&self) -> bool {
         self.checks_itself

@@ -6,7 +6,7 @@ use crate::{Cursor, Page, Partition, Result, Row, Scan, Schema, TableStore};
 
 /// The rows of a scan. A page is read when its first row is asked for.
 ///
-/// A stream is for scans that fail at damage. It does not return damaged rows ([`crate::OnDamage::Report`]).
+/// A stream is for scans that fail at damage. With [`crate::OnDamage::Report`] it leaves out damaged rows.
 #[derive(Debug)]
 pub struct RowStream<'s> {
     store: &'s dyn TableStore,

@@ -8,7 +8,7 @@ use crate::{ColumnType, TimeUuid};
 /// The value of one column of one row.
 ///
 /// The derived order compares values of one type as stores sort them: text and blobs by their bytes, numbers
-/// and times by size, UUIDs in the order of [`TimeUuid`].
+/// and times numerically, UUIDs in the order of [`TimeUuid`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// UTF-8.
@@ -111,7 +111,7 @@ pub struct Row {
     pub key: Key,
     /// The value columns, in the schema's order.
     pub values: Vec<Option<Value>>,
-    /// The write time, by the clock of the writer.
+    /// The write time. The writer chooses it; in a swap-only table the store does.
     pub written_at: Timestamp,
     /// The time from which the row is invisible.
     pub expires_at: Option<Timestamp>,

@@ -12,8 +12,8 @@ use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 /// The greatest [`Value::size`] that a store accepts. The caller splits larger values.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The greatest sum of [`Value::size`] over a batch, keys and bounds included: 4 MiB for values and 64 KiB
-/// for keys. So a caller that fills a batch with values need not count the keys.
+/// The greatest sum of [`Value::size`] over a batch, keys and bounds included. It is 64 KiB above 4 MiB, so
+/// that a caller that fills a batch with 4 MiB of values need not count their keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// One change of one table. All mutations of a batch change the same partition.
@@ -151,8 +151,8 @@ pub enum Swap {
 }
 
 impl Swap {
-    /// `Invalid` unless the table is swap-only and the rows are whole rows under `key`, within the bounds of
-    /// a batch. Every store calls this for every swap, before anything is changed.
+    /// `Invalid` unless the table is swap-only, both rows are whole rows under `key`, and `new` is within the
+    /// size limits of a batch. Every store calls this for every swap, before anything is changed.
     pub fn check(table: &Schema, key: &Key, expected: Option<&Row>, new: Option<&Row>) -> Result<()> {
         if !table.swap_only() {
             return Err(Error::Invalid(format!("table {} is not written by swap", table.name())));
@@ -197,8 +197,8 @@ impl Batch {
         self.check_is_a_set()
     }
 
-    /// Looks up each row among the rows, and each of its prefixes among the ranges. The time is about linear
-    /// in the number of mutations.
+    /// Refuses a batch that changes a row twice. Range deletes are looked up by their prefixes, so the time
+    /// is about linear in the number of mutations.
     fn check_is_a_set(&self) -> Result<()> {
         let mut rows = HashSet::with_capacity(self.mutations.len());
         let mut ranges: HashMap<_, Vec<&ClusteringRange>> = HashMap::new();

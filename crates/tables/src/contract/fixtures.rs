@@ -15,7 +15,7 @@ use crate::{
 /// The time at which every test begins: a day in 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// The maximum number of pages of a scan. A store that returns more pages never ends its scans.
+/// The maximum number of pages of a scan. With more pages, a test fails: the scan seems to have no end.
 const MAX_PAGES: usize = 10_000;
 
 /// A store and its clock.

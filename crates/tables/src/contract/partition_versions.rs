@@ -18,8 +18,8 @@ use crate::{Batch, Row, Scan, Schema, Swap, TableStore, Value, VersionedRead};
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// The version of a partition changes with every write and every swap of the partition, and not otherwise.
-pub async fn partition_version_changes_only_when_its_partition_is_written(factory: &dyn Factory) {
+/// The version of a partition changes with every write and every swap of the partition, and not with reads.
+pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES, &HEADS]).await;
     let Some(partition_versions) = world.store.partition_versions() else { return };
     let key = key("page", "a");

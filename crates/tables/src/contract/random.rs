@@ -348,8 +348,8 @@ impl Times {
         if age == 0 {
             return now;
         }
-        // The write time is later than the old call by the number of this call. So no two calls put a row
-        // with the same write time.
+        // The write time is that of the old call, plus one microsecond for each call so far. So no two calls
+        // put a row with the same write time.
         let old = self.ago(age).saturating_add(Duration::from_micros(self.calls.len() as u64));
         let deleted =
             self.deletes.get(&(table.name(), partition.to_vec())).is_some_and(|delete| *delete >= old);

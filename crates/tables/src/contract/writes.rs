@@ -125,7 +125,7 @@ static OTHER_KEY: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("other_key").partition("number", ColumnType::Int).value("note", ColumnType::Text).build()
 });
 
-/// Mutations that are invalid in a batch, and valid puts of the row "good".
+/// Mutations that make a batch invalid. Some do so only because the batch also puts the row `good`.
 fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     static UNKNOWN: LazyLock<Schema> = LazyLock::new(|| plain("unknown").build());
     let put = |table, clustering, values| Mutation::Put {
@@ -167,7 +167,7 @@ fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     ]
 }
 
-/// A put that is older than the stored row is ignored, in any batch.
+/// A put that is older than the stored row is ignored, but not the other puts of its batch.
 pub async fn an_older_put_is_ignored(factory: &dyn Factory) {
     let world = open(factory).await;
     let older = world.tick();

@@ -18,7 +18,7 @@ pub enum Kind {
     Put,
     /// Deletes of single rows, whether the row existed or not.
     Delete,
-    /// Range deletes. The number of deleted rows is not known, so no rows are counted.
+    /// Range deletes. No rows are counted, since their number is not known. The bytes are those of the range.
     DeleteRange,
     /// Calls of `swap`. The rows are those that were set, or those that a refused swap returned.
     Swap,
@@ -53,7 +53,7 @@ pub struct Count {
     pub failures: u64,
     /// Rows in answers, or rows that were written.
     pub rows: u64,
-    /// Bytes of these rows, keys included.
+    /// Bytes of these rows, keys included. For a delete, the bytes of its key.
     pub bytes: u64,
 }
 
@@ -110,11 +110,11 @@ impl IndexMut<Kind> for TableCounts {
 /// The counts of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Calls of `write`, which may span tables. Each is at least one commit of the store.
+    /// Calls of `write`, which may span tables. Rows and bytes are those of all mutations of the calls.
     pub writes: Count,
     /// Batches in these calls that were not empty.
     pub batches: Count,
-    /// All other counts, by the table's name. Tables without operations are absent.
+    /// The operations of each table, by the table's name. Tables without operations are absent.
     pub tables: BTreeMap<&'static str, TableCounts>,
 }
 

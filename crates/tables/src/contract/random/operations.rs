@@ -59,7 +59,7 @@ pub enum Operation {
 pub struct Changes {
     /// The partition's number.
     pub partition: usize,
-    /// The changes. A change that contradicts an earlier one is left out.
+    /// The changes. A change that contradicts an earlier one is left out, unless the write is `spoilt`.
     pub changes: Vec<Change>,
 }
 
@@ -71,7 +71,7 @@ pub enum Change {
         table: &'static Schema,
         clustering: Vec<Value>,
         values: Vec<Option<Value>>,
-        /// The write time is the time of the call this many calls ago, if that is allowed.
+        /// The write time is that of the call this many calls ago, or shortly after it, if that is allowed.
         age: usize,
         /// Microseconds from now.
         expires_in: Option<i64>,
@@ -128,9 +128,10 @@ pub enum Pass {
 
 /// Sequences of operations over few keys, so that operations often meet.
 ///
-/// Write times rise from call to call, and some puts and deletes have the time of an earlier call. A row is
-/// never put twice at one time. It is never put at a time before a delete in its partition, nor before an
-/// expiry of its own. In these cases stores may differ: one remembers what is gone, another does not.
+/// Write times rise from call to call, and some puts and deletes have about the time of an earlier call. A
+/// row is never put twice at one time, nor before a delete in its partition, nor earlier if it may have
+/// expired. Otherwise stores could differ: Cassandra remembers what was deleted or has expired, memory does
+/// not.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
         10 => write(),
