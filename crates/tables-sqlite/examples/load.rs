@@ -1,4 +1,4 @@
-//! Measures the store: durable writes from sixteen tasks, single reads, reads from sixteen tasks.
+//! Measures durable writes and reads, by sixteen tasks and by one, for `SECONDS` each.
 //!
 //! `cargo run --release -p rashomon-tables-sqlite --example load -- DIRECTORY [SECONDS]`
 

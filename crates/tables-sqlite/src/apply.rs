@@ -61,7 +61,7 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
 }
 
 /// Checks the times of a row before a delete compares them. Tables whose values have their own checksum are
-/// exempt: each of their keys is used only once, so even damaged rows can be deleted.
+/// exempt: each of their keys is written only once, so no delete is meant to spare a row under its key.
 fn check_before_delete(table: Table, key: &[u8], stored: &Stored<'_>) -> Result<()> {
     if table.schema.checks_itself() { Ok(()) } else { stored.check_times(table, key) }
 }

@@ -1,4 +1,4 @@
-//! Detects missing rows: checks the pages of an answer, from the root down.
+//! Detects missing rows: checks the SQLite pages from which an answer was read, from the root down.
 //!
 //! A checksum proves the content of a row, but not the absence of a row. SQLite follows page numbers, and
 //! trusts them. If a page was written to the place of another page, a search ends on a page with other rows,
@@ -37,8 +37,8 @@ const MAX_KEPT_PAGES: usize = 256;
 /// The maximum depth of a tree in SQLite.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// The first page of the pointer map, which names the parent of each page of the file. `MAP_ROOT` and
-/// `MAP_CHILD` are the types of the entries of roots, and of pages of a tree below another page.
+/// The first page of the pointer map, which names the parent of each page of the file. `MAP_ROOT` is the type
+/// of the entry of a root. `MAP_CHILD` is that of a page of a tree below its root.
 const FIRST_MAP_PAGE: u32 = 2;
 const MAP_ENTRY_BYTES: usize = 5;
 const MAP_ROOT: u8 = 1;
@@ -57,7 +57,7 @@ pub(crate) struct AuditConnection {
     counted_root: RefCell<Option<CountedRoot>>,
 }
 
-/// A root that leads to all its children.
+/// A root that was found to lead to all its children, see [`AuditConnection::check_root`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CountedRoot {
     number: u32,
@@ -212,7 +212,7 @@ impl AuditConnection {
     }
 
     /// Checks the key of a row that separates two pages. If a bit of this key is flipped, a search goes to
-    /// the wrong page. A row with an undamaged key still separates the pages correctly.
+    /// the wrong page. A row of which only the values are damaged still separates the pages correctly.
     fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
         let tables = self.tables_for(page.key(row))?;
         let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
@@ -282,8 +282,8 @@ impl AuditConnection {
         }
     }
 
-    /// Returns the number of pages above each leaf. The first and the last leaf have to be equally deep,
-    /// since a leaf may be in the place of its parent page. `children` returns the pages below a page.
+    /// Returns the number of pages above each leaf. The first and the last leaf have to be equally deep:
+    /// otherwise a leaf is in the place of its parent page. `children` returns the pages below a page.
     pub(crate) fn depth(root: u32, children: impl Fn(u32) -> Result<Vec<u32>>) -> Result<usize> {
         let descend = |last: bool| {
             let mut number = root;

@@ -1,5 +1,5 @@
-//! Write calls. The caller checks, encodes and seals a call before it passes the call to the committer, so
-//! that the thread of the committer has little work.
+//! Write calls. The caller checks a call, encodes its rows and computes their checksums before it passes the
+//! call to the committer, so that the thread of the committer has little work.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Key, Mutation, PartitionVersions, Result, Row, Slot, Value};
@@ -41,8 +41,8 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
 }
 
-/// A compare and set. The committer sets the write time of the new row, so the row is sealed on the thread of
-/// the committer.
+/// A compare and set. The committer sets the write time of the new row, so the thread of the committer
+/// computes the checksum of the row.
 #[derive(Debug)]
 pub(crate) struct SwapCall {
     pub(crate) table: Table,
@@ -95,7 +95,7 @@ impl Change {
         }
     }
 
-    /// Creates a put, and seals its values.
+    /// Creates a put, with the values and the checksum of its row.
     pub(crate) fn put(
         table: Table,
         key: Vec<u8>,

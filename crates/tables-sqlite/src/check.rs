@@ -78,8 +78,8 @@ impl SqliteStore {
     /// Reads the whole store, and reports every difference from the written rows. Reads and writes continue
     /// during the check. The log grows while SQLite's own check runs.
     ///
-    /// Blocks the thread while the file is read twice. An error means that the check could not be completed.
-    /// Damage is not an error, but a problem in the report.
+    /// Blocks the thread while the file is read several times. An error means that the check could not be
+    /// completed. Damage is not an error, but a problem in the report.
     pub fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let connection =
             file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
@@ -177,8 +177,8 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     Ok(Some(stored.bytes()))
 }
 
-/// Checks that every page of rows is in its place, like a read that finds no row. If rows are out of order,
-/// SQLite's search may miss other rows. In this case checks all rows by their pages, and returns `true`.
+/// Audits all pages of rows. If this finds damage, SQLite's search may miss rows: then checks the rows by
+/// their pages, and returns `true` if this was possible.
 fn check_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<bool> {
     let audited = connection.audit_all();
     let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
@@ -196,7 +196,7 @@ fn check_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result
     }
 }
 
-/// Checks every row, even if keys are damaged. `Corrupt` if anything else is damaged.
+/// Checks every row, even if keys are damaged. `Corrupt` if a page has other damage than that of its rows.
 fn check_rows_by_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let salvage = Salvage::new(connection)?;
     let all = Span { start: Vec::new(), end: AFTER_ALL_KEYS.to_vec() };
@@ -260,7 +260,7 @@ fn check_expiry(connection: &AuditConnection, report: &mut CheckReport) -> Resul
     }
 }
 
-/// Checks that the mark of the open log is the only mark.
+/// Checks that the table of marks, if it exists, has the mark of the log and nothing else.
 fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     match log_mark::are_known(connection) {
         Ok(true) => Ok(()),

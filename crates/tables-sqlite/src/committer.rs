@@ -102,7 +102,7 @@ pub(crate) struct Parts {
     pub(crate) partition_versions: Arc<PartitionVersions>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
-    /// Whether the mark of a log stays unchanged until something is written.
+    /// Whether the mark of a lost log is kept, see [`Options::is_read_only_command`].
     pub(crate) keeps_log_mark: bool,
     pub(crate) health: Arc<Health>,
 }
@@ -387,7 +387,7 @@ impl Call {
 
     /// Applies the changes of the call, or fails halfway.
     fn apply(&self, connection: &AuditConnection, now: Timestamp) -> Result<Option<Swap>> {
-        // The page of a lost row stays out of order, so it must not be changed.
+        // The page of a row with a lost key stays out of order, so it must not be changed.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
         }

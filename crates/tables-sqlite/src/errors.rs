@@ -17,7 +17,7 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
             | ErrorCode::PermissionDenied) => Error::Unavailable(of_disk(code, error)),
             _ => Error::unavailable(error.to_string()),
         },
-        // The stored type of a column is not the type that the store writes.
+        // A column has another type than the store writes, or a row that every store has is missing.
         rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)

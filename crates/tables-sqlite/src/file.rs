@@ -17,8 +17,8 @@ const APPLICATION_ID: u32 = 0x5253_484d;
 /// The version of everything that this crate writes: the layout below, keys, envelopes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The oldest usable version of SQLite. Older versions may lose a reset of the log, and with it acknowledged
-/// writes.
+/// The oldest usable version of SQLite. Older versions have a bug in the reset of the log (the "WAL-reset
+/// bug") that can lose acknowledged writes.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// How long a connection waits for a lock on the file, such as that of a shell.

@@ -19,7 +19,7 @@ const PROBE_FILE: &str = "rashomon.probe";
 /// margin is needed because whole pages are written, first to the log and then to the file.
 const PROBE_MARGIN_BYTES: usize = 1 << 20;
 
-/// The largest probe. A single call may be larger; it was refused alone.
+/// The largest probe. After a successful probe, a larger write may still fail.
 const MAX_PROBE_BYTES: usize = 16 << 20;
 
 /// The probe is written in pieces of this size.

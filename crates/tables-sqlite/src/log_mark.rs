@@ -130,7 +130,7 @@ fn failed(what: &str) -> Error {
     Error::unavailable(format!("cannot write the log mark into the file: {what}"))
 }
 
-/// Whether the table of marks does not exist, or has only rows that this program writes.
+/// Whether the table of marks does not exist, or has exactly the row that this program writes.
 pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
     const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'marks'";
     if connection.query_row(IS_THERE, (), |row| row.get::<_, i64>(0))? == 0 {

@@ -9,9 +9,9 @@ pub struct Options {
     pub readers: NonZeroUsize,
     /// Maximum number of reads in the queue. Further reads wait until there is room. Default: 1,024.
     pub queued_reads: NonZeroUsize,
-    /// How many bytes of pages the writing connection keeps in memory. Default: 32 MiB.
+    /// How many bytes of the file's pages the writing connection keeps in memory. Default: 32 MiB.
     pub writer_cache_bytes: usize,
-    /// How many bytes of pages each reading connection keeps in memory. Default: 2 MiB.
+    /// How many bytes of the file's pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
     /// After this time without writes, upkeep runs: it deletes expired rows, and returns free pages to the
     /// file system. Under steady writes, expired rows are deleted at this interval. Default: one second.
@@ -23,8 +23,8 @@ pub struct Options {
     pub max_pages: Option<u32>,
     /// Opens a file whose log is missing, without the writes that were in the log. Default: `false`.
     pub accept_lost_log: bool,
-    /// Keeps the mark of a lost log that was accepted, until the first write: for commands that only read.
-    /// Default: `false`.
+    /// For commands that only read, with `accept_lost_log`: leaves the mark of the lost log in the file until
+    /// something is written. So the next opening reports the loss again. Default: `false`.
     pub is_read_only_command: bool,
 }
 

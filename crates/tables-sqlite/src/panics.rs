@@ -15,8 +15,7 @@ pub(crate) struct Panics(AtomicU64);
 impl Panics {
     /// Runs a job of a thread. A panic in the job is counted, logged, and returned as an error.
     ///
-    /// The caller restores what the job may have left incomplete: an open transaction, or an announced
-    /// commit.
+    /// The caller ends what the job may have left incomplete, such as an open transaction.
     pub(crate) fn catch<T>(&self, thread: &'static str, job: impl FnOnce() -> T) -> Result<T, Error> {
         panic::catch_unwind(AssertUnwindSafe(job)).map_err(|payload| {
             self.0.fetch_add(1, Ordering::Relaxed);

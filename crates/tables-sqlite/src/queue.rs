@@ -1,4 +1,4 @@
-//! Bounded queues from tasks to threads. A job waits only for its room in the queue.
+//! Bounded queues from tasks to threads. A task that sends a job waits while the queue is full.
 
 use std::sync::Arc;
 

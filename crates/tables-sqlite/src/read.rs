@@ -156,7 +156,7 @@ fn scan_and_audit(
     Ok(page)
 }
 
-/// A page before its audit.
+/// A result page before its audit.
 struct ReadPage {
     page: Page<Row>,
     /// The number of rows that were read, including damaged and expired rows.
@@ -387,8 +387,7 @@ fn partitions_in(
     }
 }
 
-/// Takes the partition columns off the front of a key, after the number of the shape, which is the shape of
-/// the table.
+/// Takes the partition columns off the front of `rest`, which is a key without the number of its shape.
 fn pop_partition(table: Table, rest: &mut &[u8]) -> Option<Partition> {
     let columns = table.schema.partition().iter();
     columns.map(|column| key::pop(rest, column.column_type, Direction::Ascending)).collect()
@@ -401,8 +400,7 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row. An audit confirms that it has none. `Corrupt` if a damaged row is
-/// found.
+/// Whether the partition has a visible row. An audit confirms a `false`. `Corrupt` if a damaged row is found.
 fn has_visible_row(
     connection: &AuditConnection,
     table: Table,

@@ -16,7 +16,7 @@ use crate::{
     span::Span,
 };
 
-/// The greatest number of problems of SQLite's own check that are read. One is enough to refuse a repair.
+/// The greatest number of problems of SQLite's own check that are read. One in the structure is enough.
 const MAX_PROBLEMS: usize = 100;
 
 /// The plan of a repair of damaged keys.

@@ -1,5 +1,5 @@
-//! Reads pages whose rows have damaged keys. The pages are read directly, since SQLite's search on such pages
-//! may miss rows.
+//! Reads SQLite pages whose rows have damaged keys. The pages are read directly, since SQLite's search may
+//! miss rows on them.
 //!
 //! The checksum of a row covers its key. If the checksum agrees after one bit of the key is flipped back, the
 //! resulting key is the true key, and the row is in the right place. A row is lost if it is out of order and

@@ -6,7 +6,7 @@ use rashomon_tables::{ClusteringRange, Direction, Value};
 
 use crate::{catalog::Table, key};
 
-/// A range of keys, with `start` and without `end`.
+/// A range of keys from `start` (inclusive) to `end` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: Vec<u8>,
@@ -18,7 +18,7 @@ pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The prefix of all keys of a partition, in any table.
+/// The prefix that all keys of a partition have, in all tables of this shape.
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
     // Room for the numbers, the terminators of texts, and usual clustering columns.

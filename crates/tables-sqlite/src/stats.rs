@@ -23,7 +23,7 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
-    /// Bytes of a page.
+    /// Bytes of a page of the file.
     pub page_bytes: u32,
     /// Pages of the file.
     pub pages: u32,

@@ -52,7 +52,7 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
 }
 
-/// The shared state that stops the threads.
+/// The queues and the threads. They are shared with the task of a shutdown, which ends the threads.
 struct Shared {
     readers: Readers,
     writes: Queue<Job>,

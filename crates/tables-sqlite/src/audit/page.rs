@@ -33,7 +33,7 @@ pub(crate) struct TreePage {
     checked: Vec<AtomicBool>,
 }
 
-/// A cell, and its offset on the page.
+/// The bytes of a row on its page, and its key.
 struct Cell {
     bytes: Range<usize>,
     key: Key,
@@ -240,8 +240,8 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     Ok(blocks)
 }
 
-/// Checks that rows and free blocks do not overlap, and that the header has the right number of bytes between
-/// them.
+/// Checks that rows and free blocks do not overlap, and that the header has the number of bytes that neither
+/// covers.
 fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
     used.sort_unstable_by_key(|range| range.start);
     let (mut end, mut between) = (content, 0);

@@ -88,7 +88,7 @@ async fn queued_writes(store: &Arc<SqliteStore>, count: u64) -> Vec<QueuedWrite>
         }
         Poll::Ready(())
     });
-    // The budget of a task is smaller than the number of writes.
+    // Tokio's budget for one poll of a task is smaller than the number of writes.
     tokio::task::unconstrained(poll_each).await;
     writes
 }
@@ -154,7 +154,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
             assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
         };
         let end = async {
-            // By the time of these reads, one that does not wait for the end of the commit would be over.
+            // A read that does not wait for the end of the commit would return during these reads.
             for _ in 0..100 {
                 number(&store, "elsewhere").await;
             }
@@ -210,7 +210,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
 }
 
 /// Makes the file refuse puts with one write time, without undoing the earlier changes of the same call.
-/// Damages the rows of the other table.
+/// Damages the row `damaged`.
 fn refuse_a_write_time(directory: &TempDir) {
     let connection = Connection::open(crate::file::path(directory.path())).expect("opens");
     let sql = format!(

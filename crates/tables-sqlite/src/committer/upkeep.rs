@@ -40,7 +40,7 @@ const MAX_SKIPPED_ROWS: usize = 10_000;
 pub(super) struct Upkeep {
     /// The number of pages in the log, as of the last commit.
     log_pages: Arc<AtomicU32>,
-    /// How many of these pages are in the file.
+    /// The number of pages that the log had at the last checkpoint.
     checkpointed: u32,
     swept_at: Duration,
     probed_at: Duration,
@@ -66,7 +66,7 @@ impl Upkeep {
         self.log_pages.load(Ordering::Relaxed)
     }
 
-    /// The number of pages of the log that are not in the file.
+    /// The number of pages that were added to the log since the last checkpoint.
     fn pending(&mut self) -> u32 {
         let pages = self.log_pages.load(Ordering::Relaxed);
         // A log with fewer pages than were written into the file is a new log.
@@ -81,8 +81,7 @@ impl Upkeep {
         let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i32>(1)?, row.get::<_, i32>(2)?));
         let (pages, _) =
             connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row((), columns)?;
-        // If a reader prevents a complete checkpoint, the next attempt follows after `CHECKPOINT_PAGES` more
-        // pages.
+        // If a reader prevents a complete checkpoint, the next attempt follows only after further writes.
         self.checkpointed = u32::try_from(pages).unwrap_or(0);
         Ok(())
     }
@@ -98,7 +97,8 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// Does a step of upkeep if its interval has passed. Called after the calls of a commit were answered.
+    /// Runs a checkpoint if the log is long, and a sweep if its interval has passed; during an outage, a
+    /// probe. Called after the calls of a commit were answered.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
@@ -287,7 +287,7 @@ impl Committer {
     }
 }
 
-/// The keys of rows that have expired according to the index of times, the earliest first.
+/// The keys of rows that have expired according to the index of expiry times, the earliest first.
 fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     connection

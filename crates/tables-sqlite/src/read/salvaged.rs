@@ -104,7 +104,7 @@ fn add(
         }
         Err(Error::Corrupt(reason)) if page.scan.on_damage == OnDamage::Report => {
             let row = DamagedRow { key: name, reason };
-            // A scan cannot continue at a lost row.
+            // A scan cannot continue after a lost row, so the cursor does not move to this row.
             if is_lost { page.damaged.push(row) } else { page.push_damaged(row, clustering_key) }
         }
         Err(error) => return Err(error),

@@ -247,7 +247,7 @@ async fn lost_key_hides_no_other_partition_and_refuses_writes_to_its_page() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     let keys = keys(directory.path(), BODIES.name());
-    // The highest bits of the revision and of its table: no row with this key was ever written.
+    // The highest bit of the title, and a bit of the table's number: no row with this key was ever written.
     let stored = &keys[keys.len() / 2 + 10];
     let (title, rev) = parse(stored);
     let (_directory, store) = store_of(&flip(&file, stored, &[BEFORE_TITLE * 8 + 7, 8 * 12 + 3])).await;

@@ -118,7 +118,7 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     let commits = commits(&log);
     assert!(commits.len() > 5, "{commits:?}");
     let last_begins = commits[commits.len() - 2];
-    // In each frame: its number, its salts, its checksum, its page.
+    // In each frame: the number of its page, its salts, its checksum, the bytes of its page.
     for frame in (32..last_begins).step_by(FRAME_BYTES) {
         for place in [0, 9, 17, 3_000] {
             let mut damaged = log.clone();

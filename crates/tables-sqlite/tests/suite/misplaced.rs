@@ -305,7 +305,7 @@ async fn sweep_does_not_act_on_a_damaged_time() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// The end of a free page is missing. No row is damaged, but the check reports the file.
+/// The file has 100 bytes after its last page. No row is damaged, but the check reports the file.
 #[tokio::test]
 async fn file_that_does_not_end_with_a_whole_page_is_named_by_the_check() {
     let directory = TempDir::new().expect("a directory");

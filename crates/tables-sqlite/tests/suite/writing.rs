@@ -84,7 +84,7 @@ async fn reads_continue_during_writes() {
     let mut reads = 0;
     while !writer.is_finished() {
         let newest_note = rows(&store, &NOTES, "Title").await.expect("read")[0].key.clone();
-        // A row of one table of a batch is in the other table too.
+        // A batch that is visible in one table is visible in the other one too.
         let row = store.get(&BODIES, &newest_note).await.expect("read").expect("there");
         let rev = rows(&store, &BODIES, "Title").await.expect("read").len() as i64;
         assert!(rev > 0 && row.values[0].is_some());
@@ -175,8 +175,8 @@ async fn large_values_are_deleted_with_their_rows() {
         batch.put(&BODIES, vec![rev.into()], vec![Some(body("Title", rev, length))], at);
         batch
     };
-    // Three replacements (a large value by a large one, large by small, small by large), and an older put
-    // that is ignored.
+    // Three replacements (a large value by a large one, large by small, small by large), and two older puts
+    // that are ignored.
     for (rev, first, second, later) in
         [(1, 5_000, 6_000, 1), (2, 5_000, 10, 1), (3, 10, 6_000, 1), (4, 6_000, 5_000, 0), (5, 10, 5_000, 0)]
     {
