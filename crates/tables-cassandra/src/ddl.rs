@@ -56,8 +56,8 @@ fn notes(schema: &Schema) -> String {
     let mut notes = format!("-- {}\n", describe(schema, schema.version(), schema.values().len()));
     if schema.swap_only() {
         notes.push_str(
-            "-- Written by lightweight transactions alone, which bring times of their own; hence the field\n\
-             -- written_at. Never write to it in another way.\n",
+            "-- Written only by lightweight transactions. Cassandra chooses their write times, so the field\n\
+             -- written_at has the time of the swap. Never write to this table in another way.\n",
         );
     }
     notes

@@ -9,8 +9,9 @@
 //! ([`mod@write`]). A swap is a lightweight transaction ([`swap`]).
 //!
 //! Cassandra has more limits than the table layer ([`limits`]). The key of a partition takes at most 65,535
-//! bytes, and so do the clustering columns of a row together. The only partition column of a table must not
-//! be empty. A batch has at most 65,535 mutations. A call beyond these limits is `Invalid`.
+//! bytes, and so do the clustering columns of a row together. If a table has only one partition column, its
+//! value must not be empty. A batch has at most 65,535 mutations, and takes at most 15 MiB. A call beyond
+//! these limits is `Invalid`.
 
 mod catalog;
 mod cell;

@@ -129,7 +129,7 @@ pub enum Consistency {
 /// The replicas that decide swaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SerialConsistency {
-    /// All replicas: correct wherever swaps come from.
+    /// The replicas of all data centres: correct wherever swaps come from.
     Serial,
     /// The replicas of the local data centre: faster, and correct only if all swaps come from there.
     LocalSerial,

@@ -176,8 +176,8 @@ impl<'a> Building<'a> {
         self.skipped += 1;
     }
 
-    /// The number of rows to request: the rows that the page still needs, estimated by the typical size of
-    /// the table's rows. Servers limit an answer by rows, not by bytes.
+    /// The number of rows to request: as many as the page's limits of rows and bytes still allow. A CQL query
+    /// can limit only rows, so the remaining bytes are divided by the typical size of a row.
     fn wanted(&self) -> usize {
         let fitting = match self.table.typical_row_bytes() {
             Some(bytes) => self.scan.max_bytes.saturating_sub(self.bytes).div_ceil(bytes),

@@ -47,8 +47,8 @@ const MAX_IN_FLIGHT: usize = 1_024;
 /// The longest interval between two checks that a connection is alive. A connection that does not answer in
 /// time is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// The timeout of a statement that creates or changes a table. The same timeout applies until all nodes know
-/// of the change.
+/// The timeout of a statement that creates or changes a table, and that of the wait until all nodes know of
+/// the change.
 const SCHEMA_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval at which nodes are asked whether they all know of a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
@@ -314,9 +314,10 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
         }))
         .connection_timeout(options.connect_timeout / 4)
         // A hanging node is given up soon, since requests that are not idempotent can only wait for it. While
-        // connecting, a client may wait for such a node twice: as a contact point, and as a member. An eighth
-        // and a quarter of the time, twice, leave time for the other nodes. The connection timeout of the
-        // driver does not help, since a hanging node still accepts connections.
+        // connecting, a client may wait for such a node twice: as a contact point, and as a member. Each wait
+        // takes an eighth plus a quarter of `connect_timeout` at most, which leaves a quarter for other
+        // nodes. The driver's connection timeout does not help, since a hanging node still accepts
+        // connections.
         .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
         .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
         .keyspaces_to_fetch([&options.keyspace])

@@ -7,8 +7,8 @@ use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 /// Returns ranges that together, in this order, have the rows of `range` after the row `after`.
 ///
 /// CQL can express "after this row" in one condition only if all columns have the same direction, and
-/// ScyllaDB only if no column is fixed. So the rows after (a, b) are split: first the rows that begin with a
-/// and are after b in the second column, then the rows that are after a in the first column.
+/// ScyllaDB only if no column has a condition of its own. So the rows after (a, b) are split: first those
+/// that begin with a and are after b in the second column, then those after a in the first column.
 pub(crate) fn ranges_after(
     schema: &Schema,
     range: &ClusteringRange,

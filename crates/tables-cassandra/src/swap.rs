@@ -79,9 +79,9 @@ impl Call<'_> {
         Err(Error::unavailable("other writers changed the row again and again during a swap"))
     }
 
-    /// The cell that probably exists: the cell of the expected row. The cell is read instead if the
-    /// transaction would not notice a wrong guess: if nothing is to be written, or if the expected row has
-    /// expired.
+    /// The cell that probably exists: the cell of the expected row. The cell is read instead if no
+    /// transaction would check the guess: if there is neither an expected nor a new row, or the expected row
+    /// has expired.
     async fn first_guess(&self) -> Result<Option<Vec<u8>>> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,

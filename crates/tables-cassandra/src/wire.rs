@@ -77,7 +77,7 @@ pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     let mut key = Vec::new();
     for value in partition {
         let bytes = bytes_of(value);
-        // `limits` refuses a longer value, whatever length is written here.
+        // `limits` refuses a value above 65,535 bytes, so a wrong length here has no effect.
         key.extend_from_slice(&u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_be_bytes());
         key.extend_from_slice(&bytes);
         key.push(0);

@@ -41,7 +41,7 @@ fn write_of(page: &str, now: Timestamp) -> Batch {
 fn a_batch_is_one_mutation() {
     const WRITES: u64 = 50;
     let Some(keyspace) = Keyspace::new() else { return };
-    // A split batch would become three batches (one for each table) or four (one for each page of the call).
+    // Each call has four batches, one for each page. Each batch changes three tables.
     assert_each_is_one_mutation(
         4 * WRITES,
         |arguments| keyspace.nodetool(arguments),

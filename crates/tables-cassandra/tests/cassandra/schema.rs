@@ -37,8 +37,7 @@ async fn run(session: &Session, statement: String) {
         .unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
-/// The tables of a keyspace, each with the time of its last change. Other tests create tables at the same
-/// time.
+/// The tables of a keyspace, each with the time of its last change.
 async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     let text = "SELECT table_name, WRITETIME(comment) FROM system_schema.tables WHERE keyspace_name = ?";
     let answer = session.query_unpaged(text, (keyspace,)).await.expect("read");
@@ -46,8 +45,8 @@ async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     rows.rows::<(String, i64)>().expect("rows").map(|row| row.expect("a row")).collect()
 }
 
-/// The store accepts the tables that the printed statements create, without a right to create tables itself.
-/// Running the statements again changes nothing.
+/// The store accepts the tables that the printed statements create, and changes nothing. The statements may
+/// be run again.
 #[test]
 fn printed_tables_are_accepted_by_the_store() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -98,7 +97,6 @@ fn a_table_that_was_changed_by_hand_is_refused() {
     });
 }
 
-/// An interrupted change is continued.
 #[test]
 fn interrupted_change_is_completed() {
     let Some(keyspace) = Keyspace::new() else { return };

@@ -58,8 +58,7 @@ fn large_body_is_read_in_bounded_pages() {
     });
 }
 
-/// The newest revision of a page is read as quickly as the newest revision of a small page, however many
-/// older rows were culled. All revisions can be listed.
+/// One read returns the newest revision, even after a large cull. All revisions can be listed.
 #[test]
 #[ignore = "writes a million rows, which takes minutes"]
 fn a_partition_may_have_a_million_rows() {
