@@ -1,7 +1,8 @@
 //! Compares the data of two stores, table by table.
 //!
 //! Each store lists partitions in its own order, so the digests of whole tables are compared first. Only if
-//! these differ, each partition is read from both stores, to name the first partition that differs.
+//! these differ, or the source has damaged rows, each partition is read from both stores, to name the first
+//! partition that differs.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 100;
 /// The outcome of [`Migration::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All rows are copied.
+    /// All rows are copied, except damaged ones.
     Complete,
     /// The copy was stopped by the caller. Another migration can resume it.
     Stopped,
@@ -36,8 +36,8 @@ struct Work<'a> {
 impl Migration {
     /// Copies all rows that are not copied yet. Calls `show` from time to time with the counts of this call.
     ///
-    /// When `stop` becomes true, the writes in flight are finished, and no further writes begin. Another
-    /// migration can resume the copy then, and also after an error.
+    /// When `stop` becomes true, the rows that were read are still written, and no further rows are read.
+    /// Another migration can resume the copy then, and also after an error.
     #[boxed]
     pub async fn copy(
         &mut self,
@@ -67,8 +67,9 @@ impl Migration {
             copied.add(counts);
             after = page.next;
             let complete = after.is_none();
-            // The position is stored only now, when all rows before it are durable. It stays before a damaged
-            // row, so that another migration finds the row again, and copies it if it was repaired meanwhile.
+            // The position is stored only now, when all rows before it are durable. It stays before the first
+            // damaged row of a table, so that another migration reads the row again, and copies it if it was
+            // repaired meanwhile.
             if self.damaged_rows() == damaged_before {
                 self.record.advance(table, Position { after: after.clone(), copied, complete }).await?;
             }
@@ -150,7 +151,7 @@ impl Migration {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Descriptions of the first of [`Self::damaged_rows`].
+    /// Descriptions of the first 100 of [`Self::damaged_rows`].
     #[must_use]
     pub fn named_damage(&self) -> Vec<String> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
@@ -180,7 +181,8 @@ pub(crate) const fn scan_of(partition: Partition) -> Scan {
     scan
 }
 
-/// Unchanged rows of one partition, in batches of at most [`ROWS_BYTES`], or of a single larger row.
+/// Batches that put these rows, all of one partition, with their times. A batch has at most [`ROWS_BYTES`],
+/// or a single larger row.
 fn batches(table: &'static Schema, rows: Vec<Row>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut bytes = 0;

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub struct Digest {
     /// The number of rows, without damaged rows.
     pub rows: u64,
-    /// The number of damaged rows. Nothing else is known of them.
+    /// The number of damaged rows. Their keys and values are not part of the digest.
     pub damaged: u64,
     sum: u128,
 }
@@ -52,7 +52,7 @@ impl Digest {
     }
 }
 
-/// Hashes a value, after its type and its length, so that no two rows have the same bytes.
+/// Hashes a value, after its type and its length, so that different rows are hashed as different bytes.
 fn update(hasher: &mut Xxh3, value: Option<&Value>) {
     let number = |hasher: &mut Xxh3, tag: u8, number: i64| {
         hasher.update(&[tag]);

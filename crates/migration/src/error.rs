@@ -1,9 +1,9 @@
-//! Errors that stop a migration, one for each remedy.
+//! Errors that stop a migration.
 
 use rashomon_tables::Error as StoreError;
 
-/// The error that stopped a migration. Copied rows stay in the target, and a later migration resumes the
-/// copy.
+/// The error that stopped a migration. Copied rows stay in the target. After [`Self::Source`] and
+/// [`Self::Target`], a later migration resumes the copy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrationError {
@@ -30,7 +30,7 @@ pub enum MigrationError {
         /// A description of a partition that differs.
         partition: String,
     },
-    /// A row that is written by compare-and-set has other values in the target.
+    /// A row that is written by compare-and-set has other values, or another expiry, in the target.
     #[error(
         "in the table {table} of the target, {row} has other values than in the source: another process \
          writes to one of the stores. Stop that process, and migrate into an empty target"

@@ -1,9 +1,10 @@
 //! Migration: copies all data from one store into another, such as from SQLite into Cassandra.
 //!
-//! Every row of every table is written to the target unchanged, with its write time and its expiry
-//! ([`copy`]). So copying a row again changes nothing. The target records the progress of the migration
-//! ([`record`]), always after the rows themselves, so that an interrupted migration can be resumed. Digests
-//! of the rows show whether both stores hold the same data ([`compare`]).
+//! Every undamaged row of every table is written to the target with its values, its write time and its expiry
+//! ([`copy`]). So copying a row again changes nothing. Rows that are written by compare-and-set get the write
+//! time of the target. The target records the progress of the migration ([`record`]), always after the rows
+//! themselves, so that an interrupted migration can be resumed. Digests of the rows show whether both stores
+//! hold the same data ([`compare`]).
 //!
 //! A migration knows tables and rows, and not what they mean. A table that is added to the schemas is copied
 //! too.
@@ -42,16 +43,16 @@ use self::{
 /// the memory of a migration.
 const SIDE_BY_SIDE: usize = 16;
 
-/// The number of partitions that are listed in one call. A resumed migration copies at most this many
-/// partitions again.
+/// The maximum number of partitions that are listed in one call. A resumed migration copies at most this many
+/// partitions again, or more if rows of the source are damaged.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of rows of a partition that are read in one call.
 const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// The maximum number of bytes of rows that are read in one call, and written in one batch. It is a quarter
-/// of the limit of a batch, so that a cluster under load has enough time for the batch. A larger row is
-/// written alone.
+/// A read ends with the row that reaches this many bytes. A batch has at most this many bytes, or a single
+/// larger row. The number is about a quarter of the limit of a batch, so that a cluster under load has enough
+/// time for the batch.
 const ROWS_BYTES: usize = 1 << 20;
 
 /// The result of a step of a migration.
@@ -60,10 +61,10 @@ pub type Result<T> = std::result::Result<T, MigrationError>;
 /// How a migration starts: from the beginning, or after an earlier migration of the same source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationState {
-    /// The target was empty.
+    /// The target was empty, or an earlier migration was interrupted before its first position was stored.
     New,
-    /// Resumes an earlier migration that was interrupted. The counts are those of the rows that it had
-    /// copied.
+    /// Resumes an earlier migration that was interrupted. The counts are those of the rows up to its stored
+    /// positions.
     Resumed(Counts),
     /// Follows an earlier migration that was finished. All rows are copied again, so that new rows are added.
     Again,
@@ -92,8 +93,8 @@ impl Migration {
     /// name. The source is not changed, except that missing tables are created in it. They stay empty.
     ///
     /// Returns [`MigrationError::NotEmpty`] if the target holds other data. Returns
-    /// [`MigrationError::SourceChanged`] if a migration would be resumed, and the source has changed since.
-    /// Nothing is copied in either case.
+    /// [`MigrationError::SourceChanged`] if a migration would be resumed, and the first partition of a table
+    /// has changed since. Nothing is copied in either case.
     #[boxed]
     pub async fn begin(
         source: Arc<dyn TableStore>,
@@ -141,7 +142,7 @@ impl Migration {
         self.start
     }
 
-    /// The copied rows of each table so far, including those of an interrupted migration.
+    /// The copied rows of each table up to its stored position, including those of an interrupted migration.
     pub fn copied(&self) -> impl Iterator<Item = (&'static str, Counts)> + '_ {
         self.tables.iter().map(|table| (table.name(), self.record.of(table).copied))
     }
@@ -152,11 +153,12 @@ impl Migration {
         self.record.finish().await
     }
 
-    /// Returns `SourceChanged` if the source differs from the rows that were copied before.
+    /// Returns `SourceChanged` if the source seems to differ from the rows that were copied before.
     ///
-    /// Checks one copied partition of each table of which rows were copied. A difference means that the
-    /// source is another store under the same name, or that it was written to. The partitions that are copied
-    /// already would then keep their old content. A comparison checks all partitions.
+    /// Compares the first partition of each table of which rows were copied, except tables that are written
+    /// by compare-and-set. A difference means that the source is another store under the same name, or that
+    /// it was written to. The partitions that are copied already would then keep their old content.
+    /// [`Self::compare`] compares all partitions.
     async fn refuse_changed_source(&self) -> Result<()> {
         for table in self.tables.iter().copied().filter(|table| !table.swap_only()) {
             if self.record.of(table).copied.rows == 0 {
@@ -164,7 +166,7 @@ impl Migration {
             }
             let Some(partition) = first_partition(&self.source, table).await? else { continue };
             let difference = self.compare_partition(table, partition).await?;
-            // Damaged rows were not copied.
+            // Damaged rows of the source were not copied, so only the other rows have to agree.
             if let Some(difference) = difference.filter(|found| !found.source.has_rows_of(&found.target)) {
                 let Difference { partition, .. } = difference;
                 return Err(MigrationError::SourceChanged { table: table.name(), partition });
