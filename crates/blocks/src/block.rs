@@ -156,7 +156,8 @@ impl<'a> Block<'a> {
         if known.is_plain() {
             return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
         }
-        // Only the numbers of streams depend on earlier chunks.
+        // Only the numbers of streams depend on earlier chunks. They are not used here, so each one is
+        // accepted.
         let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
         Ok((entries.ordinals, entries.erased))
     }
@@ -249,7 +250,8 @@ impl<'a> Block<'a> {
     }
 
     /// All contents in the order of their ordinals, each decoded once. For a content that cannot be read, the
-    /// iterator returns an error and continues.
+    /// iterator returns an error and continues. For a chunk whose ordinals or checksums cannot be read, it
+    /// returns one error.
     pub fn iter(&self) -> Contents<'_> {
         Contents::new(self)
     }
@@ -258,7 +260,7 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if any part of it is damaged.
+    /// [`Error::Damaged`] if a part of it is damaged that contents depend on.
     pub fn unpack(&self) -> Result<Unpacked, Error> {
         Unpacked::new(self)
     }

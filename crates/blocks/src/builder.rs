@@ -15,7 +15,8 @@ use crate::{
     section::Section,
 };
 
-/// A block with fewer bytes of literals is never converted to frames: it may be the beginning of a history.
+/// A block with fewer bytes of literals is never converted to frames: contents that are appended later may
+/// have text in common with it, which frames cannot use.
 const MIN_BYTES_FOR_FRAMES: usize = 16 << 10;
 
 /// Once the scripts of a block have this many bytes, further contents are stored whole, and not as
@@ -37,7 +38,7 @@ pub struct BlockBuilder {
     chunk: OpenChunk,
     texts: Texts,
     last: LastSizes,
-    /// Bytes of scripts and values in the block.
+    /// Bytes of scripts, and of byte strings in columns.
     script_and_value_bytes: usize,
     /// Bytes of scripts in the block.
     scripts: usize,
@@ -127,7 +128,8 @@ impl BlockBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]. In all cases nothing is added.
+    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]. In these cases nothing is added.
+    /// After [`Error::Zstd`], entries are lost, so drop the builder.
     pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
         at_most("bytes of a content", content.len(), MAX_CONTENT)?;
         at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
@@ -200,7 +202,7 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> Result<Vec<u8>, Error> {
         self.end_chunk()?;
         let mut block = self.directory.seal(&self.body);
-        // A reader unpacks all texts of frames. These may have many more bytes than the literals.
+        // In frames, `Limits::texts` bounds all contents, which may have many more bytes than the literals.
         let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
         if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.suits_frames() {
             let frames = self.as_frames(&block)?;
@@ -269,8 +271,8 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Whether pool and scripts save nothing: the literals hardly compress, or the scripts are larger than
-    /// the literals.
+    /// Whether frames may be smaller: the literals hardly compress, or take less room than the scripts (both
+    /// compressed). Never for few literals.
     fn suits_frames(&self) -> bool {
         let sections =
             |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);

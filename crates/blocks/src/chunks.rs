@@ -92,7 +92,7 @@ impl<'a> Chunks<'a> {
 
     /// The part of the pool that is in a chunk.
     pub(crate) fn pool(&self, chunk: usize) -> Range<u32> {
-        // The limits keep a pool below 4 GiB, since scripts could not address a larger one.
+        // By default, `Limits::texts` is far below 4 GiB. Scripts cannot address a larger pool.
         let place = |start: ChunkStart| u32::try_from(start.texts).unwrap_or(u32::MAX);
         place(self.starts[chunk])..place(self.starts[chunk + 1])
     }

@@ -124,8 +124,9 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
 }
 
 /// Decodes the output of [`write()`] for this many entries. Returns `None` if the bytes are damaged, or if
-/// the strings have more bytes than `room`, the rest of what a block may have. The bound is needed since a
-/// string that is written once may occur a thousand times.
+/// the strings have more bytes than `room`: what [`Limits::scripts`](crate::Limits::scripts) allows for a
+/// column, without the chunks that were read. Reduces `room` by the bytes of the strings. The bound is needed
+/// since a string that is written once may occur a thousand times.
 pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
     if bytes.is_empty() {
         return Some(vec![Value::Absent; count]);
@@ -151,7 +152,7 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
     values.collect()
 }
 
-/// Encodes which of many items have a property: how many have it, and the gaps between them.
+/// Encodes which of many items are selected: how many, and the gaps between them.
 pub(crate) fn put_indexes(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
     let indexes = which.enumerate().filter_map(|(index, is)| is.then_some(index));
     varint::put(out, indexes.clone().count() as u64);
@@ -180,7 +181,8 @@ fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64> + Clone) {
     let Some(first) = numbers.clone().next() else { return };
     let differences = numbers.clone().zip(numbers.skip(1)).map(|(one, next)| next.wrapping_sub(one));
     let divisor = differences.clone().fold(0, |divisor, step| common_divisor(divisor, step.unsigned_abs()));
-    // A divisor that is no positive i64 divides only zero and i64::MIN.
+    // The divisor is 0 if all differences are 0, and 2^63 if they are 0 or `i64::MIN`. Then nothing is
+    // divided.
     let divisor = i64::try_from(divisor).ok().filter(|divisor| *divisor > 0).unwrap_or(1);
     varint::put(out, zigzag(first));
     varint::put(out, divisor as u64);

@@ -6,8 +6,9 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// Encodes the entries of a chunk, given the new names and the numbers of their streams. The entries have
-/// consecutive ordinals, and none is erased: the library reads other chunks, but does not write them.
+/// Encodes the entries of a chunk. `new_streams` are the names of streams that no earlier chunk has, and
+/// `streams` is the number of each entry's stream. The entries have consecutive ordinals, and none is erased:
+/// the library reads other chunks, but does not write them.
 pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, new_streams.len() as u64);

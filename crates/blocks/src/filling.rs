@@ -8,14 +8,16 @@ use crate::{
     unpacked::Unpacked,
 };
 
-/// A block is full with this many bytes of scripts and values. Few blocks are full for this reason.
+/// A block is full with this many bytes of scripts and of byte strings in columns. Few blocks are full for
+/// this reason.
 const MAX_SCRIPT_AND_VALUE_BYTES: usize = 1 << 20;
 /// A block is full with this many bytes of literals, however large its contents are.
 const MAX_POOL: usize = 64 << 20;
-/// A block is full when its pool is this many times as large as the largest of the last contents.
+/// Before a block is full, its pool may grow to [`Settings::pool`], or to this many times the size of the
+/// largest of the last contents if that is more.
 const POOL_PER_LARGEST_CONTENT: usize = 3;
-/// The number of last contents that count. A blanked page or a small property may come among large contents,
-/// and a content that is large by mistake may come among small ones.
+/// The number of last contents whose sizes count. More than one, since a blanked page or a small property may
+/// come among large contents. Not all, since a single content may be large by mistake.
 const RECENT_CONTENTS: usize = 8;
 
 /// The sizes of blocks and chunks, and the level of compression.
@@ -85,7 +87,7 @@ pub(crate) fn script_bytes(block: &Block<'_>) -> usize {
     }
 }
 
-/// The bytes of a block's scripts and values.
+/// The bytes of a block's scripts, and of the byte strings in its columns.
 pub(crate) fn script_and_value_bytes(block: &Block<'_>) -> Result<usize, Error> {
     let mut bytes = script_bytes(block);
     for column in block.columns() {
@@ -107,7 +109,7 @@ impl Block<'_> {
     /// [`Error::Damaged`] if a part that is needed to decide this is damaged.
     pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
         let pool = self.chunks().pool_size();
-        // Most blocks have few literals, and then nothing has to be unpacked.
+        // Most blocks have few literals, and then no content has to be unpacked.
         let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
         Ok(settings.is_full(self.len(), script_and_value_bytes(self)?, pool, largest))
     }

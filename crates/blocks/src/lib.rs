@@ -6,7 +6,7 @@
 //! changes it.
 //!
 //! A [`Block`] is read in place: [`Block::get`] unpacks what one content needs, and [`Block::iter`] decodes
-//! all contents once. Whatever the bytes of a block are, a read returns the content that was pushed, or an
+//! all contents once. If bytes of a block are damaged, a read returns the content that was pushed, or an
 //! error.
 //!
 //! There is no I/O here. The format is described in `docs/block-format.md`. The idea comes from the notes on

@@ -23,7 +23,8 @@ pub struct Limits {
     pub chunks: usize,
     /// The unpacked bytes of the pool, or of the contents of frames.
     pub texts: usize,
-    /// The unpacked bytes of anything else in all chunks together: of the scripts, or of one column.
+    /// The unpacked bytes of any other section, in all chunks together: of the entries, the checksums, the
+    /// scripts, or one column.
     pub scripts: usize,
     /// The bytes of an entry's content.
     pub content: usize,

@@ -12,8 +12,8 @@ use crate::{
 impl Block<'_> {
     /// The names of [`Self::streams`], each with the stored bytes that its contents take. The stored texts of
     /// a chunk are divided in proportion to the literals that each content added; other contents may use
-    /// these literals too. The stored scripts of a chunk are divided in proportion to their edits. Columns,
-    /// checksums and the directory are not counted for any stream.
+    /// these literals too. The stored scripts of a chunk are divided in proportion to the number of their
+    /// edits plus one. The other parts of the block are not counted for any stream.
     ///
     /// # Errors
     ///

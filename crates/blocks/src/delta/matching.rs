@@ -12,7 +12,7 @@ use super::{
 
 /// The least length of a match in the parent. The index has the hash of this many bytes.
 const KEY_BYTES: usize = 8;
-/// The maximum number of positions of the parent that are compared for one position of the text.
+/// The maximum number of indexed positions of the parent that are compared for one position of the text.
 const MAX_CANDIDATES: usize = 48;
 /// The maximum number of positions of the parent in the index. In a longer parent, only every second, third
 /// or further position is indexed.
@@ -26,7 +26,7 @@ const LONG_MATCH: usize = 200;
 /// The number of further positions at which a better match is searched for.
 const LAZY_STEPS: usize = 2;
 
-/// The costs of a byte as a literal, and of a byte that the pool has already.
+/// The costs of a literal byte, and of a literal byte that repeats text of the pool.
 const LITERAL: i64 = 23;
 const LITERAL_OF_POOL: i64 = 18;
 /// The costs of an edit, of a skip in it, of each bit of the skip, and of a piece of the pool.
@@ -34,16 +34,16 @@ const EDIT: i64 = 180;
 const SKIP: i64 = 30;
 const SKIP_BIT: i64 = 10;
 const FROM_POOL: i64 = 450;
-/// The cost of moving back in the parent. Without this cost, reading would be slow, since a reader has to
-/// rebuild its list. If moving back were forbidden, blocks would be larger.
+/// The cost of moving back in the parent. Without this cost, reading would be slow: a script that moves back
+/// takes long to fold. If moving back were forbidden, blocks would be larger.
 const BACK: i64 = 600;
 /// How much more a match at a later position has to gain.
 const LAZY_GAIN: i64 = 20;
 
-/// How many bytes may be compared for each byte of the text and its parent. Then only one candidate is
-/// compared.
+/// For a text, [`MAX_COMPARED_BASE`] bytes may be compared, and this many more for each byte of the text and
+/// its parent. Beyond this limit, only one candidate is compared at each position.
 const MAX_COMPARED_PER_BYTE: u64 = 64;
-/// How many bytes may be compared for any text.
+/// The part of this limit that does not depend on the size of the text.
 const MAX_COMPARED_BASE: u64 = 1 << 20;
 
 /// A match.

@@ -16,8 +16,8 @@ pub(crate) mod segments;
 #[cfg(test)]
 mod tests;
 
-/// The maximum number of edits of a script, and of segments of a text. A text that would need more is written
-/// from the pool alone, which bounds the cost of reading it.
+/// The maximum number of edits of a script, and of segments of a text. A text that would need more is stored
+/// whole in the pool, which bounds the cost of reading it.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// A piece of the pool.

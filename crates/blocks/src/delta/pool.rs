@@ -50,7 +50,8 @@ impl Pool {
         }
     }
 
-    /// The only position at which the text may be. The caller has to compare the bytes there.
+    /// The last indexed position at which the text may begin, by the hash of its first bytes. The caller has
+    /// to compare the bytes there.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         let position = self.table.get(slot(text.get(..KEY_BYTES)?))?;
         position.checked_sub(1).map(|position| position as usize)

@@ -12,11 +12,11 @@ use super::{
 /// of the list, and for each segment of one part, so both numbers should be small.
 const MAX_PART_SEGMENTS: usize = 96;
 
-/// The maximum number of edits of a script that moves back. For more edits the whole list is rebuilt, since
-/// finding the parts that can stay takes quadratic time.
+/// The maximum number of edits of a script that moves back and is folded in place. For more edits the whole
+/// list is rebuilt, since finding the parts that can stay takes quadratic time.
 const MAX_IN_PLACE_EDITS: usize = 256;
 
-/// The maximum size of a text, whatever the limit is: positions in a text are signed numbers of 32 bits.
+/// The maximum size of a text, whatever the limit is: skips in a text are signed numbers of 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
 /// Adds a segment, or extends the last one if the segment follows it in the pool. Returns `None` if the list
@@ -82,7 +82,7 @@ pub(crate) struct ScriptToFold<'a> {
 }
 
 /// The list of an entry, from the scripts that the entry depends on. Returns `None` if one of these scripts
-/// does not exist or is erased, or if [`fold`] does.
+/// does not exist or is erased, or if [`fold`] returns `None`.
 pub(crate) fn fold_all<'a>(
     index: usize,
     limit: usize,
@@ -154,7 +154,7 @@ fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     Some(Some(copies))
 }
 
-/// Chooses the copies that can stay where they are, in rising order, so that most bytes stay.
+/// Chooses the copies that can stay where they are, in rising order, so that as many bytes as possible stay.
 pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
     // For each copy, on the assumption that it stays: the most bytes that can stay up to its end, and the
     // copy before it that stays.
@@ -376,7 +376,8 @@ impl SegmentList {
             self.parts.splice(index..=index, long.chunks(MAX_PART_SEGMENTS / 2).map(SegmentListPart::of));
         }
         if self.segments > 2 * MAX_SEGMENTS {
-            // Segments that now follow one another in the pool were not joined here, unlike in `fold`.
+            // Unlike `fold`, the code above does not join segments that follow one another in the pool.
+            // `flat` does.
             *self = Self::new(&self.flat()?, self.limit);
         }
         Some(())

@@ -11,7 +11,7 @@ use super::{
 };
 
 const MIB: usize = 1 << 20;
-/// How many bytes may be compared for each byte of a text and of the eight texts that may be its parents.
+/// How many bytes may be compared for each byte of a text and of the longest text.
 const COMPARED: u64 = 100;
 
 /// Encodes texts, and compares the number of compared bytes with the bound.
@@ -46,8 +46,8 @@ fn combinations(letters: u8, order: usize, most: usize) -> Vec<u8> {
 #[test]
 fn one_letter_many_times_is_cheap() {
     let text = |size| vec![b'a'; size];
-    // Here the common start and the common end meet. In the second group of texts, something else is between
-    // them.
+    // In the first group of texts, the common start and the common end meet. In the second group, something
+    // else is between them.
     assert_bounded(&[text(64 * MIB), text(63 * MIB)]);
     let with = |at: usize| {
         let mut text = text(2 * MIB);

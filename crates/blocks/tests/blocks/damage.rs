@@ -141,7 +141,7 @@ fn literals_before_the_damage_are_read() {
         assert!(Block::salvage(&damaged, Limits::default()).unwrap().verify().is_err());
         readable(&damaged)
     };
-    // zstd unpacks 128 KiB at once.
+    // zstd unpacks 128 KiB at once, so up to 128 KiB before the damage may be lost too.
     assert!((2..4).contains(&damaged_at(length * 9 / 10)));
     assert!(damaged_at(length / 10) < 4);
     assert_eq!(readable(&bytes[..length * 9 / 10]), 0, "the scripts are behind the cut");
@@ -201,7 +201,7 @@ fn declared_sizes_are_compared_with_the_limits() {
 }
 
 #[test]
-fn a_block_of_the_largest_settings_is_within_the_limits() {
+fn block_of_three_contents_of_64_mib_is_within_the_limits() {
     let settings = Settings { level: 1, ..Settings::default() };
     let mut builder = BlockBuilder::new(settings, Vec::new(), 0).unwrap();
     for last in [b'x', b'y', b'z'] {

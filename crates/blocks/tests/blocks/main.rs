@@ -1,4 +1,4 @@
-//! Compression blocks: for any bytes, a read returns the content that was pushed, or an error.
+//! Compression blocks: even from damaged bytes, a read returns the content that was pushed, or an error.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod damage;

@@ -47,7 +47,8 @@ impl Sparse {
     }
 }
 
-/// The ordinal of an entry. Some of the first twelve ordinals and of the last ones are unused.
+/// The ordinal of an entry. Ordinals are unused after every third of the first twelve entries, and before
+/// every fourth entry from number 24 on.
 fn ordinal(number: usize) -> u64 {
     let unused = match number {
         0..12 => number / 3 * 2,
