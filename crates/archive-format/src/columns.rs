@@ -42,8 +42,8 @@ pub(crate) enum Field {
     BodyWrittenAt,
     /// The headers of a body, as JSON.
     Headers,
-    /// The size of a body. Size and SHA-1 are absent if the content is in the block, and a reader computes
-    /// both.
+    /// The size of a body. Size and SHA-1 are absent if the content is in the first 16 MiB of contents of the
+    /// block: a reader computes both.
     Size,
     Sha1,
     RewrittenAt,

@@ -39,7 +39,7 @@ pub type Bodies = BTreeMap<PropertyName, ArchivedBody>;
 /// A body in the archive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArchivedBody {
-    /// What the index has of it.
+    /// Its size, SHA-1 and headers, as in the row of its revision or render.
     pub info: PropertyInfo,
     /// When it was written.
     pub written_at: Timestamp,
@@ -92,13 +92,13 @@ impl Unit {
     }
 }
 
-/// Writes the units of pages one after the other.
+/// Writes one unit of a page into a block.
 pub struct UnitWriter<'a> {
     /// The block.
     pub builder: &'a mut BlockBuilder,
     /// The page of the unit.
     pub page: &'a Page,
-    /// The revision of the page that was written before this one.
+    /// The page's previous revision in the block.
     pub above: Option<Revision>,
 }
 

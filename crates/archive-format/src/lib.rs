@@ -1,7 +1,8 @@
 //! Revisions of pages as entries of compression blocks.
 //!
 //! A [`Unit`] is a revision with its renders and bodies. [`UnitWriter`] writes units into a block with the
-//! [`columns()`] of the archive. [`read_units`] reads them back, and [`read_lines`] reads only keys and times.
+//! [`columns()`] of the archive. [`read_units`] reads them back, and [`read_lines`] reads them without
+//! contents.
 
 mod columns;
 mod derived;
