@@ -49,7 +49,8 @@ impl Archive {
         }
     }
 
-    /// Deletes the blocks that were enqueued at least `age` ago and that no page references.
+    /// Deletes the blocks that were enqueued at least `age` ago, and at least two hours ago, and that no page
+    /// references.
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let due = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
         self.blocks.collect(due, self.records.clock.now()).await

@@ -64,9 +64,9 @@ pub(super) struct OpenBlock {
 /// The share of a page in a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
-    /// Bytes of new text.
+    /// Bytes of literals that the page added.
     pub(super) literals: u64,
-    /// Whether the block is full and a large share of its new text belongs to the page.
+    /// Whether the block is full, and the page added a large share of its literals.
     pub(super) is_large: bool,
 }
 

@@ -125,7 +125,7 @@ impl BlockStore {
         Ok(entries)
     }
 
-    /// Lists the hours that have entries.
+    /// Lists the hours that have entries: the queue has one partition for each hour.
     fn queue_hours(&self) -> PartitionStream<'_> {
         PartitionStream::new(&*self.store, &ARCHIVE_NOTES, ENTRIES_PER_READ)
     }
@@ -239,9 +239,9 @@ impl BlockStore {
         })
     }
 
-    /// Whether a page left the block after `due`, or may have left it, so that a process may still be reading
-    /// the block. A block is enqueued again before a page leaves it, even if the pages reference and leave
-    /// other blocks meanwhile. Call this after the check that no page references the block.
+    /// Whether a page may have left the block after `due`, so that a process may still be reading the block.
+    /// If so, the block has a later entry, since it is enqueued again before a page leaves it. Call this
+    /// after the check that no page references the block.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
         Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
     }
@@ -252,8 +252,8 @@ impl BlockStore {
     }
 
     /// Like [`Self::page_references`], but reads from these replicas. If all replicas answer and the page
-    /// does not reference the block, the replicas then agree on the whole index: the batch by which a page
-    /// leaves a block also makes the page reference another one.
+    /// does not reference the block, they agree on its whole index after the read. So the row by which the
+    /// page references another block instead, from the same batch, is on all replicas too.
     async fn page_references_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);

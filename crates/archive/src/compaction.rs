@@ -19,7 +19,8 @@ const SMALL_PART_REVISIONS: u64 = 128;
 /// The maximum number of blocks of a page that are compacted, and therefore unpacked, together.
 const MAX_GROUP_PARTS: usize = 64;
 
-/// The maximum number of revisions of a page that are compacted together, which is the maximum of a block.
+/// The maximum number of revisions of a page that are compacted together. With three entries each, they fill
+/// a block.
 const MAX_GROUP_REVISIONS: u64 = 4096;
 
 /// Options of a compaction.
@@ -32,7 +33,7 @@ pub struct CompactionOptions {
 }
 
 impl Default for CompactionOptions {
-    /// Compacts all pages, without waiting.
+    /// Compacts all pages that have several small parts, without waiting.
     fn default() -> Self {
         Self { parts: 2, rest: std::time::Duration::ZERO }
     }
@@ -181,7 +182,7 @@ impl<'a> Compactor<'a> {
 /// The part that a page has of one block.
 struct Part {
     row: IndexRow,
-    /// Bytes of new text.
+    /// Bytes of literals that the page added.
     literals: u64,
 }
 

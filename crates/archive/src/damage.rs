@@ -77,8 +77,9 @@ impl Damage {
 
 impl Archive {
     /// Makes all readers skip the unreadable parts of damaged blocks from now on, as if these parts did not
-    /// exist. This is for a command that uses these buckets alone, reads everything readable, and reports the
-    /// rest. If a value was written again after it was sealed, readers may get the value of an earlier block.
+    /// exist. This is for a command that opened the archive for itself, reads as much as possible, and
+    /// reports the missing parts. If a value was written again after it was sealed, readers may get the value
+    /// of an earlier block.
     pub fn skip_damage(&self) {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }

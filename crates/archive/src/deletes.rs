@@ -15,7 +15,8 @@ use rashomon_records::{
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The rows of a page's four indexes within the region of a part of a block, each in rising order.
+/// The rows of a page in its four indexes: those within the ranges of revisions, times and tids that the page
+/// has in a block. Each list is in rising order.
 #[derive(Debug, Default)]
 pub(super) struct StoredRows {
     pub(super) revisions: Vec<Row>,
@@ -67,9 +68,9 @@ impl Seen {
 /// write times.
 pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
-/// Returns the units whose rows have not changed since the seal, by revision. These rows may be deleted. A
-/// unit that was written again stays in the tables. A revision that is sealed again has only rows of later
-/// writes in the tables.
+/// Returns the units whose rows have not changed since the seal read them, by revision. These rows may be
+/// deleted. A unit that was written again stays in the tables. A revision that is sealed again has only rows
+/// of later writes in the tables.
 pub(super) fn deletable<'u>(
     units: &'u [Unit],
     stored: &StoredRows,
@@ -131,8 +132,9 @@ pub(super) fn delete(
     }
     // A write that was not acknowledged may be on one replica only. A read repair may then have brought its
     // rows of some tables to other replicas. The positions of its other rows in the indexes are unknown, and
-    // a range delete must not delete these rows. For revisions with numbers outside the region, only the rows
-    // inside the region were read.
+    // a range delete must not delete these rows. So rows by time and by tid are deleted by range only if
+    // every other revision in the region was seen with all its rows. Revisions outside the region are not
+    // checked, since only those of their rows were read that are inside it.
     let (Some((first, _)), Some((last, _))) = (deletable.first_key_value(), deletable.last_key_value())
     else {
         return Ok(());

@@ -65,7 +65,8 @@ impl BlockStore {
 }
 
 impl Archive {
-    /// Changes the epoch of the page's bucket, so that running seals and compactions start again.
+    /// Changes the epoch of the page's bucket, so that running seals and compactions fail instead of storing
+    /// erased content again.
     pub async fn another_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
@@ -145,7 +146,8 @@ impl Archive {
             while let Some((unit, texts)) = together.next_with() {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev
-                    // An erasure that is not finished does not need the texts of its revision.
+                    // An unreadable revision whose erasure is not finished is blanked too: its texts are not
+                    // needed.
                     || texts.is_err() && self.records.is_erased(&of, number).await?;
                 match texts {
                     _ if is_erased => rewriter.push(self.blank(&of, unit).await?, &Texts::new()).await?,

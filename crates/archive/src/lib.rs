@@ -57,16 +57,17 @@ pub use self::{
     union_store::UnionStore,
 };
 
-/// Minimum age before an unreferenced block is deleted. Longer than any seal can take.
+/// Minimum age before garbage collection deletes an unreferenced block, except for a command that has the
+/// store to itself. A page starts to reference a new block much earlier, or never.
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// The superseded values of a bucket that are sealed, and when.
+/// Which superseded values of a bucket are sealed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketArchive {
     /// Which renders are kept.
     pub policy: ArchivePolicy,
-    /// How long a value must have been superseded before it is sealed. This time is longer than the skew of
-    /// the clocks, and longer than any write takes.
+    /// How long a value must have been superseded before it is sealed. While anything writes to the store,
+    /// this time must be longer than the skew of the clocks, and longer than any write takes.
     pub after: Duration,
 }
 

@@ -14,11 +14,11 @@ use super::{
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
 
-/// Maximum number of entries in a block: 4,096 revisions, each with a body and a render.
+/// The number of entries with which a block is full: three for each of 4,096 revisions.
 const MAX_ENTRIES: usize = 3 * 4096;
 
-/// Maximum number of bytes in the titles of a block's pages. The garbage collection entry of the block lists
-/// all titles.
+/// The number of bytes in the titles of its pages with which a block is full. The garbage collection entry of
+/// the block lists all titles.
 const MAX_TITLE_BYTES: usize = 256 << 10;
 
 /// The settings that bound the size of blocks in the archive.
@@ -69,7 +69,7 @@ impl Pending {
         self.pages.first().map(|(page, _)| page)
     }
 
-    /// Whether the block has revisions of a page that was the last page added to it.
+    /// Whether this is the page that was added to the block last.
     pub(super) fn has(&self, page: &Page) -> bool {
         self.pages.last().is_some_and(|(last, _)| last == page)
     }

@@ -37,7 +37,7 @@ impl ArchivePolicy {
     }
 }
 
-/// Removes the renders that are not kept from the revisions of a page, before the revisions go into blocks.
+/// Removes the bodies of the renders that are not kept, before the revisions of a page go into blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thinning {
     policy: ArchivePolicy,

@@ -84,7 +84,7 @@ impl<'a> BlockRewriter<'a> {
     /// approximate number of bytes of their new text. If one block has room for the text, the revisions go
     /// into one block.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
-        // One index row references all revisions that a page has in one block.
+        // A page has one index row for each block, so two groups of its revisions cannot share a block.
         if self.replacements.iter().any(|replacement| replacement.page == *page)
             || self.pending.would_split(literals)
         {
@@ -163,7 +163,8 @@ impl<'a> BlockRewriter<'a> {
     }
 
     /// Enqueues the blocks that the pages are about to leave. The garbage collector checks later whether any
-    /// page still references them. Each entry is written before the last page leaves its block.
+    /// page still references them. The entry of a block is written before any of these pages leaves the
+    /// block.
     async fn enqueue_replaced(&self, replacements: &[IndexReplacement]) -> Result<()> {
         let mut enqueued = BTreeSet::new();
         for replacement in replacements {

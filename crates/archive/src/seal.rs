@@ -76,7 +76,8 @@ pub struct SealReport {
     pub raw_bytes: u64,
     /// Bytes of the blocks.
     pub stored_bytes: u64,
-    /// Revisions that stay until a later seal, since they are being changed or lack bodies.
+    /// Revisions that stay until a later seal: they were written a short time ago, are being changed, or lack
+    /// bodies. A page that another process is writing counts once.
     pub left: u64,
     /// Revisions that stay, since they are too large or damaged.
     pub kept: u64,

@@ -27,12 +27,12 @@ pub(super) const MAX_UNIT_ENTRIES: usize = 32 << 10;
 /// Maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
 pub(super) const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
 
-/// The bytes of a body's values that are not in the index row of its revision or render: times, and the name
-/// of its chunk set.
+/// The bytes of a body's values that are not in the row of its revision or render: times, and the name of its
+/// chunk set.
 const BODY_VALUE_BYTES: usize = 64;
 
-/// Bytes of a body's values in the index row of its revision or render, without the headers: size and SHA-1
-/// as JSON.
+/// Bytes of a body's values in the row of its revision or render, without the headers: size and SHA-1 as
+/// JSON.
 const BODY_INFO_BYTES: usize = 128;
 
 /// Bytes of a render's values without its properties: tid, digest and times.
@@ -104,7 +104,7 @@ impl UnitSize {
         }
     }
 
-    /// Adds the values of a revision's columns, without its properties.
+    /// Adds the values of a revision's row.
     fn add_record(&mut self, values: &[Option<Value>]) {
         for value in values.iter().flatten() {
             self.add_value(value.size());

@@ -22,10 +22,10 @@ pub struct ArchiveStats {
     pub blocks: u64,
     /// Bytes of the blocks.
     pub block_bytes: u64,
-    /// Damaged or missing blocks. The other fields do not count their unreadable parts.
+    /// Damaged or missing blocks. The fields that are counted from the index, such as `revisions`, include
+    /// them.
     pub damaged_blocks: u64,
-    /// Blocks that a later version wrote and that show no damage. The other fields do not count their content
-    /// either.
+    /// Blocks that a later version wrote and that show no damage. The other fields include them.
     pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
@@ -41,7 +41,8 @@ pub struct ArchiveStats {
     pub raw_bytes: u64,
     /// Revisions that are in the tables.
     pub open_revisions: u64,
-    /// Bytes of the blocks that belong to no property: records of revisions and renders, and checksums.
+    /// Bytes of the blocks that belong to no property: records of revisions and renders, checksums, and
+    /// blocks whose streams cannot be read.
     pub record_bytes: u64,
 }
 
@@ -50,8 +51,8 @@ pub struct ArchiveStats {
 pub struct InBlocks {
     /// Blocks that contain the property.
     pub blocks: u64,
-    /// Bytes of the texts of the property. A literal that several properties share counts for the property
-    /// that added it.
+    /// Compressed bytes of the texts of the property. A literal that several properties share counts for the
+    /// property that added it.
     pub bytes: u64,
 }
 

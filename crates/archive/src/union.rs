@@ -22,7 +22,8 @@ use rashomon_records::{
     rows::page_of,
 };
 
-/// A search that finds at least this many unread revisions decodes them on another thread.
+/// A search that finds at least this many rows of revisions that are not decoded yet decodes these revisions
+/// on another thread.
 const MIN_UNITS_FOR_THREAD: usize = 8;
 
 /// A row of the archive, and the block that contains it.
@@ -251,7 +252,7 @@ impl Search<'_> {
     }
 }
 
-/// The value on its axis at which the rows of a block begin.
+/// The value of the axis column at which the rows of a block begin, in the order of the search.
 struct BlockStart(Value);
 
 impl BlockStart {
@@ -319,7 +320,7 @@ pub(super) fn store_error(error: Error) -> StoreError {
     }
 }
 
-/// Returns the uncompressed bytes of a body, for comparison.
+/// Returns the uncompressed bytes of a body, or `None` for a body in chunks.
 pub(super) fn plain(body: &BodyRow) -> crate::Result<Option<Bytes>> {
     body.stored.plain(body.info.size)
 }

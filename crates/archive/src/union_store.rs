@@ -53,7 +53,7 @@ impl UnionStore {
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // Nothing after a full page is searched: the next page shows whether more rows exist.
+        // Nothing after a full result page is searched: the next one shows whether more rows exist.
         let is_full = table_rows.rows.len() >= scan.limit.get();
         let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
@@ -254,7 +254,7 @@ fn union_page(
 /// The position at which a scan continues.
 #[derive(Debug, Default)]
 struct ScanPosition {
-    /// The position in the table. `None` means the start of the table.
+    /// The position in the table. `None` means the start of the scanned range.
     table_position: Option<Cursor>,
     /// Whether the table has no more rows.
     is_done: bool,

@@ -28,9 +28,9 @@ impl Sealer<'_> {
         Ok(self.archive.blocks.store.scan(table, scan).await?)
     }
 
-    /// Returns all rows of a range, in rising order. With `keys_alone` the rows have no values, since a page
-    /// may have many revisions that are too large. Damaged rows are included without values and with the
-    /// lowest write time, so that no row in a block is equal to a damaged one.
+    /// Returns all rows of a range, in rising order. With `keys_alone` the values are dropped, since those of
+    /// many too large revisions may not fit into memory. Damaged rows are included without values and with
+    /// the lowest write time, so that no row in a block is equal to a damaged one.
     pub(super) async fn all(
         &self,
         table: &'static Schema,
@@ -67,7 +67,8 @@ impl Sealer<'_> {
         Ok(rows)
     }
 
-    /// Counts the readable revisions of a page that are not processed yet.
+    /// Counts the revisions of a page that are not processed yet, with damaged ones. If the scan fails at a
+    /// damaged row, counts those before it.
     pub(super) async fn count_rest(&self, page: &Page) -> Result<u64> {
         let (mut count, mut after) = (0, None);
         loop {

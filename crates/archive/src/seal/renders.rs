@@ -16,7 +16,8 @@ use rashomon_records::{
 pub(super) enum RendersOf {
     /// All renders, the oldest first.
     All(Vec<RenderRow>),
-    /// There are more renders than a block takes of one revision, and not all of them were read.
+    /// There are more renders, or more metadata of renders, than a block takes of one revision. Not all of
+    /// them were read.
     TooMany,
     /// The row of a render is damaged. Contains a description of the damage.
     Damaged(String),

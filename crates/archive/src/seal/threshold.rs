@@ -23,7 +23,7 @@ const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zer
 
 impl Sealer<'_> {
     /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has
-    /// been eligible for long enough. A revision is eligible from the time at which the next one was stored.
+    /// been eligible for long enough. A revision is eligible once the next one has been stored for `after`.
     /// Revisions that stay in the tables permanently do not count.
     pub(super) async fn should_seal_now(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(max_wait) = self.options.max_wait else { return Ok(true) };
@@ -122,7 +122,7 @@ impl Sealer<'_> {
     }
 
     /// Returns the revision below which all revisions were superseded long enough ago: the highest revision
-    /// that was stored at the cutoff or before.
+    /// with a render that was stored and last written at the cutoff or before.
     pub(super) async fn superseded_below(&self, page: &Page) -> Result<Option<Revision>> {
         let (mut limit, mut after) = (NonZeroUsize::MIN, None);
         loop {
