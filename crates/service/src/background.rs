@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::supervised::{Panics, supervise};
 
-/// The maximum number of queue entries that one sweep processes.
+/// The approximate maximum number of queue entries that one sweep processes.
 const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of queue entries that are processed per second, so that readers and writers are not
@@ -24,7 +24,7 @@ const SEAL_PAUSE: Duration = Duration::from_millis(5);
 /// same data many times.
 const MIN_BLOCKS_TO_COMPACT: usize = 8;
 
-/// The shortest and the longest pause between two sweeps.
+/// The shortest and the longest pause between two sweeps while no queue entry is overdue.
 pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
 /// Chunks younger than this may belong to a body whose write is not complete yet.
@@ -35,8 +35,8 @@ pub const MIN_ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 pub struct BackgroundOptions {
     /// The interval between garbage collections of unreferenced chunks and blocks; zero for none.
     pub collect_every: Duration,
-    /// The minimum age of an unreferenced chunk that is deleted: at least [`MIN_ORPHAN_AGE`], and longer than
-    /// the longest possible upload.
+    /// The minimum age of an unreferenced chunk or block that is deleted: at least [`MIN_ORPHAN_AGE`], and
+    /// longer than the longest possible upload.
     pub orphan_age: Duration,
     /// Whether the server refuses writes. It then leaves retention and the archive to other processes.
     pub read_only: bool,
@@ -105,7 +105,7 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
         match buckets.maintenance().collect_orphans(age).await {
             Ok(0) => {}
             Ok(bodies) => tracing::info!(bodies, "deleted unreferenced chunks of large bodies"),
-            Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks of large bodies"),
+            Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks and blocks"),
         }
     }
 }
@@ -203,8 +203,8 @@ async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
     Ok(())
 }
 
-/// Culls eligible values: within a quarter of the shortest slack after they become eligible, and at most at
-/// [`SWEEP_RATE`].
+/// Culls eligible values. Pauses for a quarter of the shortest slack between two sweeps, within
+/// [`SWEEP_PAUSE`]. Processes at most [`SWEEP_RATE`] queue entries a second.
 async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
