@@ -22,7 +22,7 @@ const DRAINED_TIME: Duration = Duration::from_secs(2);
 /// The substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
-/// The names of these limits for the operator, for errors.
+/// The names of the settings of [`BodyLimits`], for error messages.
 const BODY_TIMEOUT: &str = "body_timeout";
 const IDLE_TIMEOUT: &str = "idle_timeout";
 const MIN_UPLOAD_RATE: &str = "min_upload_rate";
@@ -36,7 +36,8 @@ pub struct BodyLimits {
     pub idle: Duration,
     /// The time limit for the whole body, from when it is first read.
     pub total: Duration,
-    /// The minimum rate in bytes per second, over any minute of waiting for the client; 0 for no minimum.
+    /// The minimum rate in bytes per second, averaged over the last 60 s that the server spent waiting for
+    /// the client. Other time does not count. 0 for no minimum.
     pub rate: u64,
 }
 

@@ -125,7 +125,7 @@ impl FormReader {
         }
     }
 
-    /// Returns the body, to be read to its end after an error.
+    /// Returns the body, so that it can be drained after an error.
     #[must_use]
     pub fn into_body(self) -> RequestBody {
         match self.0 {

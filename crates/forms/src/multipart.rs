@@ -136,7 +136,7 @@ impl Multipart {
                 [b'-'] if padding == 0 => {}
                 _ => {
                     return Err(FormError::malformed(
-                        "a boundary is followed by a line break, the last one by '--'",
+                        "a boundary must be followed by a line break, and the last one by '--'",
                     ));
                 }
             }

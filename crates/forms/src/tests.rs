@@ -55,7 +55,7 @@ const FORM_DATA: &str = "multipart/form-data; boundary=\"b d\"";
 const MIXED: &str = "multipart/mixed; boundary=-x-";
 
 #[tokio::test]
-async fn forms_of_urls_are_decoded() {
+async fn urlencoded_forms_are_decoded() {
     for (body, fields) in [
         ("", vec![]),
         ("a=b", vec![("a", "b")]),
@@ -76,7 +76,7 @@ async fn forms_of_urls_are_decoded() {
 }
 
 #[tokio::test]
-async fn malformed_forms_of_urls_are_refused() {
+async fn malformed_urlencoded_forms_are_refused() {
     let long = "a".repeat(300) + "=1";
     for body in ["a=%", "a=%4", "a=%4&b=c", "a=%zz", "%4=1", "a%=1", "%FF=1", "=x", "a=1&=x", &long] {
         assert!(matches!(read(URLENCODED, body.as_bytes()).await, Err(FormError::Malformed(_))), "{body}");

@@ -142,5 +142,5 @@ fn push(decoded: &mut Vec<u8>, byte: u8) -> Escape {
 }
 
 fn incomplete_escape() -> FormError {
-    FormError::malformed("in a form, each % is followed by two hex digits, and % itself is %25")
+    FormError::malformed("in a form, each % must be followed by two hex digits, and % itself must be %25")
 }
