@@ -89,7 +89,7 @@ impl Client {
         let Bounds { hosts, timeout, places } = bounds;
         let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
-            Err(_) => return Err(GenerateError::Busy(format!("no other render ended within {timeout:?}"))),
+            Err(_) => return Err(GenerateError::Busy(format!("other renders left no room for {timeout:?}"))),
         };
         match tokio::time::timeout(*timeout, self.follow(url, hosts, wanted)).await {
             Ok(answer) => answer,

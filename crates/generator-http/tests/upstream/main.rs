@@ -19,7 +19,7 @@ use rashomon_buckets::{
 };
 use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
 
-/// A timeout that only servers reach that never answer, even on a busy machine.
+/// A timeout that only a server that never answers reaches, even on a busy machine.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout for servers that do not answer.

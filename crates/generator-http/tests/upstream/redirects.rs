@@ -69,7 +69,7 @@ async fn hosts_that_are_not_allowed_are_never_reached() {
 }
 
 #[tokio::test]
-async fn a_redirect_leads_to_a_plain_url() {
+async fn redirects_without_a_plain_url_are_refused() {
     let server = Server::new(|target| match target {
         "/file" => to("file:///etc/passwd"),
         "/ftp" => to("ftp://127.0.0.1/"),
