@@ -1,9 +1,9 @@
 //! The entries in Redis.
 //!
 //! A page has two sorted sets: one of revisions and one of renders. All scores in them are zero, so the
-//! members are in the order of their bytes. The members are hexadecimal numbers of a fixed width, so this is
-//! the order of the numbers, to the microsecond. A score could not represent times exactly after the year
-//! 2255.
+//! members are in the order of their bytes. Members begin with hexadecimal numbers of a fixed width, so
+//! revisions are in the order of their times, and renders in the order of their revisions and times. A score
+//! could not represent times exactly, to the microsecond, after the year 2255.
 
 use rashomon_buckets::{Page, Revision, Superseded, Tid};
 use rashomon_clock::Timestamp;

@@ -6,7 +6,8 @@
 //!
 //! A database of Redis belongs to one store of Rashomon. An entry may be wrong: it may come from another
 //! store with the same names, from before a restore of a backup, or from a write that was rolled back. Wrong
-//! entries cull nothing early, since a cull also reads the index. They only leave more work to the sweep.
+//! entries cull nothing early: a cull also reads the row of the next higher revision or render, which says
+//! since when a value has been superseded. Wrong entries only leave more work to the sweep.
 
 mod connection;
 mod entry;

@@ -64,8 +64,8 @@ impl Wiki {
         NewProperty { name, content_type: None, other_headers: Default::default(), body }
     }
 
-    /// Whether the html of a render is stored as current. Reads the table directly, since a read through the
-    /// buckets would keep the html.
+    /// Whether the html of a render is stored, apart from read copies. Reads the table directly, since a read
+    /// through the buckets would keep the html.
     pub(crate) async fn is_stored(&self, page: &Page, tid: Tid) -> bool {
         let partition: Vec<_> =
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();

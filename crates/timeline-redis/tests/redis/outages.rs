@@ -8,7 +8,7 @@ use rashomon_timeline_redis::{RETRY_PAUSE, RedisTimeline, Settings};
 
 use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};
 
-/// How often a Redis that answers slowly is asked.
+/// The maximum number of attempts to add an entry while Redis answers slowly.
 const ATTEMPTS: u32 = 100;
 
 const ONE: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
@@ -55,7 +55,7 @@ async fn hanging_redis_delays_one_write_briefly() {
         let others = time.monotonic() - begin;
         assert!(
             others < REQUEST_TIMEOUT,
-            "a thousand writes waited {others:?}, although Redis is left alone"
+            "a thousand writes waited {others:?}, although no requests are sent to Redis"
         );
         redis.resume();
         clock.advance(RETRY_PAUSE);
