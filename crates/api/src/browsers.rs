@@ -173,7 +173,7 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
 }
 
 /// Logs refusals of browsers' requests, each kind at most once per [`RefusalLog::INTERVAL`], with the setting
-/// that allows such requests. The requests may come from a proxy on the same machine.
+/// that allows such requests: the refused ones may be legitimate, and come through a proxy.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
     misdirected: Mutex<Option<Duration>>,

@@ -1,19 +1,20 @@
 //! The caching of answers: how long, and in which caches.
 //!
-//! No cache can be purged yet. So shared caches store nothing that can change, and store permanent answers
-//! for an hour only, since they can be rewritten or erased.
+//! No cache can be purged yet. So caches must revalidate every answer that a normal write can change. They
+//! may keep the property of a tid for an hour only, since it can be replaced or erased.
 
 use http::HeaderValue;
 
 /// The kind of an answer, for caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caching {
-    /// The property of one render, under its tid. It changes only when it is rewritten.
+    /// The property of one render, under its tid, which changes only when it is replaced, culled or erased.
+    /// Also a redirect to the canonical spelling of a title.
     Tid,
-    /// An answer that changes when the page does: the latest, and all JSON documents.
+    /// An answer that changes when the page does: the latest, all documents, and most redirects.
     Mutable,
-    /// A part of a list, requested with `&limit=` or `&page=`. The URLs of parts cannot be listed for
-    /// purging, so shared caches must always revalidate.
+    /// A part of a list, requested with `&limit=` or `&page=`. Its URLs are too many to be purged one by one,
+    /// so caches will always have to revalidate it.
     Part,
     /// A lookup by time, an error, or the answer to a write.
     NoStore,

@@ -23,7 +23,8 @@ use tokio::{
 
 /// Counts the requests of a connection that were passed to the service, and the answers that are complete.
 ///
-/// One task serves a connection. The counters are atomic only because tasks share them; nothing waits.
+/// Only the task that serves the connection uses the counters. They are atomic only because the runtime may
+/// move this task to another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
     begun: AtomicU64,
@@ -93,8 +94,8 @@ impl<B: Body> Body for Answering<B> {
     }
 }
 
-/// A stream that tells the server's answers from those of the library. When the library drops it, it is
-/// returned as [`Ended`]; shutting it down only flushes it.
+/// A stream that tells the server's answers from those of the library. When the library drops this, the inner
+/// stream is returned as [`Ended`]. When the library shuts this down, the inner stream is only flushed.
 #[derive(Debug)]
 pub(crate) struct Conversation<S> {
     /// The stream; `None` only after it has been returned.

@@ -207,8 +207,8 @@ pub(crate) struct RevisionJson<'a> {
     next: Option<String>,
 }
 
-/// Makes the document of a revision with a part of its renders. The next part has the same length, if one was
-/// requested.
+/// Makes the document of a revision with a part of its renders. `limit` is the requested number of renders;
+/// the link to the next part repeats it.
 pub(crate) fn revision<'a>(
     detail: &'a RevisionDetail,
     next: Option<Tid>,
@@ -305,9 +305,9 @@ struct SummaryJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
     tid: Option<Tid>,
-    /// The number of renders.
+    /// The number of renders, counted up to 5,000, or to fewer if their rows are very large.
     renders: u64,
-    /// The total size in bytes of the undamaged properties of the newest render. If no render is stored, of the
+    /// The total size in bytes of the undamaged properties of the render `tid`. If no render is stored, of the
     /// properties of the revision.
     size: u64,
     /// `true` if a part of the revision cannot be read because a row or a block of the archive is damaged; else absent.
@@ -352,8 +352,8 @@ pub(crate) struct RevisionListJson<'a> {
     next: Option<String>,
 }
 
-/// Makes the document of a part of the revision list. The next part has the same length, if one was
-/// requested.
+/// Makes the document of a part of the revision list. `limit` is the requested number of revisions; the link
+/// to the next part repeats it.
 pub(crate) fn revision_list<'a>(
     page: &'a Page,
     listing: &'a Listing<RevisionSummary, Revision>,

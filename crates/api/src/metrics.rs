@@ -141,7 +141,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a request that was answered, or whose client went away before the answer.
+    /// Counts a request that was answered. A request whose client goes away before that is not counted.
     pub(crate) fn answered(
         &self,
         route: Route,

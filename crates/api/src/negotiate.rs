@@ -11,7 +11,7 @@ pub(crate) enum ContentEncoding {
     Zstd,
 }
 
-/// Chooses zstd if the client names it, and prefers it or has no preference.
+/// Chooses zstd if the client names it, and does not prefer `identity`.
 ///
 /// `*` alone does not count: clients that do not know zstd send it. A client that refuses all encodings gets
 /// the plain bytes, as the RFC allows.

@@ -45,7 +45,7 @@ impl PreparedAnswers {
         if let Some(entry) = self.entries.get(&key) {
             debug_assert!(
                 std::ptr::eq(entry.property.as_ptr(), Arc::as_ptr(property)),
-                "an entry keeps its property alive"
+                "an entry keeps the memory of its property allocated"
             );
             return (Prepared(entry), true);
         }

@@ -262,7 +262,7 @@ impl Problem {
 
     /// The server refuses writes: 403.
     pub(crate) fn read_only() -> Self {
-        Self::new(Kind::Forbidden, "this server is read-only: write to the server that it is a copy of")
+        Self::new(Kind::Forbidden, "this server refuses all writes (read_only): write to another server")
     }
 
     /// The problem for an error of the buckets about a page.
@@ -290,7 +290,8 @@ impl Problem {
             }
             Error::NotExpected => Self::new(
                 Kind::PreconditionFailed,
-                "the property has been changed since the version named by If-Match",
+                "the property has been changed: If-Match names another version, or If-Unmodified-Since an \
+                 earlier time",
             ),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),

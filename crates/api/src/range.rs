@@ -7,8 +7,8 @@ use crate::conditional;
 /// The result of a request's `Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Selection {
-    /// The whole body: there is no range, or one that the RFC says to ignore. The server ignores several
-    /// ranges, other units, malformed ranges, and ranges of replaced bytes.
+    /// The whole body: there is no range, or one that the server ignores, as the RFC allows. These are
+    /// several ranges, other units, malformed ranges, and a range whose `If-Range` names another version.
     Whole,
     /// From the first to the last byte, both included.
     Bytes {

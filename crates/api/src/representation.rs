@@ -19,14 +19,15 @@ use crate::{
     range::{self, Selection},
 };
 
-/// The policy of stored HTML in the origin of this server: it may only be displayed. The sandbox takes
-/// scripts and the origin away. Images, styles, fonts and media may be loaded.
+/// The content security policy of stored bodies. Stored HTML comes from the origin of this server but is not
+/// trusted, so it may only be displayed: `sandbox` disables scripts, and gives the document an origin of its
+/// own. Images, styles, fonts and media may be loaded.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox; default-src 'none'; img-src * data:; style-src * 'unsafe-inline'; font-src * data:; media-src *; \
      form-action 'none'",
 );
 
-/// The type for a stored type that no header can contain.
+/// The content type that is sent if the stored one is not a valid value of a header.
 const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 const MEMENTO_DATETIME: HeaderName = HeaderName::from_static("memento-datetime");
@@ -64,7 +65,8 @@ impl Representation {
         identity.insert(header::ETAG, header_value(&etag));
         identity.insert(header::CONTENT_LENGTH, size.into());
         identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        // The latest can change within a second, and can change to an older render.
+        // For the latest, an equal date does not prove that nothing changed: the latest can change twice
+        // within a second, or to a render with an earlier time.
         let modified = Modified { at: modified, is_exact: address == Address::Tid };
         let flavored = header_value(&flavored(&etag));
         Self { etag, modified, size, identity, flavored }
@@ -143,7 +145,7 @@ impl Representation {
         response
     }
 
-    /// The answer with a part of the body. A range is always one of the plain bytes.
+    /// The answer with a part of the body. The positions of a range count uncompressed bytes.
     fn part(&self, body: &Body, first: u64, last: u64) -> Response {
         let length = last - first + 1;
         let bytes = match body {
@@ -171,7 +173,7 @@ fn common_headers(
     let version = &property.version;
     let mut headers = HeaderMap::with_capacity(16);
     let Headers { content_type, other } = &property.info.headers;
-    // An import may have stored headers that a write may not.
+    // An import can have stored headers that a write over HTTP may not have. They are not sent.
     for (name, value) in other.iter().filter(|(name, _)| Headers::is_kept(name)) {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
@@ -200,7 +202,8 @@ fn common_headers(
     headers
 }
 
-/// The links of RFC 7089: to the page of this state, and to its other states.
+/// The `Link` header for time travel (RFC 7089, and RFC 5829 for `latest-version`): the original, which is
+/// the latest; the timegate; and the timemap.
 pub(crate) fn links(name: &PropertyName) -> String {
     format!(
         "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \

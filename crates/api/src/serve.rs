@@ -24,7 +24,7 @@ use crate::{
     refusals, router,
 };
 
-/// The pause before accepting again when the system has no more file descriptors.
+/// The pause after a failed attempt to accept, for example if the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of connections. Times are in seconds.
@@ -56,7 +56,7 @@ impl Default for ServeOptions {
 }
 
 /// Serves until `shutdown` is ready. Then accepts nothing more, lets running requests finish for a limited
-/// time, and returns. [`Api::finish`] then waits for writes whose clients have gone.
+/// time, and returns. The caller then has to wait for writes whose clients have gone, with [`Api::finish`].
 pub async fn serve(
     listener: TcpListener,
     api: Api,
@@ -73,7 +73,7 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let (stream, permit) = accepted?;
-        // Each connection has a token of its own, since it is polled together with the connection.
+        // Each connection has a token of its own. All connections would poll, and lock, a shared one.
         let (server, stopping) = (Arc::clone(&server), stopping.child_token());
         tasks.spawn(async move {
             server.serve(stream, &stopping).await;

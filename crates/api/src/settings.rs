@@ -9,16 +9,17 @@ use serde::{Deserialize, Serialize};
 pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
 
-/// Which requests are written to the log at the level `info`.
+/// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at
+/// the level `error`, the other 5xx at the level `warn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLog {
-    /// All requests.
+    /// All requests, at the level `info`.
     All,
-    /// Failed requests; the others are logged at the level `debug`.
+    /// Requests that failed because of the client, at the level `info`, and all others at the level `debug`.
     #[default]
     Failures,
-    /// No requests, except failures of the server itself, at the level `warn`.
+    /// All requests, at the level `debug`.
     Off,
 }
 
@@ -26,8 +27,8 @@ pub enum AccessLog {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The domains that `/wiki/` serves, by the `Host` of the request: in lower case, and with a port only if
-    /// no other port is meant.
+    /// The domain that `/wiki/` serves for each `Host` of a request. The names are in lower case. A name with
+    /// a port matches only this port, and a name without one matches every port.
     pub hosts: HashMap<String, DomainName>,
     /// Further names under which clients reach the server, in the same notation as `hosts`.
     pub other_hosts: BTreeSet<String>,
@@ -49,13 +50,14 @@ pub struct Settings {
     pub body_idle_seconds: u64,
     /// How long a whole body may take; an import may take longer.
     pub body_seconds: u64,
-    /// The minimum rate of a body in bytes per second, on average over any minute in which the server waits
-    /// for it; 0 for no minimum.
+    /// The minimum rate of a body in bytes per second, averaged over the last 60 s that the server spent
+    /// waiting for the client. Other time does not count. 0 for no minimum.
     pub min_upload_rate: u64,
     /// The memory in bytes that all writes and imports together may use for the bodies that they receive.
-    /// [`crate::least_staging_bytes`] returns the least with which all of them can continue.
+    /// [`crate::least_staging_bytes`] returns the smallest value with which two writes can continue beside
+    /// `max_imports` imports.
     pub staging_bytes: u64,
-    /// How long a request may wait for its part of that memory before it is refused.
+    /// How long a request may wait for its part of `staging_bytes` before it is refused.
     pub staging_wait_seconds: u64,
     /// The maximum number of concurrent writes; others wait.
     pub max_writes: usize,
@@ -63,7 +65,8 @@ pub struct Settings {
     pub max_imports: usize,
     /// The size limit of the 7z archives that all imports together keep on disk.
     pub max_spool_bytes: u64,
-    /// The maximum number of prepared answers to reads of the latest. The bodies are cached by the buckets.
+    /// The maximum number of cached sets of response headers for reads of the latest. The bodies are in
+    /// another cache, in the buckets crate.
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,

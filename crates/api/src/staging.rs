@@ -3,8 +3,8 @@
 //! Before a request reads the first byte of a body, it claims the memory for receiving a body of any size
 //! ([`Staging::claim`]). It holds the claim until its write is over, even if its client goes away. With the
 //! claim the request can continue independently of others: it receives a chunk, compresses it, and has the
-//! store write it. Finished bodies may stay in memory only if the claim can be extended at once
-//! ([`Claim::keep`]). The others are written to chunks in the store.
+//! store write it. A finished body may stay in memory only if the claim covers it, or can be extended at once
+//! ([`Claim::keep`]). Other bodies are written to chunks in the store.
 //!
 //! # What a claim covers
 //!
@@ -75,7 +75,7 @@ pub(crate) const IMPORT_BYTES: usize = 3 * MAX_IMPORT_BUFFERED_BYTES as usize;
 const UNIT: usize = 1 << 10;
 
 /// The smallest [`Settings::staging_bytes`] with which two writes of any size can continue beside the maximum
-/// number of imports. With less, an import or a write takes the whole budget, and others wait for it.
+/// number of imports. With less, some of these requests wait for others.
 #[must_use]
 pub const fn least_staging_bytes(max_imports: usize) -> u64 {
     (max_imports as u64).saturating_mul(IMPORT_BYTES as u64).saturating_add(2 * WORKING_BYTES as u64)

@@ -20,12 +20,13 @@ use crate::{
     staging::{Claim, Staging},
 };
 
-/// How many renders and replacements are stored concurrently. Each reads the properties that it copies from
-/// the previous render, up to [`rashomon_buckets::MAX_BODIES`], and writes them again. No request's [`Claim`]
-/// covers these bytes.
+/// How many renders and replacements are stored concurrently. Each reads the other properties of the render
+/// that it is based on or changes, up to [`rashomon_buckets::MAX_BODIES`] bytes, and writes them again. No
+/// request's [`Claim`] covers these bytes.
 const MAX_COPYING_WRITES: usize = 32;
 
-/// The size limit of a 7z archive that is imported. It is stored on the disk until it is complete.
+/// The size limit of a 7z archive that is imported. The archive is stored on the disk first, since only a
+/// complete one can be read.
 const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 
 /// The parts from which the API is built.
@@ -172,7 +173,8 @@ impl Api {
         .await
     }
 
-    /// Runs an import to its end. Fails if there are too many imports already, or if no memory is free.
+    /// Runs an import to its end. Fails if there are too many imports already, or if the memory for it does
+    /// not become free in time.
     pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")

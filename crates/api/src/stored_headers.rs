@@ -1,11 +1,11 @@
-//! The headers in a request for a property.
+//! The headers that a write has for a property.
 
 use rashomon_buckets::{GivenHeaders, HeaderError};
 use rashomon_forms::MediaType;
 
 use crate::problem::{Problem, Result};
 
-/// Parses headers. Refuses those that are not stored (422), and texts that are no headers (400).
+/// Parses headers. Refuses headers that are not stored or are too long (422), and malformed ones (400).
 pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<GivenHeaders> {
     let given = GivenHeaders::parse(headers).map_err(|error| match error {
         HeaderError::NotKept(_) | HeaderError::TooLong => Problem::invalid(error.to_string()),

@@ -168,7 +168,8 @@ fn nothing_of_a_time() -> Problem {
     Problem::not_found("a time is followed by a property, such as rev/2013-02-23T22:23:24Z/html")
 }
 
-/// Parses the text after `rev/`. The error says what is wrong, and what the client probably meant.
+/// Parses the text after `rev/`. The shape of a malformed text decides whether the error is about a tid, a
+/// time or a revision.
 fn parse_selector(text: &str) -> Result<Selector> {
     let is_tid_like = text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4;
     let is_time_like = text.len() > 4 && text.as_bytes()[4] == b'-' && !is_tid_like;
@@ -198,7 +199,7 @@ fn parse_time(text: &str) -> Result<Timestamp> {
     };
     rfc3339::parse(&plain).ok_or_else(|| {
         Problem::malformed(
-            "a time has the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after \
+            "a time must have the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after \
              the seconds",
         )
     })
@@ -208,7 +209,7 @@ fn parse_limit(text: &str) -> Result<usize> {
     let decimal = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     (decimal.then(|| text.parse().ok()).flatten())
         .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-        .ok_or_else(|| Problem::malformed(format!("&limit= is a number from 1 to {MAX_LIMIT}")))
+        .ok_or_else(|| Problem::malformed(format!("&limit= must be a number from 1 to {MAX_LIMIT}")))
 }
 
 fn parse_token<T: Position>(text: &str) -> Result<T> {
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_table_is_read() {
+    fn every_kind_of_resource_is_parsed() {
         let tid: Tid = TID.parse().unwrap();
         let rev: Revision = "12345".parse().unwrap();
         let html = || PropertyName::new("html").unwrap();
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_accepted_where_the_table_has_them() {
+    fn methods_include_writes_only_for_some_resources() {
         for (query, methods) in [
             ("rev/", "GET, HEAD, POST, OPTIONS"),
             ("rev/12345/", "GET, HEAD, POST, OPTIONS"),

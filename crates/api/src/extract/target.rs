@@ -16,14 +16,14 @@ use crate::{
 pub(crate) struct Target {
     /// The page.
     pub(crate) page: Page,
-    /// The part of the path before the title.
+    /// The part of the path before the title; empty if `canonical` is set.
     prefix: String,
     /// Whether the title is spelled canonically.
     pub(crate) canonical: bool,
 }
 
 impl Target {
-    /// The canonical path.
+    /// The canonical path of a title that is not spelled canonically.
     pub(crate) fn canonical_path(&self) -> String {
         format!("{}{}", self.prefix, encode_title(&self.page.title))
     }

@@ -29,7 +29,7 @@ const ENCODED: AsciiSet = {
 /// Parses a title from a URL. Also returns whether its spelling is canonical.
 pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     let decoded = percent_decode(raw).ok_or_else(|| {
-        Problem::malformed("a title is percent-encoded UTF-8: each % is followed by two hex digits")
+        Problem::malformed("a title must be percent-encoded UTF-8: each % must be followed by two hex digits")
     })?;
     Ok((Title::new(&decoded)?, is_canonical(raw.as_bytes())))
 }

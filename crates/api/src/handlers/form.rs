@@ -1,4 +1,4 @@
-//! Receives a write: its fields, and its properties, which go to the store as they arrive.
+//! Receives a write: its fields, and its properties, whose chunks go to the store as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -232,7 +232,7 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
 fn parse_equivalents(text: &str) -> Result<GivenHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(
-            "{HTTP_EQUIV}NAME is a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"
+            "{HTTP_EQUIV}NAME must be a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"
         ))
     })?;
     stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())))

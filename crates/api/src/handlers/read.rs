@@ -45,7 +45,7 @@ pub(crate) async fn property(
     Representation::new(&page.title, name, &property, Address::Tid).answer(request, &property.body)
 }
 
-/// `?rev/12345/html`: redirects to the revision's newest render, if it has the property.
+/// `?rev/12345/html`: redirects to the newest render of the revision from which the property can be read.
 pub(crate) async fn newest_of_revision(
     api: &Api,
     page: &Page,
@@ -55,7 +55,7 @@ pub(crate) async fn newest_of_revision(
     let tid = api.read(api.buckets.newest_with(page, rev, name)).await?;
     match tid {
         Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
-        // The error names the properties that the revision has.
+        // This error names the properties that the revision's newest render has.
         Err(Error::NotFound(Missing::Property { .. })) => {
             let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
             to_property(&render, name, Caching::Mutable)

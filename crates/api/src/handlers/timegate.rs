@@ -49,9 +49,9 @@ fn accepted_time(request: &HeaderMap) -> Result<Option<Timestamp>> {
     let time = date.to_str().ok().and_then(http_date::parse).filter(|_| second.is_none());
     match time {
         Some(time) => Ok(Some(Timestamp::from_micros(time.as_micros() + 999_999))),
-        None => {
-            Err(Problem::malformed("Accept-Datetime is one date such as 'Thu, 31 May 2007 20:35:00 GMT'"))
-        }
+        None => Err(Problem::malformed(
+            "Accept-Datetime must be one date such as 'Thu, 31 May 2007 20:35:00 GMT'",
+        )),
     }
 }
 

@@ -98,7 +98,7 @@ fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
     let parse = |text: String| {
         rfc3339::parse(&text).ok_or_else(|| {
             Problem::malformed(
-                "_timestamp has the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six \
+                "_timestamp must have the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six \
                  digits after the seconds",
             )
         })
@@ -114,7 +114,7 @@ fn take_minor(form: &mut Form) -> Result<bool> {
     match form.take("_minor").as_deref() {
         None => Ok(false),
         Some("1") => Ok(true),
-        Some(_) => Err(Problem::malformed("_minor is 1, or is left out")),
+        Some(_) => Err(Problem::malformed("_minor must be 1, or be left out")),
     }
 }
 
@@ -122,7 +122,7 @@ fn take_minor(form: &mut Form) -> Result<bool> {
 fn take_short_text(form: &mut Form, name: &str) -> Result<Option<String>> {
     match form.take(name) {
         Some(text) if text.len() > MAX_COMMENT_BYTES => {
-            Err(Problem::invalid(format!("{name} has at most {MAX_COMMENT_BYTES} bytes")))
+            Err(Problem::invalid(format!("{name} must have at most {MAX_COMMENT_BYTES} bytes")))
         }
         text => Ok(text.filter(|text| !text.is_empty())),
     }

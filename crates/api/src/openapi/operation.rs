@@ -132,7 +132,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// The media type; `None` if there is no content, or of any type.
+    /// The media type; `None` if there is no content, or if the content may have any type.
     pub(crate) fn media_type(self) -> Option<String> {
         match self {
             Self::Empty | Self::Property => None,

@@ -140,7 +140,7 @@ pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     ("Accept-Datetime", "The requested time (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
     (
         "Content-Type",
-        "Stored, and returned with the property. The default is that of the property's definition.",
+        "Stored, and returned with the property. Without it, the stored type is kept.",
         "text/html; charset=utf-8",
     ),
     ("Content-Language", "Stored, and returned with the property.", "en"),
@@ -160,7 +160,11 @@ pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
         "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html",
     ),
     ("Content-Range", "The range of the sent bytes, and the total.", "bytes 0-1023/7021"),
-    ("Location", "The URL, relative to the page.", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/"),
+    (
+        "Location",
+        "The URL of the redirect's target, or of the written render, relative to the URL of the request.",
+        "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/",
+    ),
     ("Link", "The original, its timegate and its timemap (RFC 7089).", "<?timegate/html>; rel=\"timegate\""),
     (
         "Memento-Datetime",

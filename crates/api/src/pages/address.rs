@@ -72,7 +72,7 @@ pub(super) fn form_value(raw: &str) -> Result<String> {
     let spaced = if raw.contains('+') { Cow::Owned(raw.replace('+', " ")) } else { Cow::Borrowed(raw) };
     percent_decode(&spaced)
         .map(Cow::into_owned)
-        .ok_or_else(|| Problem::malformed("What follows the '=' is percent-encoded UTF-8."))
+        .ok_or_else(|| Problem::malformed("The value after the '=' must be percent-encoded UTF-8."))
 }
 
 /// A page's names and addresses, for templates.

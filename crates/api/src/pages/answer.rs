@@ -83,7 +83,8 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     response
 }
 
-/// Links that help when an object is missing. None of them leads to the missing object.
+/// Links that help when an object is missing: to what contains it, or comes after it. With a query, a part of
+/// the page is assumed to be missing, and otherwise the page itself.
 fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
     let mut links = Vec::new();
     if let Address::Page { page, .. } = address {

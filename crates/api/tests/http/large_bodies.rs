@@ -12,7 +12,7 @@ use rashomon_tables::TableStore as _;
 
 use crate::world::{PAGE, World};
 
-/// More than three chunks, all different, and not all of them compressible.
+/// More than three chunks, all different. A third of the bytes is pseudo-random, and the others are equal.
 fn large_body() -> Vec<u8> {
     let mut state = 7_u64;
     (0..3_500_000_u32)

@@ -20,7 +20,7 @@ async fn document() -> Value {
     World::new().await.get("/openapi.json").await.expect(200).json()
 }
 
-/// Every operation for one request: name, method, URL, and the operation itself.
+/// All operations, each with its name, its method and its URL.
 fn operations(document: &Value) -> Vec<(String, String, String, Value)> {
     let mut operations = Vec::new();
     for paths in ["paths", "x-ms-paths"] {

@@ -80,7 +80,7 @@ async fn latest_changes_when_the_page_does() {
 }
 
 #[tokio::test]
-async fn latest_revision_counts_with_any_properties() {
+async fn latest_without_the_property_links_to_the_newest_revision_with_it() {
     let (world, _) = world_of_two().await;
     world.revision("_rev=12346&wikitext=three").await;
     let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(404);

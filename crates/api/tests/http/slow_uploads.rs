@@ -23,7 +23,8 @@ fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Byt
     })
 }
 
-/// A new revision of a separate page. This stream follows the beginning of its html.
+/// A request that writes revision 1 of the page with this number as its title. `html` is the stream of its
+/// html.
 fn revision(page: usize, html: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static) -> Request<Body> {
     let beginning = stream::iter([Ok(Bytes::from_static(b"_rev=1&html="))]);
     Request::post(format!("/v1/enwiki/page/{page}?rev/"))
@@ -110,7 +111,7 @@ mod in_memory {
         assert_eq!(first.await.unwrap().unwrap().status(), 201);
     }
 
-    /// The test has to advance the time itself, as in the next test.
+    /// The test advances the clock itself, for the reason given at [`too_slow_imports_release_their_slots`].
     #[tokio::test(start_paused = true)]
     async fn slow_import_is_reported_in_the_last_line() {
         let world = World::in_memory().await;
@@ -138,8 +139,8 @@ mod in_memory {
         world.get("/v1/enwiki/page/A?rev/latest/wikitext").await.expect(200);
     }
 
-    /// The thread that parses an import does not depend on this runtime's clock, so time has to be advanced
-    /// by hand.
+    /// The test advances the clock itself: an import is parsed in `spawn_blocking`, and tokio does not
+    /// advance a paused clock while such a task runs.
     #[tokio::test(start_paused = true)]
     async fn too_slow_imports_release_their_slots() {
         let world = World::in_memory().await;

@@ -42,7 +42,7 @@ impl Server {
         let mut stream = self.connect().await;
         stream.write_all(request).await.unwrap();
         let mut answer = Vec::new();
-        // A reset after the answer is accepted as its end.
+        // Any error, such as a reset after the answer, is accepted as the end of the answer.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     }

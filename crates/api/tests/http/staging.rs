@@ -18,7 +18,7 @@ use crate::world::{PAGE, World};
 
 const MIB: u64 = 1 << 20;
 
-/// The claim of one write of any size.
+/// The claim of one write that is large, or whose size is not known.
 const WORKING: u64 = 4 * MIB;
 
 /// Bytes that do not compress.

@@ -1,4 +1,4 @@
-//! The page's own URL.
+//! The public URL of a page, `/wiki/{title}`.
 
 use crate::world::{PAGE, World};
 

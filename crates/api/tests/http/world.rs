@@ -1,4 +1,4 @@
-//! A server over the store that the environment names, with helpers for tests.
+//! A server over the store that the environment names, or else in memory, with helpers for tests.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 

@@ -47,8 +47,9 @@ const WAITING_LINES: usize = 4;
 /// The time limit of an import: none in practice, as long as the import makes progress.
 const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The memory limit of decompression in bytes, lower than that of the command: the sender of the body may not
-/// be the operator. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65 MiB.
+/// The memory limit of decompression in bytes, lower than that of `rashomon import`, since the sender of the
+/// body may not be the operator. `zstd` itself accepts windows of 128 MiB by default, and `xz -9` needs 65
+/// MiB.
 const DECOMPRESSION_MEMORY: u64 = 256 << 20;
 
 const METHODS: &str = "POST, OPTIONS";

@@ -59,7 +59,7 @@ pub(super) struct ReportJson<'a> {
     place: Option<PositionJson<'a>>,
 }
 
-/// A revision that was not stored unchanged.
+/// A revision that conflicts with the stored one, was left out, or does not match its declared sha1.
 #[derive(Serialize)]
 struct ExceptionJson<'a> {
     title: Option<&'a str>,

@@ -119,7 +119,7 @@ pub(super) const WRITING: &[Operation] = &[
     Operation {
         headers: &["If-Match", "If-Unmodified-Since", "Content-Type", "Content-Language"],
         description: "Destructive: the replaced bytes are lost. Other renders with a copy of the property keep \
-                      theirs. The same bytes and content type change nothing.",
+                      theirs. The same bytes and headers change nothing.",
         curl: "-T page.html -H 'Content-Type: text/html; charset=utf-8'",
         ..write(
             Put,

@@ -39,7 +39,7 @@ pub(crate) struct Scenario {
     pub(crate) status: u16,
     server: Server,
     method: &'static str,
-    /// The URL, with `{tid}` for an existing render, and `{other}` for a missing one.
+    /// The URL, with placeholders that [`Servers::fill`] replaces, such as `{other}` for a missing render.
     url: &'static str,
     headers: &'static [(&'static str, &'static str)],
     body: &'static str,
