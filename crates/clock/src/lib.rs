@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manual_clock_that_is_set_lets_no_time_pass() {
+    fn setting_a_manual_clock_keeps_its_monotonic_time() {
         let clock = ManualClock::new(Timestamp::from_micros(5));
         clock.advance(Duration::from_micros(2));
         clock.set(Timestamp::EPOCH);

@@ -6,8 +6,8 @@ use crate::Timestamp;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// Parses a time strictly: `T` and `Z` in either case (section 5.6), or an offset. The fraction of a second may
-/// have six digits. `None` for any other text.
+/// Parses a time with `Z` or an offset. `T` and `Z` may be in lower case (section 5.6). The fraction of a
+/// second has at most six digits. `None` for any other text, and for a leap second.
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
 }
 
-/// Parses a fraction such as `.25` to microseconds. Also returns the rest.
+/// Parses a fraction of a second, such as `.25`, to microseconds; 0 if absent. Also returns what follows it.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -65,8 +65,8 @@ fn number(digits: &[u8]) -> Option<i16> {
         .try_fold(0, |value: i16, digit| digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0')))
 }
 
-/// Formats a time in UTC, with as many digits as necessary. A time outside of the calendar is formatted as
-/// the nearest time in the calendar.
+/// Formats a time in UTC, with as many fractional digits as necessary. A time outside of jiff's range (the
+/// years -9999 to 9999, less about a day at each end) is formatted as the nearest time within it.
 #[must_use]
 pub fn format(time: Timestamp) -> String {
     let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
