@@ -75,7 +75,8 @@ pub(crate) fn because(
         }
         (What::Update, TablePerQuery(..)) => "a new revision below the latest is written only to the copies",
         (What::Current, TablePerQuery(Current::OneRow, Fill::CopyOnRead)) => {
-            "the write has copied the value, for readers between its batch and its row; after a day a read copies, as in B"
+            "the write has copied the value, for readers before the row of the latest is set; a read copies it \
+             again, as in B, only if that copy expires within another ttl"
         }
         (What::Current, TablePerQuery(_, Fill::CopyOnRead)) => {
             "a read first looks for an existing copy, and reads the body once more to copy the whole render; after that \

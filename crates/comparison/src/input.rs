@@ -16,7 +16,7 @@ const REVISIONS_PER_READ: usize = 500;
 #[derive(Debug, Clone)]
 pub(crate) struct Edit {
     pub(crate) at: Timestamp,
-    /// The index of the page.
+    /// The index of the page in the `pages` of [`History`].
     pub(crate) page: usize,
     pub(crate) rev: Revision,
     /// The time of the page's next edit.
@@ -36,7 +36,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads an export as `rashomon import` does. If a number of pages is given, reads only the first ones.
+    /// Imports an export as `rashomon import` does. If a number of pages is given, the history has only the
+    /// first ones, by title.
     pub async fn read(path: &Path, pages: Option<usize>) -> Result<Self, ComparisonError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let memory = Arc::new(Memory::new(Arc::clone(&clock)));

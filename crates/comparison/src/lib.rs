@@ -103,9 +103,9 @@ pub struct StrategyReport {
 pub struct ActionReport {
     /// The kind of action.
     pub what: &'static str,
-    /// How many times the action was done.
+    /// How many times the action was done. Reads that found nothing are not counted, here and in the means.
     pub times: u64,
-    /// How many times nothing was found.
+    /// How many reads found nothing.
     pub missed: u64,
     /// The operations that the notes count.
     pub core: Operations,
@@ -113,7 +113,7 @@ pub struct ActionReport {
     pub keeping: Operations,
     /// The operations on indexes, titles and the retention queue.
     pub overhead: Operations,
-    /// The median duration of the action.
+    /// The median duration of the action. A sweep counts as one duration: its mean per queue entry.
     pub median_microseconds: u64,
     /// The duration that 99 of 100 actions did not exceed.
     pub p99_microseconds: u64,
@@ -128,13 +128,13 @@ pub struct ActionReport {
 /// Rows in the tables, and their bytes.
 #[derive(Debug, Default, Serialize)]
 pub struct Stored {
-    /// Rows of bodies without a ttl.
+    /// Rows of the tables with permanent bodies.
     pub current_rows: u64,
-    /// The bytes of rows of bodies without a ttl.
+    /// The bytes of rows in the tables with permanent bodies.
     pub current_bytes: u64,
-    /// Rows of bodies with a ttl.
+    /// Rows of the tables whose bodies expire.
     pub expiring_rows: u64,
-    /// The bytes of rows of bodies with a ttl.
+    /// The bytes of rows in the tables whose bodies expire.
     pub expiring_bytes: u64,
     /// All other rows.
     pub overhead_rows: u64,
@@ -142,7 +142,7 @@ pub struct Stored {
     pub overhead_bytes: u64,
 }
 
-/// A superseded value is read twice: this long after it was superseded, and this long before it expires.
+/// How long after it was superseded a value is read for the first time.
 const PROBE_DELAY: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 

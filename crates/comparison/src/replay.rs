@@ -21,8 +21,8 @@ use super::{
     tally::{DURABLE, EXPIRING, Tally, What},
 };
 
-/// The revision of one in this many edits is read: as the latest when the next edit begins, and again after
-/// it was superseded.
+/// The revision of one in this many edits is read: as the latest, an hour before the page's next edit, and
+/// three times after it was superseded.
 const EDITS_PER_PROBE: usize = 4;
 
 /// The maximum number of queue entries that one pass of the sweep processes.
@@ -83,7 +83,7 @@ pub async fn replay(
         skew: contestant.policy().skew,
         retention: Retention {
             policy: Some(contestant.policy()),
-            // The notes count an entry for each write.
+            // The notes count a timeline entry for each write.
             sample: Duration::ZERO,
             domain_rate: NonZeroU32::MAX,
             ..Retention::default()
@@ -132,9 +132,10 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Advances the clock, and runs the sweeps that would have run during that time.
+    /// Advances the clock. If an hour has passed since the last sweep, sweeps until nothing is eligible.
     async fn advance(&mut self, to: Timestamp) -> Result<(), ComparisonError> {
-        // No two edits have the same time, though exports have times in seconds only.
+        // Exports have times in whole seconds, so several edits may have the same time. Here, each edit has
+        // its own.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
         self.clock.advance(passes);
         let now = self.clock.now();
@@ -186,7 +187,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Plans reads of a superseded value: soon, shortly before it expires, and after its expiry.
+    /// Plans reads of a superseded value: after [`PROBE_DELAY`], an hour before its grace is over, and an
+    /// hour after its grace and its slack.
     fn read_superseded(&mut self, page: usize, tid: Tid) {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);

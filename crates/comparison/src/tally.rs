@@ -89,7 +89,7 @@ impl What {
 pub(crate) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
 pub(crate) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
 
-/// The tables of the timeline in the notes.
+/// The tables of the timeline. The notes count its operations too.
 const TIMELINE: [&str; 2] = ["revision_timeline", "render_timeline"];
 
 /// The counted operations, sorted into three classes.
@@ -109,8 +109,8 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Sorts the operations counted during an action. `properties` is the number of properties: a page has a
-    /// range delete for each property, and the notes count a single one.
+    /// Sorts the operations counted during an action. `properties` is the number of defined properties: a
+    /// write or a cull makes one range delete for each of them, and the notes count for a single property.
     pub(crate) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
         let mut tally = Self::default();
         for table in counts.tables.keys() {

@@ -22,7 +22,8 @@ const fn reads(reads: f64) -> Option<Core> {
 const DONE: [&str; 5] =
     ["write a later revision", "read current", "read recent", "read recent, about to go", "read historical"];
 
-/// The operations of each action. `None` if the value is gone. docs/comparison.md has the same numbers.
+/// The core operations of each action, for each of [`CONTESTANTS`]. `None` if the value is gone.
+/// docs/comparison.md has the same numbers, unless they depend on how often a page is edited.
 const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
     const ONE: Option<Core> = reads(1.0);
     const TWO: Option<Core> = reads(2.0);
@@ -34,7 +35,7 @@ const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
         [Some((1.0, 2.0, CULLED)), ONE, ONE, ONE, ONE],
         [Some((1.0, 3.0, 1.0)), ONE, TWO, TWO, TWO],
         [Some((1.0, 5.0, 0.0)), ONE, ONE, ONE, ONE],
-        // A copy expires one grace after its write. In this history the next edit comes later.
+        // A copy expires a grace and a slack after its write. In this history the next edit comes later.
         [Some((1.0, 3.0, 0.0)), ONE, None, None, None],
         [Some((1.0, 3.0, 0.0)), Some((4.0, 2.0, 0.0)), ONE, Some((3.0, 2.0, 0.0)), ONE],
         [Some((1.0, 5.0, 1.0)), ONE, ONE, ONE, ONE],
@@ -80,7 +81,7 @@ fn core(done: &ActionReport) -> Core {
 }
 
 #[tokio::test]
-async fn every_strategy_costs_what_the_documents_say() {
+async fn each_action_takes_the_expected_operations() {
     let file = export();
     let history = History::read(file.path(), None).await.unwrap();
     assert_eq!((history.pages(), history.edits()), (2, 2 * EDITS));
@@ -128,7 +129,7 @@ async fn app_ttl_reads_historical_values_with_one_more_read() {
 }
 
 #[tokio::test]
-async fn timeline_has_the_entries_of_its_days() {
+async fn simulated_timeline_has_an_entry_for_each_edit() {
     let file = export();
     let history = History::read(file.path(), None).await.unwrap();
     let simulated = timelines::timeline(&history, "mkwikimedia", 100.0);

@@ -22,7 +22,7 @@ const DAYS: i64 = 30;
 /// The shorter of the two times.
 const FEW_DAYS: i64 = 10;
 
-/// A limit per domain that a large wiki reaches. The default of 50 is never reached.
+/// A limit of entries per domain and second that a large wiki reaches. The default of 50 is never reached.
 const LOW_RATE: u32 = 1;
 
 /// The bytes of an entry without the names of its page: its time and its revision.
@@ -139,7 +139,7 @@ fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     // Between the end of a copy and its restart, there is the mean time between two edits.
     let span = (lived + lived / edits.len() as i64).max(DAY);
     let copies = edits_a_day / (edits.len() as f64 / span as f64 * DAY as f64);
-    // If a single copy has too many edits, only a part of its pages is used.
+    // The number of copies is rounded up, so only this share of the pages of each copy is used.
     let share = copies / copies.ceil();
     let mut dice = Dice(1);
     let mut events = Vec::with_capacity((edits_a_day * DAYS as f64 * 1.1) as usize);
