@@ -1,4 +1,4 @@
-//! Finds bodies. This module alone knows the tables of all strategies.
+//! Finds bodies, in the tables of all strategies, so that callers need not know the strategy of a bucket.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub struct FoundBody {
     row: Option<FoundRow>,
-    /// Whether the render is the latest of the page.
+    /// Whether the render is the latest of the page. `false` if the bucket has no policy.
     is_latest: bool,
 }
 
@@ -71,8 +71,9 @@ impl RetentionEngine {
         Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
-    /// Ensures that a body that is about to be returned stays readable for another `ttl`, if the bucket's
-    /// strategy keeps the values that it returns. Returns the body, or `None` if the body is not stored.
+    /// Keeps a superseded body that is about to be returned readable for another `ttl`, if the bucket has a
+    /// policy. Two-table only extends a copy that exists already; copy-on-read also copies the latest.
+    /// Returns the body, or `None` if the body is not stored.
     pub async fn on_read(
         &self,
         found: FoundBody,

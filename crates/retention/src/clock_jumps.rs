@@ -32,7 +32,8 @@ struct ClockReference {
     wall: Timestamp,
     monotonic: Duration,
     jump: Option<ClockJump>,
-    /// The latest time of day that the clock had reached when it was set back, as far as this process knows.
+    /// Deletes may have write times up to this one: the stored `reaches`, or the time from which the clock
+    /// was set back.
     set_back_from: Option<Timestamp>,
     stored: ClockState,
 }
@@ -156,8 +157,7 @@ impl ClockState {
     }
 }
 
-/// Reads, once, the state of the clock that other processes have stored. This is not done when the
-/// buckets are opened, since the store need not exist yet.
+/// Reads the state of the clock that other processes have stored. Later calls in this process do nothing.
 pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
     let load = async {
         let row = core.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;

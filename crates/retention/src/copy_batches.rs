@@ -85,8 +85,8 @@ async fn is_newest(core: &Core, page: &Page, rev: Revision, tid: Tid) -> Result<
     Ok(newest.is_none_or(|newest| newest.tid <= tid))
 }
 
-/// Moves large bodies into chunks of their own, which expire at `until`, so that the bodies fit into one
-/// batch.
+/// Gives the bodies of a copy chunks of their own, which last longer than `until`. Moves large bodies into
+/// chunks, so that all fit into one batch.
 async fn fit_until(
     core: &Core,
     (page, rev): (&Page, Revision),

@@ -12,7 +12,7 @@ use crate::{
     read_copies::CopyExpiries, stats::Counters,
 };
 
-/// The maximum number of buckets that are remembered because of writes that were not enqueued.
+/// The maximum number of buckets in [`Core::unqueued`].
 const MAX_UNQUEUED_BUCKETS: u64 = 10_000;
 
 /// The records, the settings, and the state of this process.
@@ -71,8 +71,8 @@ impl Core {
         policy.skew.saturating_add(self.records.max_write_time_lag())
     }
 
-    /// The earliest time at which bodies of a revision were written. The write time of the row may be later:
-    /// the row is written again when the revision gets another property.
+    /// A time before which no body of a revision was written. The write time of the row may be later: the row
+    /// is written again when the revision gets another property.
     pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
         revision.stored_at.saturating_sub(self.records.max_write_time_lag())
     }

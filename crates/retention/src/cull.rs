@@ -112,8 +112,8 @@ pub(crate) async fn cull_below(
     cutoff: Timestamp,
     written: &RangeInclusive<Revision>,
 ) -> Result<Culled> {
-    // If the policy was changed to keep more, revisions that were stored and kept since then may lie below
-    // the watermark.
+    // If the policy was changed to keep more, the watermark may be above `below`, and revisions that were
+    // kept since then may lie below it. So the cull begins with the lowest revision.
     let done = watermarks(core, page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
     let done = once_kept_below(core, page, policy, done).await?;
     let mut culled = cull_revisions(core, page, done..below, below, cutoff).await?;
@@ -126,8 +126,8 @@ pub(crate) async fn cull_below(
     Ok(culled)
 }
 
-/// The lowest revision below `rev` that may have been among the newest, which the policy keeps, when `rev`
-/// became eligible.
+/// The lowest revision below `rev` that an earlier cull may have kept, since it was one of the newest then.
+/// Returns `rev` if there is none.
 async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
     let newest = policy.kept();
     if newest == NonZeroUsize::MIN || rev == Revision::MIN {
@@ -240,8 +240,8 @@ async fn delete_below(
     mut names: Names,
     cutoff: Timestamp,
 ) -> Result<()> {
-    // A watermark above `cullable_below` was set before the policy kept the revisions below it. This
-    // watermark is not extended, so revisions there that were written again stay.
+    // A watermark above `cullable_below` was set under a policy that kept fewer revisions. This watermark is
+    // not extended, so that revisions below it that were written again stay.
     let done = watermarks.highest().filter(|done| *done <= cullable_below);
     let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
     names.extend(defined_names(core));
@@ -417,8 +417,8 @@ async fn written_between(
     }
 }
 
-/// Enqueues a revision again, since some renders below culled renders are left. The write times of these
-/// renders are later than the cutoff: their clock was ahead of the clock of the write that superseded them.
+/// Enqueues a revision again, since some of its superseded renders were written after the cutoff: at `at` or
+/// earlier. They were replaced, or the clock of their writer was ahead.
 async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(whole_below(1, Cull::Renders, &[(7, 1), (6, 1)]), None);
     }
 
-    /// Revision 6 was stored after revision 7, so it was superseded before it was stored.
+    /// Revision 6 was stored after revision 7, so it was superseded when it was stored.
     #[test]
     fn revision_stored_below_the_latest_is_superseded_at_once() {
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 50), (6, 120), (5, 40)]), Some(7));

@@ -117,7 +117,7 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
     }
     let (lowest, highest) = revs.into_inner();
     let culled = culls(core, page, lowest, highest).await?.until(lowest);
-    // A write under a page lease gets an earlier time.
+    // The write time of a write under a page lease is earlier by this lag.
     let culled = culled.map(|culled| culled.saturating_add(core.records.max_write_time_lag()));
     let hidden = culled.max(core.records.rolled_back_until(page).await?);
     Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))

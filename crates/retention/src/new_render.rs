@@ -327,10 +327,10 @@ async fn plan_current_rows(
     Ok((rows, clear))
 }
 
-/// Moves the values of `others` to the content tables, where the sweep finds them. `others` are `current`
-/// rows that the write sets, and whose values another write has already superseded. Such values were never
-/// copied, since an import copies nothing. Moves the remaining values of their renders too, and returns the
-/// rows of these remaining values, which have to be cleared.
+/// Moves the values of `others` to the content tables, where the sweep finds them. `others` are the existing
+/// `current` rows that this write replaces, with values that an import has already superseded. These values
+/// were never copied, since an import copies nothing. Moves the other `current` values of their renders too,
+/// and returns the rows of those, which have to be cleared.
 #[boxed]
 async fn move_older_values_to_content(
     core: &Core,

@@ -27,7 +27,7 @@ pub enum Cull {
 /// How long superseded values of a bucket are kept, and by which strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// The strategy. Stored policies from before there was a choice lack this field.
+    /// The strategy. Policies that were stored before strategies could be chosen lack this field.
     #[serde(default)]
     pub strategy: Strategy,
     /// How long a value can be read after it was superseded.

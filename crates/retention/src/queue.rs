@@ -39,8 +39,8 @@ const HOUR_MICROS: i64 = 3_600_000_000;
 /// for which the nodes keep hints for one another.
 pub(crate) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
 
-/// The maximum time that the write of a queue entry may take. A slower write is not acknowledged, and is
-/// repeated.
+/// The maximum time that the write of a queue entry may take. If it takes longer, a cursor may pass the entry
+/// before the entry is stored. The sweep then misses the entry.
 const MAX_ENQUEUE_TIME: Duration = Duration::from_secs(10);
 
 /// The same limit for a store that a single process writes to.
@@ -57,11 +57,11 @@ pub(crate) struct QueueEntry {
     pub(crate) highest: Revision,
     /// Whether the write may have added or replaced renders that are not the newest of their revisions.
     pub(crate) checks_all_renders: bool,
-    /// Whether this is the last check of the page: the entry is not added again, even if the announced write
-    /// is not found.
+    /// Whether this is the last check for the announced write: the entry is not added again, even if the
+    /// write is not found.
     pub(crate) is_last_check: bool,
-    /// The latest time at which the values may have been superseded. Rows may get early write times, so this
-    /// time is later than the write time of the rows by as much.
+    /// The latest time at which the values may have been superseded. It is later than the write time of the
+    /// announced rows by `max_write_time_lag`, since writes may get early write times.
     pub(crate) at: Timestamp,
 }
 

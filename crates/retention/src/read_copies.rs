@@ -100,8 +100,8 @@ pub(crate) async fn keep_latest(
     keep_render(core, page, policy, &revision, tid, name).await.map(drop)
 }
 
-/// The earliest expiry, by our clock, of a copy that can be read for another `ttl` by the clock of every
-/// process.
+/// The earliest expiry of a copy that can be read for another `ttl` even by a process whose clock is ahead of
+/// ours.
 fn needed_until(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
 }
@@ -172,8 +172,8 @@ pub(crate) async fn replaced_copies(
             table: &HISTORICAL,
             clustering: copy_key(rev, tid, name),
             values: BodyRow { info: body.info.clone(), stored }.to_values(),
-            // The write time of the property itself, if that is possible, so that the next copy is written
-            // later.
+            // The write time of the property itself, unless the existing copy is later. The next copy is
+            // written later than the property, so it replaces this one.
             written_at: at.max(written_at.just_after()),
             expires_at: Some(until),
         });

@@ -1,4 +1,4 @@
-//! The rescan: enqueues the pages that exist already when retention is turned on, or its grace is shortened.
+//! The rescan: enqueues the pages that exist already when retention is turned on, or is changed to cull more.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     watermarks::{Watermarks, culled_renders, watermarks},
 };
 
-/// The titles in one step of a rescan or a dry run. A rescan stores its progress after each step.
+/// The titles in one step of a rescan. A rescan stores its progress after each step.
 const TITLES_PER_STEP: usize = 200;
 
 /// The buckets in one result page, when the rescans of all buckets are restarted.
@@ -35,7 +35,8 @@ pub struct Rescan {
     pub pages: u64,
     /// Whether the rescan is complete: there is nothing left to enqueue.
     pub finished: bool,
-    /// The time after which enqueued values that may be culled at once become eligible.
+    /// How long it takes until the first new queue entries become eligible, even for values that were
+    /// superseded long ago.
     pub eligible_in: Duration,
 }
 
@@ -119,7 +120,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         if known != Some(policy) {
             set_rescan_state(core, domain, bucket, next).await?;
         }
-        // A rescan that was interrupted here may have enqueued values that are not eligible yet.
+        // An earlier caller that was interrupted may have enqueued values that are not eligible yet.
         return Ok(Rescan { eligible_in, ..nothing });
     }
     let after = state.after.filter(|_| known.is_some());
@@ -150,8 +151,9 @@ fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bo
         && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
 }
 
-/// Enqueues the values of a page. Values that were superseded long enough ago become eligible at once. The
-/// others become eligible by the times at which they were stored. Values with close times share an entry.
+/// Enqueues the values of a page. One entry is for all that may be culled already, and becomes eligible as
+/// soon as a new entry can. For each later time at which a value was stored, an entry becomes eligible a
+/// grace later; close times share one.
 async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     let now = core.records.clock.now();
     let cutoff = core.cutoff(policy);

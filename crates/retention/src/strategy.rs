@@ -70,19 +70,19 @@ impl Strategy {
     }
 
     /// Whether a read copies a superseded value that it finds among the current values, before it returns the
-    /// value. Such a value may be deleted at any moment. Two-table does not copy the value: this is the
-    /// corner case of that strategy.
+    /// value. Such a value may be deleted at any moment. Two-table does not copy the value, and so keeps
+    /// promise R3 (docs/retention.md) only in part.
     pub(crate) fn keeps_what_it_finds(self) -> bool {
         self != Self::TwoTable
     }
 
-    /// Whether a write deletes superseded values even if they were not copied. Then only values that were
-    /// read, or that were written a short time ago, stay for the grace.
+    /// Whether a write deletes superseded values even if they were not copied. Then only a copy of the value
+    /// stays, if a read or the write of the value has made one.
     pub(crate) fn deletes_uncopied(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     }
 
-    /// Whether a request by tid is looked up in its own table first.
+    /// Whether requests by tid, and those by revision, are first looked up in a table of their own.
     pub(crate) fn is_per_query(self) -> bool {
         matches!(self, Self::TablePerQuery(..))
     }

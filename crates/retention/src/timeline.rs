@@ -60,7 +60,7 @@ struct PageTimeline {
 }
 
 /// The entries of each kind that a timeline in memory keeps of one page. Beyond this number, the oldest entry
-/// is dropped.
+/// is dropped; of renders, the oldest entry of the lowest revision.
 const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 impl MemoryTimeline {

@@ -22,7 +22,7 @@ const NEXT_HIGHER_ROWS: NonZeroUsize = NonZeroUsize::MIN;
 /// Culls the highest value that is eligible according to the timeline, and all values below it.
 ///
 /// A timeline entry is a hint. In a timeline outside the tables, the write of an entry may have been rolled
-/// back after its writer lost the page lease, or the timeline's store may have been restored from a backup
+/// back after its writer lost the page lease, or the tables may have been restored from an earlier backup
 /// since. The row of the next higher revision or render says how long the value has been superseded. Nothing
 /// is culled unless that row is old enough.
 pub(crate) async fn cull_by_timeline(

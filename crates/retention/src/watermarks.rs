@@ -70,7 +70,8 @@ impl Extent {
 }
 
 /// The watermarks of a page, from the highest down. A page has several if its policy was changed to keep
-/// more, or if two processes culled the page at once. A body that any watermark covers is deleted.
+/// more, if the clock was set back, or if two processes culled the page at once. A body that any watermark
+/// covers is deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Watermarks(pub(crate) Vec<(Revision, Extent)>);
 
@@ -130,7 +131,7 @@ impl Culls {
 }
 
 impl Culls {
-    /// The latest time up to which bodies of the revision `lowest` or of a higher one were deleted.
+    /// The latest `until` of the watermarks that cover the revision `lowest` or a higher one.
     pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
         let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
         whole.chain(self.renders.values().map(|watermark| watermark.extent.until)).max()
