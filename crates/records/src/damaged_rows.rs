@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The maximum number of rows that are remembered, so that each row is logged and reported once. Beyond this
-/// number, a row may be logged again.
+/// number, reported rows are forgotten, and may be logged again. If none of them was reported, further rows
+/// are neither logged nor reported.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// A damaged row that a read skipped.

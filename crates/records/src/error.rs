@@ -104,7 +104,7 @@ pub enum Conflict {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// The renderer does not know the revision.
+    /// The renderer does not have the property for this revision.
     #[error("the renderer does not have the property: {0}")]
     Unknown(String),
     /// The renderer answered with an error, or with an unusable answer.

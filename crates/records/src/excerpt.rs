@@ -15,7 +15,8 @@ pub fn excerpt(text: impl fmt::Display) -> String {
 }
 
 /// Returns the text if it has at most `max` bytes, else its beginning and its end with `...` between them, in
-/// at most `max` bytes. Never holds more than about `2 * max` bytes of the text at once.
+/// at most `max` bytes (or 5, if `max` is less). Never holds more than about `2 * max` bytes of the text at
+/// once.
 ///
 /// The end is kept because messages of parsers name at their end what they expected.
 #[must_use]
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_bounds_are_kept() {
+    fn tiny_bound_is_exceeded_only_by_the_gap() {
         for max in 0..20 {
             assert!(shorten("a long text \u{1f600} of many bytes", max).len() <= max.max(GAP.len()));
         }

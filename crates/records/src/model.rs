@@ -243,11 +243,11 @@ pub struct RevisionSummary {
     /// The number of renders. Counting ends at `MAX_COUNTED_RENDERS`, or earlier if the rows have very many
     /// bytes.
     pub renders: u64,
-    /// The newest renders, newest first: all of them, or four.
+    /// The newest renders, at most four, newest first.
     pub newest_renders: Vec<Tid>,
     /// The number of bytes of the properties of the render `tid`, including those of the revision. If the
-    /// archive's policy kept none of the renders, only the properties of the revision count, if there are
-    /// any.
+    /// archive's policy kept none of the renders, only the properties of the revision count. If the revision
+    /// has none, those of the render count, although their bodies are not stored.
     pub size: u64,
     /// Whether the bodies are stored. `false` for a superseded revision whose bodies were culled. Also
     /// `false` for a revision that has only properties of renders, if the archive's policy kept none of

@@ -91,7 +91,7 @@ impl BucketName {
     /// The names that have another meaning in a URL.
     pub const RESERVED: [&'static str; 4] = ["page", "import", "changes", "timeline"];
 
-    /// Checks a name. Reserved names are valid names; the creation of a bucket checks for them.
+    /// Checks a name. Does not refuse reserved names, such as `page`.
     pub fn new(text: &str) -> Result<Self, NameError> {
         let mut bytes = text.bytes();
         let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase())

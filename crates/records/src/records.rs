@@ -83,9 +83,9 @@ impl Records {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
-    /// The time up to which the garbage collector may process entries, if they have to have this age. A batch
-    /// that references the chunks or the block of an entry is written before the age is over. By this time, a
-    /// batch that failed has either taken effect or never will.
+    /// The time up to which the garbage collector may process its entries: `age` and the late write window of
+    /// the store before now. A batch that references the chunks or the block of an entry is sent before the
+    /// entry has this age. After the window, a failed batch has taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
         Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
@@ -97,7 +97,7 @@ impl Records {
         self.clock.now().max(written_at.just_after())
     }
 
-    /// Bits that no other render gets.
+    /// Bits that no other call returns, in any process.
     #[must_use]
     pub fn distinction(&self) -> u64 {
         self.chunks.distinction() as u64
@@ -113,7 +113,7 @@ impl Records {
         Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
     }
 
-    /// The first page of rows of a scan.
+    /// One result page of a scan.
     pub async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         Ok(self.store.scan(table, scan).await?)
     }

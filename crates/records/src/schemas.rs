@@ -103,7 +103,8 @@ pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("
 
 /// The chunk sets that the properties of the page reference, and the sets that they referenced until
 /// `released_at`, which earlier readers may still be reading. A set without a row here is unreferenced. `rev`
-/// and `tid` identify the body; without a `tid`, the body is that of a property of the revision.
+/// and `tid` identify the body. Without a `tid`, it is the body of a property of the revision; without both,
+/// it is in a block of the archive. A released row has no `tid`.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
@@ -123,8 +124,8 @@ pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Copies of superseded renders that were read, and generated renders. Each copy is complete, with the
-/// properties of its revision. The rows expire.
+/// Copies of renders: of superseded renders that were read, of generated renders, and those that writes make
+/// under the strategies whose superseded values expire. The rows expire.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("historical")
@@ -155,7 +156,8 @@ pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
 
 /// The cull watermark of a page. Bodies of revisions below `rev`, and of their renders, were culled if they
 /// belong to one of `properties` (JSON) and were written at `written_before` or earlier. The first row is the
-/// highest watermark. Further rows exist for a short time, if two processes culled the page at once.
+/// highest watermark. Further rows exist if the policy was changed to keep more, if the clock was set back,
+/// or if two processes culled the page at once.
 pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("culled")
         .clustering("rev", Int, Descending)
@@ -193,8 +195,9 @@ pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
 /// The retention queue: when a page has to be examined for bodies to cull. Partitioned by hour and shard.
 ///
 /// A queue entry is written before the write that supersedes something. That write contains the revisions
-/// from `lowest` to `rev`, and has the time `at`. `thorough` is set if the write may contain renders that are
-/// not the newest of their revisions. Queue entries are not deleted one by one. They expire.
+/// from `lowest` to `rev`, and supersedes values at `at` or earlier. `thorough` is set if the write may
+/// contain renders that are not the newest of their revisions. `again` is set on the last check for the
+/// write. Queue entries are not deleted one by one. They expire.
 pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("due")
         .partition("hour", Int)
@@ -246,10 +249,10 @@ pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The page leases, for conditional writes of several processes. `owner` is a random name, and absent while
-/// the lease is free. The intent consists of `rows` (JSON), which names the rows being written, and their
-/// write time `rows_at`. Writes under later leases get a write time after `later_than`. Written by
-/// compare-and-set only. Most pages have no row.
+/// The page leases, for conditional writes and changes of stored revisions, where several processes write.
+/// `owner` is a random name, and absent while the lease is free. The intent consists of `rows` (JSON), which
+/// names the rows being written, and their write time `rows_at`. Writes under later leases get a write time
+/// after `later_than`. Written by compare-and-set only. Most pages have no row.
 pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("heads")
         .value("owner", Blob)
@@ -372,7 +375,7 @@ pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// The erasures in a bucket: which revision, when, and by whom. An erasure is finished if `finished_at` is
-/// set. The files of the store may still have the content until `kept_until`.
+/// set. The files of the store may have the content until the first compaction after `kept_until`.
 pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("erasures")
         .partition("domain", Text)

@@ -52,7 +52,7 @@ impl Tid {
     }
 
     fn smallest(ticks: u64) -> Self {
-        // 0x80 is the smallest signed byte, and fits the variant.
+        // A zero among the ordered bytes means 0x80, which is the smallest signed byte, and fits the variant.
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&ticks.min((1 << 60) - 1).to_be_bytes());
         Self(TimeUuid::from_ordered_bytes(bytes).expect("0x80 in byte 8 is the variant"))

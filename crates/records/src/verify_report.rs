@@ -22,7 +22,7 @@ pub struct VerifyReport {
     pub bodies: u64,
     /// The number of bytes of these bodies.
     pub bytes: u64,
-    /// The number of blocks of the archive, each of which was decoded completely.
+    /// The number of verified blocks of the archive.
     pub blocks: u64,
     /// The first problems, at most a thousand, each in a sentence.
     pub problems: Vec<String>,

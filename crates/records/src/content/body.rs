@@ -190,7 +190,7 @@ impl ChunkedBody {
     }
 }
 
-/// The columns that the rows of both content tables have in common.
+/// The columns that the rows of all tables with bodies have in common.
 #[derive(Debug, Clone)]
 pub struct BodyRow {
     /// Headers, size and SHA-1.

@@ -228,8 +228,7 @@ impl ChunkStore {
         Ok(copy)
     }
 
-    /// Moves a body into chunks, if it is too large for its row, or for the batch of the row. `size` is the
-    /// uncompressed size.
+    /// Moves a body into chunks, unless it is in chunks already. `size` is the uncompressed size.
     pub async fn move_to_chunks(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Some(plain) = stored.plain(size)? else { return Ok(stored.clone()) };
         let mut set = self.begin();

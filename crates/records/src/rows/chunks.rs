@@ -14,7 +14,8 @@ pub type ChunkSetId = [u8; 16];
 
 typed_row! {
     /// A chunk set that a page references, or referenced until `released_at`. `rev` and `tid` name the body.
-    /// `tid` is `None` for a property of the revision, and both are `None` for a body in a block.
+    /// `tid` is `None` for a property of the revision and for a released set. Both are `None` for a body in a
+    /// block.
     pub struct ChunkReference in CHUNK_REFERENCES {
         key { chunk_set: ChunkSetId }
         values {

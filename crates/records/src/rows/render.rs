@@ -37,7 +37,7 @@ impl RenderRow {
         ]
     }
 
-    /// Reads a row. Fails with `Corrupt` if the row is not one of this version of the table.
+    /// Reads a row. Fails with `Corrupt` if a column is missing or has another type.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("renders", row))
     }
@@ -56,7 +56,7 @@ impl RenderRow {
         })
     }
 
-    /// Whether a row names a property. Does not parse the properties, of which there may be many.
+    /// Whether a row may name a property. Does not parse the properties, of which there may be many.
     pub fn names(row: &Row, name: &PropertyName) -> Result<bool> {
         let [properties] = columns(row);
         let json = properties.and_then(text).ok_or_else(|| unreadable("renders", row))?;

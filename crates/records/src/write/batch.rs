@@ -128,7 +128,7 @@ impl<'a> PageBatch<'a> {
     }
 
     /// Marks the batch as one that is written under a page lease. Another process that judges the lease dead
-    /// rolls the write back.
+    /// may roll the write back.
     #[must_use]
     pub fn leased(self) -> Self {
         Self { is_leased: true, ..self }

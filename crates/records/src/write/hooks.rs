@@ -9,7 +9,8 @@ use rashomon_tables::Row;
 use super::{PageBatch, Superseded};
 use crate::{Page, Result, Revision, Written};
 
-/// Takes part in the writes of pages. The pipeline calls these functions in this order.
+/// Takes part in the writes of pages. The pipeline calls these functions in this order, except
+/// `complete_interrupted`.
 #[async_trait]
 pub trait WriteHooks: Debug + Send + Sync {
     /// Whether a write of the page needs the hooks. Called first; if `false`, no other function is called.
@@ -40,7 +41,8 @@ pub trait WriteHooks: Debug + Send + Sync {
     /// repeated write, and before an import.
     async fn complete_interrupted(&self, page: &Page) -> Result<()>;
 
-    /// Called when a request has stored a revision or a render, `written`, which superseded others.
+    /// Called when a request has stored a revision or a render. `superseding` names the written value: a
+    /// revision, or a render of a stored revision.
     fn stored(&self, page: &Page, superseding: Superseded, written: Written);
 }
 

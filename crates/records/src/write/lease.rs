@@ -141,7 +141,7 @@ impl PageWriter<'_> {
         lease
     }
 
-    /// The write time of a write: now, and later than `after`.
+    /// The write time of a write, later than `after`. Without a lease it is now.
     ///
     /// The write time of a write under a lease is `skew` before now. If such a write is rolled back, its rows
     /// are deleted at a time just after the write time. That time is not later than the clock of any process,
@@ -204,7 +204,7 @@ impl PageWriter<'_> {
     }
 
     /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write
-    /// back at once, unless the store fails again.
+    /// back at once, unless it has happened after all or the store fails again.
     async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
         if self.is_past_lease(lease) {
             self.release_unused(lease).await;
@@ -246,8 +246,8 @@ impl PageWriter<'_> {
         now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
     }
 
-    /// Waits a little for the owner of the lease. If the lease is dead, completes its write and frees it
-    /// instead.
+    /// Waits a little for the owner of the lease. If the lease is dead, completes the owner's write or rolls
+    /// it back, and frees the lease instead.
     async fn wait_or_complete(&self, row: &Row, page_is_locked: bool, attempt: u32) -> Result<()> {
         let lease = PageLease::from_row(Some(row))?;
         let Some(holder) = &lease.holder else { return Ok(()) };
@@ -266,7 +266,8 @@ impl PageWriter<'_> {
         Ok(())
     }
 
-    /// Whether another process holds the lease of the page. Completes the write of a dead owner.
+    /// Whether a write holds the lease of the page. If its owner is dead, completes or rolls back the write,
+    /// and still returns `true`.
     pub async fn is_held(&self) -> Result<bool> {
         if self.records.is_alone() {
             return Ok(false);
@@ -296,8 +297,7 @@ impl PageWriter<'_> {
         let mut batch = PageBatch::new(self.page, at).with_old_renders();
         for (name, row) in intent.rows.iter().zip(&existing) {
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
-                // The row that is put back has its earlier time again, so it needs a queue entry for that
-                // time.
+                // The row that is put back gets a new write time, so it needs a queue entry for that time.
                 batch.add_revision_to_range(rev);
             }
             match row {
@@ -366,9 +366,9 @@ impl PageWriter<'_> {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// Ensures that a row that was read will not be rolled back, and waits until the outcome is known. Fails
-    /// with `Unavailable` if the row was written under a lease, and then rolled back.
-    /// `page_is_locked` says that no other request of this process holds the page.
+    /// Ensures that a row that was read will not be rolled back. Waits while the write of the row holds a
+    /// lease. Fails with `Unavailable` if the row was rolled back or changed meanwhile. `page_is_locked` says
+    /// that no other request of this process holds the page.
     pub async fn ensure_not_rolled_back(
         &self,
         table: &'static Schema,

@@ -110,7 +110,7 @@ impl PageLease {
 }
 
 impl Intent {
-    /// The intent of a batch. Its rows are new, and replace nothing.
+    /// The intent of a batch. No row is marked yet as one that replaces another.
     pub(super) fn of(batch: &PageBatch<'_>) -> Self {
         let rows = batch.keys().map(|(table, clustering)| RowName { table, clustering, replaces: false });
         Self { rows: rows.collect(), at: batch.at() }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn head_survives_a_round_trip() {
+    fn page_lease_survives_a_round_trip() {
         let page = Page {
             domain: "enwiki".parse().unwrap(),
             bucket: BucketName::page(),

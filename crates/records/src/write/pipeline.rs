@@ -149,7 +149,8 @@ impl<'a> PageWriter<'a> {
     }
 
     /// The last step of a request that stores a revision or a render. If the request repeats a stored value,
-    /// completes the earlier write.
+    /// completes the earlier write. `superseding` names the written value: a revision, or a render of a
+    /// stored revision.
     pub async fn finish(&self, superseding: Superseded, written: Written) -> Result<()> {
         let Some(hooks) = self.hooks else { return Ok(()) };
         if !written.created {
