@@ -15,8 +15,8 @@ use rashomon_tables::{
 /// For each table and partition: the deleted ranges, each with the latest write time that is deleted.
 type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
 
-/// A store that behaves like a cluster: it has no partition versions, and no call is done without a yield. A
-/// delete hides older writes, even if they arrive later.
+/// A store that behaves like a cluster. It has no partition versions, and each get, scan, write and swap
+/// first yields to other tasks. A delete hides older writes, even if they arrive later.
 #[derive(Debug)]
 pub struct Cluster {
     memory: Memory,

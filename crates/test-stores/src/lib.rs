@@ -1,11 +1,11 @@
-//! Stores for the tests of the layers above the table layer. Each test is written once: for the store in
-//! memory, and for Cassandra if the environment names a node.
+//! Stores for the tests of the layers above the table layer. A test runs on Cassandra if the environment
+//! names a node, and on the store in memory otherwise.
 //!
 //! The tests of a process share keyspaces of the node, and their connections, since creating tables and
-//! logging in take longer than most tests. Each test has its own namespace in a keyspace. A keyspace is
-//! shared only by some tests, since listing a table reads the rows of all of them.
+//! logging in take longer than most tests. Each test has its own namespace in a keyspace. A keyspace has few
+//! namespaces, since listing a table reads the partitions of all of them.
 //!
-//! A [`Ring`] of three nodes exists if `cargo xtask cassandra faults` runs a test. For a test that needs
+//! A [`Ring`] of three nodes exists only if `cargo xtask cassandra faults` runs a test. For a test that needs
 //! several processes on one store, [`Cluster`] is such a store in memory. Each test starts its own [`Redis`].
 
 mod cluster;
@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::{cluster::Cluster, redis::Redis, ring::Ring};
 
-/// The address of a node for tests, `HOST:PORT`; `elsewhere` if another run of the tests has one.
+/// The variable with the address of a node for tests, `HOST:PORT`; `elsewhere` if only another run uses it.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
 /// The user of a new node, and the password of that user.
@@ -41,8 +41,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many namespaces share a keyspace.
 const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
 
-/// The lower bits of the number of a namespace, which are its name. The upper bits are the number of its
-/// keyspace.
+/// The number of bits of a namespace's name, which is the lower part of its number. The upper part is the
+/// number of its keyspace.
 const NAME_BITS: u32 = 42;
 
 /// The connections to the keyspaces of this process, by the keyspace's number.

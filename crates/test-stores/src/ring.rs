@@ -5,7 +5,7 @@ use std::{env, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::
 use rashomon_clock::Clock;
 use rashomon_tables_cassandra::{CassandraStore, Options};
 
-/// The folder of three nodes. `cargo xtask cassandra faults` sets it for the tests that it runs at its end.
+/// The variable with the folder of three nodes, which `cargo xtask cassandra faults` sets for its last tests.
 const RING: &str = "RASHOMON_TEST_RING";
 
 /// The keyspace that a service has created on these nodes, with three replicas.
@@ -15,7 +15,7 @@ const KEYSPACE: &str = "faults";
 const NODES_PORT: &str = "7000";
 const TABLE: &str = "rashomon_ring";
 
-/// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
+/// The maximum number of polls until other nodes know the state of a node, and the pause between polls.
 const MAX_POLLS: usize = 240;
 const PAUSE: Duration = Duration::from_millis(500);
 
