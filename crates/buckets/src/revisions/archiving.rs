@@ -80,9 +80,9 @@ impl Maintenance {
 
     /// Makes all later reads skip the unreadable parts of damaged blocks, as if these parts did not exist.
     ///
-    /// For a command that opened these buckets for itself, reads as much as possible, and reports the missing
-    /// parts. If a value was written again after it was sealed, a reader may get its content from an earlier
-    /// block.
+    /// This is for a command that uses these buckets alone, and that reads everything readable and reports
+    /// the missing parts. If a value was written again after it was sealed, a reader may get its content from
+    /// an earlier block.
     pub fn skip_damage(&self) {
         if let Some(archive) = &self.0.archive {
             archive.skip_damage();

@@ -34,10 +34,10 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 impl Maintenance {
-    /// Deletes the unreferenced chunks of large bodies that were received at least `age` ago: the chunks of
-    /// refused or interrupted writes, and those of replaced bodies. Also deletes the blocks of the archive
-    /// that no page references. Returns the number of bodies deleted. `age` has to be longer than any write
-    /// may take.
+    /// Deletes unreferenced chunks of large bodies that were received at least `age` ago, or released at
+    /// least `age` ago by a replacement, a cull or a seal. Also deletes the blocks of the archive that no
+    /// page references. Returns the number of chunk sets deleted. `age` has to be longer than any write may
+    /// take.
     ///
     /// On a cluster, an entry waits until a failed write that references its chunk set can no longer take
     /// effect by itself, and until all replicas answer.
@@ -62,7 +62,7 @@ impl Maintenance {
         }
     }
 
-    /// Returns the number of bodies whose chunks [`Self::collect_orphans`] would delete now, if all replicas
+    /// Returns the number of chunk sets that [`Self::collect_orphans`] would delete now, if all replicas
     /// answer.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {

@@ -3,7 +3,8 @@
 //! First, one batch marks the revision's row as erased, and deletes the bodies in the tables. From then on,
 //! no read returns any of the content. The next steps remove the content from the other places: the rows of
 //! the renders, the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be
-//! repeated. In the end, the store removes the deleted data from its files.
+//! repeated. In the end, the store removes the deleted data from its files, or says for how long the files
+//! keep it.
 //!
 //! The table `erasures` has a row for each erasure. The row is written before the first step, and is kept
 //! after the erasure is finished.
@@ -119,7 +120,8 @@ pub struct ErasureState {
     pub rev: Revision,
     /// When the erasure began, who began it, and why.
     pub erasure: Erasure,
-    /// When the erasure was finished. `None` if it was interrupted, and has to be repeated.
+    /// When the erasure was finished. `None` if it is running, or has to be repeated: it was interrupted, or
+    /// left blocks.
     pub finished_at: Option<Timestamp>,
     /// The time until which the store's files keep the deleted data. `None` if no file had the data when the
     /// erasure was finished, or if the erasure is not finished.
@@ -378,7 +380,8 @@ impl Eraser<'_> {
             }
         }
         if self.records.is_alone() {
-            // No other process receives bodies, so unreferenced chunk sets of any age are deleted.
+            // No other process receives bodies, so unreferenced chunk sets of any age are deleted. Bodies
+            // that this process has staged and not stored yet lose their chunks.
             ChunkCollector { records: self.records }.collect(Timestamp::MAX).await?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use crate::{
 /// For how long a failed render of a revision is remembered, so that not every read calls a failing renderer.
 const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
 
-/// The maximum number of revisions that are remembered because they are being rendered or have failed.
+/// The maximum number of revisions whose failed render is remembered.
 const MAX_REMEMBERED_RENDERS: u64 = 10_000;
 
 /// The renders in flight, and those that failed recently.

@@ -42,9 +42,9 @@ impl RevisionStore {
     /// Stores revisions of one page as they are in the input. Returns the outcomes in the order of the
     /// revisions.
     ///
-    /// A revision that is stored already is compared with the input. The outcome is `Unchanged` or
-    /// `Conflict`, and the stored revision does not change. Renders that the stored revision lacks are added
-    /// to it.
+    /// A revision that is stored already is compared with the input. If they contradict each other, nothing
+    /// is stored (`Conflict`). Otherwise the renders that the stored revision lacks are added (`Created`, or
+    /// `Unchanged` if there are none).
     ///
     /// A render without properties means that no render of the revision is known. Such a render is stored
     /// with a new revision, and is ignored if the revision is stored already.

@@ -22,8 +22,8 @@ use crate::{
 /// The approximate memory of a cache entry beside the bytes of its body.
 const ENTRY_OVERHEAD: usize = 1024;
 
-/// The cache of the newest properties. The cache is exact if the store has partition versions, and stays
-/// empty otherwise.
+/// The cache of latest properties. An entry is used until the next commit to the page has ended, which
+/// partition versions show. In a store without them, the cache stays empty.
 #[derive(Debug)]
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
@@ -85,8 +85,8 @@ fn cache_key(page: &Page, name: &PropertyName) -> u128 {
 impl RevisionStore {
     /// Returns a property of the newest render of the latest revision.
     ///
-    /// Answers from memory if possible: the same `Arc` is returned until the page changes. Otherwise
-    /// concurrent callers share a read that began after they called.
+    /// Answers from the cache if possible: the same `Arc` is returned until the page changes or the cache
+    /// drops the entry. Otherwise concurrent callers share a read that began after they called.
     pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
         let shared = &self.0;
         let cache = &shared.latest;

@@ -255,9 +255,9 @@ impl Shared {
         Ok(Summaries { lines, whole_from })
     }
 
-    /// Counts the renders in a range by revision. Stops at [`MAX_COUNTED_RENDERS`] or [`MAX_COUNTED_BYTES`],
-    /// or exceeds these bounds by less than a result page of the store. Reads the properties of only the
-    /// newest render of each revision.
+    /// Counts the renders in a range by revision. Stops after the result page of the store that reaches
+    /// [`MAX_COUNTED_RENDERS`] or [`MAX_COUNTED_BYTES`]. Parses the properties only of renders that may
+    /// become [`CountedRenders::newest`].
     async fn count_renders(&self, page: &Page, range: ClusteringRange) -> Result<RenderCounts> {
         let mut counts = RenderCounts::default();
         let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);

@@ -2,7 +2,7 @@
 //!
 //! Dates in RFC 7089 have a resolution of one second, so a state is the page at the end of a second. The
 //! state of the page at a time comes from the revision with the greatest timestamp until then, among the
-//! revisions that have the property. A late re-render of an older revision is not a state.
+//! revisions that have the property. After a newer revision, a new render of an older one is not a state.
 //!
 //! No index maps a time to a revision that has the property, so revisions are examined one after another. The
 //! number of revisions that a request examines is bounded, see [`walk`].
@@ -21,15 +21,14 @@ const SECOND: i64 = 1_000_000;
 /// The position at which a result page of a timemap begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MementoPosition {
-    /// The state whose renders come first: the time and the number of its revision, and the last render of
-    /// the state that was listed.
+    /// The state that the previous result page has not finished: the time and the number of its revision, and
+    /// its last render that was listed. The result page begins with the other renders of this state.
     pub state: Option<(Timestamp, Revision, Option<Tid>)>,
     /// The last revision that was examined, in the order of time. The next result page examines the revisions
     /// after it.
     pub examined: (Timestamp, Revision),
 }
 
-/// The second of a time.
 fn second(time: Timestamp) -> i64 {
     time.as_micros().div_euclid(SECOND)
 }
@@ -212,7 +211,8 @@ impl RevisionStore {
 
 /// A result page of a timemap that is being filled.
 struct List {
-    /// The entries. If there are more than `limit` entries, at least `limit + 1` are collected.
+    /// The entries so far. With more than `limit` entries the list is over-full: no more states are added,
+    /// and [`List::into_listing`] drops the surplus.
     items: Vec<(PropertyVersion, MementoPosition)>,
     limit: usize,
 }

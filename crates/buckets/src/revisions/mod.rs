@@ -1,6 +1,6 @@
 //! Buckets of revisions: reads, writes and maintenance.
 //!
-//! Reads and writes are in a file each. Decisions are made by functions without I/O.
+//! Each kind of read, write or maintenance has a file of its own.
 
 mod archiving;
 mod coalesced_reads;
@@ -51,8 +51,8 @@ use crate::{
 pub struct Settings {
     /// The definitions of properties.
     pub definitions: Definitions,
-    /// The maximum number of bytes of newest properties that are kept in memory. If the store has no
-    /// partition versions, no properties are kept.
+    /// The maximum size of the cache of latest properties, in bytes of memory. If the store has no partition
+    /// versions, nothing is cached.
     pub cache_bytes: u64,
     /// How far in the future the timestamp of a write request may be.
     pub skew: Duration,
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     pub(crate) retention: RetentionEngine,
     latest: LatestCache,
     generated: RendersInFlight,
-    /// The archive, if the store has one.
+    /// The archive. `None` if it is not configured and the store has no blocks.
     pub(crate) archive: Option<Arc<Archive>>,
 }
 
@@ -164,7 +164,7 @@ impl RevisionStore {
         &self.0.settings
     }
 
-    /// Returns the latest timestamp that a write request may have: the `skew` of the settings after now.
+    /// Returns the latest timestamp that a write request may have: now plus the `skew` of the settings.
     #[must_use]
     pub fn latest_time(&self) -> Timestamp {
         self.0.records.latest_time()
@@ -176,8 +176,7 @@ impl RevisionStore {
         &self.0.records.catalog
     }
 
-    /// Returns the damaged rows that were skipped since the last call. The results of reads do not have these
-    /// rows.
+    /// Returns the damaged rows that reads skipped since the last call. Each row is returned once.
     #[must_use]
     pub fn found_damage(&self) -> Vec<FoundDamage> {
         self.0.records.catalog.damage.take()
@@ -211,16 +210,16 @@ impl RevisionStore {
         Ok(Staged { stored, ..body })
     }
 
-    /// Whether the content of a revision was erased. Writes of this content are refused, so it should not be
-    /// staged.
+    /// Whether the content of a revision was erased. Then writes of the revision are refused, so the caller
+    /// should not stage its bodies.
     #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         self.0.records.is_erased(page, rev).await
     }
 
-    /// Returns the error `Erased` if the content of the revision of a new render was erased. Then the
-    /// properties of the render should not be staged. A revision that is missing now, or that arrives
-    /// meanwhile, is checked by the write.
+    /// Returns the error `Erased` if the content of the revision of a new render was erased. Then the caller
+    /// should not stage the properties of the render. A missing revision is no error here; the write checks
+    /// again.
     #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {

@@ -20,8 +20,9 @@ use crate::{
 const MAX_SEARCHED_RENDERS: usize = 5_000;
 
 impl RevisionStore {
-    /// Returns a property of a render. In a bucket with a retention policy, a superseded property that was
-    /// read stays readable for the bucket's `ttl` from now on.
+    /// Returns a property of a render. In a bucket with a retention policy, a superseded property stays
+    /// readable for the bucket's `ttl` after the call. Two-table does not ensure this for a property that has
+    /// no copy.
     #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;

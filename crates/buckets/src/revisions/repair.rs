@@ -69,7 +69,8 @@ impl<T> Found<T> {
 
 impl Maintenance {
     /// Restores rows that follow from undamaged rows: the catalog entries of titles and domains, the indexes
-    /// of revisions by time and by tid, and the references to chunks.
+    /// of revisions by time and by tid, and damaged references to chunks. Also removes damaged catalog rows
+    /// of titles without a page.
     ///
     /// With `dry_run` nothing is written, and the report is the same. No other process or task may write
     /// meanwhile. A repair may be interrupted at any point.
@@ -220,7 +221,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Restores the references to the chunks of the bodies in a content table.
+    /// Restores damaged references to the chunks of the bodies in a content table.
     async fn references(&mut self, table: &'static Schema) -> Result<()> {
         let mut after = None;
         while let Some(rows) = self.shared.records.next_rows(table, self.page, &mut after).await? {
@@ -236,8 +237,8 @@ impl Repair<'_> {
     }
 
     async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
-        // Only a damaged reference is restored: the reference of a body in the archive names no revision, and
-        // a missing reference need not belong to this revision.
+        // Only a damaged reference is restored. What a missing one named does not follow from the body: that
+        // of a body in a block names no revision.
         let key = vec![set.name()];
         let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {

@@ -23,8 +23,8 @@ impl RevisionStore {
     /// Replaces the bytes and the headers of a property in place. Headers that the request lacks keep their
     /// values. A request with the stored bytes and headers changes nothing.
     ///
-    /// The whole render gets a new write time, so that queue entries for the earlier write time do not apply
-    /// to the render.
+    /// All bodies of the render get a new write time, or all bodies of the revision if the property belongs
+    /// to the revision. So a cull that was planned for the earlier write time does not delete them.
     #[boxed]
     pub async fn rewrite(
         &self,

@@ -81,7 +81,7 @@ impl Maintenance {
             if let Some(of_store) = &self.0.archive {
                 archive.add(of_store, &page).await?;
             }
-            // The statistics of the archive count the damaged blocks.
+            // The report of skipped damage is not needed: the statistics of the archive count damaged blocks.
             drop(self.skipped_damage());
             progress(&stats);
         }

@@ -29,8 +29,8 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 impl RevisionStore {
     /// Stores a new revision with its first render.
     ///
-    /// A repeat of the request is harmless, and has the same result. A different revision with the same
-    /// number is a `Conflict`.
+    /// A repeat of the request changes nothing, and returns the stored tid. If a revision with the same
+    /// number has other properties, headers, parent or timestamp, this is a `Conflict`.
     #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -39,8 +39,8 @@ impl RevisionStore {
 
     /// Stores a new render of an existing revision.
     ///
-    /// The render takes over properties that the request lacks from its base, unless the request has a
-    /// timestamp. A render that equals the newest render is not stored again.
+    /// A request without a timestamp takes over from its base the properties that it lacks. If the result
+    /// equals the newest render, it is not stored again. A request with a timestamp is stored as it is.
     #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -414,8 +414,8 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Compares a new revision with the stored revision of the same number. A repeat is harmless; any difference
-/// is a `Conflict`.
+/// Compares a new revision with the stored revision of the same number. Different properties or headers, or a
+/// given parent or timestamp that differs, are a `Conflict`.
 fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     let rev = stored.record.rev;
     stored.record.check_not_erased()?;
@@ -431,8 +431,8 @@ fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     Err(Conflict::Revision { rev, differs }.into())
 }
 
-/// Compares a new render that has a timestamp with the stored render of the same tid. A repeat is harmless;
-/// any difference is a `Conflict`.
+/// Compares a new render that has a timestamp with the request that stored the render of the same tid. Other
+/// properties or headers are a `Conflict`.
 fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
     if stored.digest == digest {
         return Ok(Written { rev: stored.rev, tid: stored.tid, created: false });

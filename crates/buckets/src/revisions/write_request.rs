@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The maximum number of bytes that the properties of a render and of its revision take in the indexes:
-/// names, headers and sizes. A batch has these bytes twice, beside the bodies.
+/// names, headers and sizes. A batch has these bytes twice: in index rows and in rows of bodies.
 pub(super) const MAX_INDEX: usize = 96 << 10;
 
 /// The properties of a request.

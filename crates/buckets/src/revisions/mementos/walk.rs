@@ -1,8 +1,8 @@
 //! Iterates over the revisions of a page by time, to find those that have a property.
 //!
 //! The cost of a walk is bounded, whatever the length of the history. A walk examines at most
-//! [`MAX_REVISIONS`] revisions, and reads rows with a total cost of at most [`MAX_COST`]. Revisions with
-//! close numbers are read together.
+//! [`MAX_REVISIONS`] revisions, and stops when the cost of the rows that it has read reaches [`MAX_COST`].
+//! Revisions with close numbers are read together.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,20 +27,20 @@ use crate::{
 /// The maximum number of revisions that a walk examines.
 const MAX_REVISIONS: usize = 2_000;
 
-/// The maximum cost of the rows that a walk reads, in units of [`cost`]. The last revision may exceed this
-/// bound.
+/// The cost of read rows, in units of [`cost`], at which a walk stops. The rows of the last revision may
+/// exceed it.
 const MAX_COST: usize = 10_000;
 
 /// The maximum cost of the renders of one revision. If the renders cost more, only the newest ones are
 /// states.
 const MAX_COST_OF_STATE: usize = 4_000;
 
-/// The number of revisions that the first step looks up. Each further step is four times as long, up to
+/// The number of revisions that the first step looks up. Each further step looks up four times as many, up to
 /// [`INDEX_PAGE_ROWS`].
 const FIRST_STEP: usize = 8;
 
-/// The number of rows that are read at once for each revision of a step, up to [`INDEX_PAGE_ROWS`] in all.
-/// Revisions with further rows are read one by one.
+/// A step reads rows for all its revisions in one scan: on average at most this number for each revision, and
+/// at most [`INDEX_PAGE_ROWS`] in all. Revisions that the scan does not cover completely are read one by one.
 const ROWS_OF_REVISION: usize = 4;
 
 /// The cost of reading a row: one, and one for each KiB.
@@ -140,8 +140,8 @@ impl<'a> Walk<'a> {
         self.examined.map(|(time, _)| second(time))
     }
 
-    /// The position at which another walk continues. `state` is a state whose end this walk has not found
-    /// yet.
+    /// The position at which another walk continues. `state` is the last state, if this walk has not found
+    /// the state after it.
     pub(super) fn position(
         &self,
         state: Option<(Timestamp, Revision, Option<Tid>)>,
