@@ -230,11 +230,11 @@ fn all_renders(page: &Page, rows: usize) -> Scan {
 }
 
 #[tokio::test]
-async fn properties_of_older_renders_are_not_read_to_count_or_to_search() {
+async fn properties_of_older_renders_are_not_parsed_to_count_or_to_search() {
     let (world, store) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     import_many_properties(&world, &page, 5, 10).await;
-    // A read of these unreadable properties would fail.
+    // These properties cannot be parsed, so an attempt to parse them would fail the read.
     let rows = store.scan(&schemas::RENDERS, all_renders(&page, 20)).await.unwrap().items;
     assert_eq!(rows.len(), 10);
     for row in &rows[1..] {

@@ -171,7 +171,6 @@ async fn write_completes_after_its_caller_is_gone() {
         client.abort();
         assert!(client.await.unwrap_err().is_cancelled());
         gate.open();
-        // The write completes after some time.
         let done = tokio::time::timeout(Duration::from_secs(20), async {
             while visible(&world).await != expected {
                 tokio::task::yield_now().await;

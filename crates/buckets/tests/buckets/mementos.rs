@@ -9,7 +9,8 @@ use rashomon_clock::Timestamp;
 
 use crate::support::{START, World, at, block_on, name, page, record, rev};
 
-/// The seconds from [`START`] in which something happens to a page.
+/// Revisions get times within this number of seconds from [`START`]. Renders may be up to 2 s earlier and 3 s
+/// later.
 const SECONDS: i64 = 12;
 
 /// A revision: its time in tenths of a second, and the time of each render and whether it has html.
@@ -46,8 +47,8 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
 
 /// The memento at the end of a second, computed directly from the definition. Only revisions and renders that
 /// have the property count. The revision is the one with the latest time so far; of several with this time,
-/// the one with the highest number. The render is its newest so far, or else its oldest. Before the first
-/// revision, the first one is selected.
+/// the one with the highest number. The render is its newest so far, or else its oldest. A second before that
+/// of the first revision counts as the second of the first revision.
 fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
     let page = page("Main_Page");
     let states: Vec<_> = (1_i64..)

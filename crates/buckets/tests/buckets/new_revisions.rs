@@ -59,7 +59,7 @@ async fn new_revision_is_read_back_unchanged(world: World) {
 proptest! {
     #![proptest_config(crate::support::cases(64))]
 
-    /// Promise 3: the latest is the highest revision, in any order of writes.
+    /// The latest is the highest revision, in any order of writes.
     #[test]
     fn latest_is_the_highest_in_any_order(
         revs in subsequence((1..40_i64).collect::<Vec<_>>(), 1..12).prop_shuffle(),

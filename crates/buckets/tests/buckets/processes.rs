@@ -58,8 +58,8 @@ async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> 
     world.buckets.put_revision(page, new_revision(world, page, number, latest).await).await
 }
 
-/// Two processes on one store. `seconds` are the times of their clocks, counted from the beginning. On a
-/// Cassandra node, the processes share only a connection.
+/// Two processes on one store. `seconds` are the times of their clocks, counted from [`START`]. On a
+/// Cassandra node, both use the same connections.
 async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
         rashomon_test_stores::open_namespace(node, namespace, clock).await
@@ -97,9 +97,9 @@ async fn processes_on<S: TableStore>(
     [Process::on(first, one, 1).await, Process::on(second, two, 2).await]
 }
 
-/// Makes timers fire at once whenever nothing else is left to do. Otherwise a writer that waits for another
-/// would give up after some seconds, which pass too soon on a busy machine. On a Cassandra node the store
-/// itself takes time, so real time passes there.
+/// Pauses the time of the runtime: a timer then fires when all tasks wait, and not earlier. By real time, a
+/// writer that waits for a lease could give up on a busy machine, since it waits only for some seconds. On a
+/// Cassandra node the time is not paused, since the calls of the store take real time.
 fn pause_timers() {
     if !runs_on_cassandra() {
         tokio::time::pause();
@@ -121,7 +121,7 @@ async fn assert_no_lease(world: &World) {
 async fn one_of_32_writers_of_two_processes_succeeds() {
     const ROUNDS: i64 = 12;
     let page = page("Main_Page");
-    // Their clocks differ by four minutes.
+    // The clocks of the processes differ by four minutes.
     let processes = processes_apart([0, 240]).await;
     let mut latest = 0;
     for round in 0..ROUNDS {
@@ -203,8 +203,8 @@ async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
     assert_no_lease(&two.world).await;
 }
 
-/// The second process sees the lease for the first time, so the age of the lease decides. One of the clocks
-/// may be ahead.
+/// The second process sees the lease for the first time, so the lease is dead when it is older than its
+/// duration plus `skew`. The skew is added since the clock of the owner may be ahead.
 #[tokio::test]
 async fn lease_expires_by_age() {
     let skew = Settings::default().skew;
@@ -258,7 +258,7 @@ async fn process_completes_its_own_failed_write_at_once() {
 }
 
 /// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
-/// the rewrite is completed, and the other rows are not restored.
+/// the rewrite counts as done, and no row is restored.
 #[tokio::test]
 async fn partly_visible_rewrite_is_not_rolled_back() {
     let [one, two] = processes([0, 0]).await;
@@ -359,8 +359,8 @@ async fn visible(world: &World) -> Vec<String> {
     lines
 }
 
-/// On a Cassandra node, the test fails only one in this number of calls, since failing each call would take
-/// minutes. Each kind of write begins with another call.
+/// On a Cassandra node, the test lets only one in this number of calls fail, since a run for each call would
+/// take minutes. Which calls fail differs between the kinds of writes.
 const EVERY_ON_A_NODE: usize = 7;
 
 /// After any failed call, the write has happened as a whole or not at all. Any process can repeat the write
@@ -426,7 +426,7 @@ async fn rolled_back_write_can_be_repeated_by_a_clock_behind() {
     }
 }
 
-/// Executes two writes at once: one process reads, and before it writes, the other process reads and writes.
+/// Executes two writes at once: one process halts between its reads and its write while the other begins.
 async fn write_both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
     pause_timers();
     let processes = processes([0, -240]).await;

@@ -64,7 +64,6 @@ fn split(bodies: &Bodies) -> (Bodies, Bodies) {
     bodies.iter().partition(|(name, _)| of_revision(**name))
 }
 
-/// A revision of the model.
 #[derive(Debug, Clone, Default)]
 struct Model {
     /// The time of the first request, if it had one, and its bodies.
@@ -206,7 +205,8 @@ impl Run {
         }
     }
 
-    /// Imports a revision. A new revision is stored. A stored revision was posted or imported before.
+    /// Imports a revision with the second -20, which no other request has. A stored revision with this time
+    /// was imported, and is compared. Any other is a conflict.
     async fn import(&mut self, number: i64, bodies: &Bodies) {
         let (world, page) = (&self.world, &self.page);
         let (own, of_render) = split(bodies);

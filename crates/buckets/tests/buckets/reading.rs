@@ -151,7 +151,7 @@ async fn pages_are_separate(world: World) {
     world.assert_consistent().await;
 }
 
-/// Imported numbers need not rise with time.
+/// Revision numbers need not rise with time.
 async fn at_time_selects_the_latest_time_then_the_highest_number(world: World) {
     let page = page("Main_Page");
     for (number, seconds) in [(10, -100), (3, -50), (4, -50), (2, -50), (7, -80)] {

@@ -127,8 +127,8 @@ async fn many_large_properties_fit_into_one_write() {
     world.assert_consistent().await;
 }
 
-/// Headers are in index rows as well. A revision with more headers than a batch can have is refused. A render
-/// is refused too if it takes over so many properties that their headers do not fit.
+/// Headers are stored in the index rows too, where they have a limit. A revision whose headers exceed it is
+/// refused. A render is refused too if it takes over so many properties that their headers do not fit.
 #[tokio::test]
 async fn too_many_headers_for_an_index_row_are_refused() {
     let (world, page) = (World::new().await, page("Main_Page"));

@@ -39,7 +39,6 @@ async fn world() -> (World, Arc<Faulty<AnyStore>>) {
     (world, store)
 }
 
-/// Replaces a row.
 async fn put(world: &World, table: &'static Schema, row: &Row) {
     world.pass(Duration::from_secs(1));
     let mut batch = Batch::new(row.key.partition.clone());
@@ -64,8 +63,9 @@ async fn verify_finds_nothing_in_an_undamaged_store() {
     assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
 }
 
-/// Tables that are left out here. Some have queue entries, and the loss of a queue entry loses no data.
-/// Others are used only by retention or the archive, and are tested there.
+/// Tables that are left out here. Some have queue entries, leases, timelines or copies, whose loss loses no
+/// data. Others are used only by retention, the archive or erasures; `current` and the archive have tests
+/// there.
 const LEFT_OUT: [&str; 19] = [
     "chunk_sets",
     "heads",
@@ -245,7 +245,7 @@ async fn unreferenced_chunks_are_counted() {
     let orphans = async || world.buckets.maintenance().count_orphans(HOUR).await.unwrap();
     world.pass(2 * HOUR);
     assert_eq!(orphans().await, 0, "all stored chunks are referenced");
-    // Two bodies are received and not stored. One is replaced, and so is unreferenced too.
+    // Two bodies are received and not stored. A stored body is replaced, and so is unreferenced too.
     for seed in [2, 3] {
         world.stage(&main, &[("meta", noise(seed, 1_000_001))]).await;
     }

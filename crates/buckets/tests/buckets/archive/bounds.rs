@@ -71,7 +71,7 @@ impl World {
         self.copy_render(page, first, number, renders - 1).await
     }
 
-    /// Writes two pages, which sort before and after the page with the oversized revision.
+    /// Writes two other pages. In the order of a seal, both come before the page with the oversized revision.
     async fn put_neighbours(&self) -> [Page; 2] {
         let pages = ["Before", "Later"].map(page);
         for page in &pages {
@@ -86,7 +86,7 @@ impl World {
 async fn assert_sealed_but_for_one(world: &World, revisions: u64) {
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.too_large), (revisions, 1, 1), "{sealed:?}");
-    // The next seal counts the revision too, but does not try to seal it at full cost.
+    // The next seal counts the oversized revision too, but does not read its renders again.
     let again = world.seal().await;
     assert_eq!((again.revisions, again.kept, again.too_large, again.blocks), (0, 1, 1, 0), "{again:?}");
     world.assert_consistent().await;
@@ -181,7 +181,7 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn import_writes_a_revision_that_no_block_takes_as_rows() {
+    async fn import_stores_a_revision_too_large_for_a_block_as_rows() {
         let world = archiving(World::in_memory().await).await;
         let (main, other) = (page("Main_Page"), page("Other"));
         let archiver = world.buckets.maintenance().history_archiver().unwrap();

@@ -212,8 +212,9 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     }
     world.pass(later());
     world.seal().await;
-    // Of two pages that share a block, one has its last revisions in the block, and the other its first. Two
-    // pages have a small part at both ends: one of the seven revisions of a block.
+    // A block has seven revisions, and a page has nine in blocks, so most blocks have the last revisions of
+    // one page and the first of the next. Two pages have only one revision in their first block, and one in
+    // their last: these are small parts.
     assert_eq!(world.blocks().await, 16);
     let before = world.read_everything(&pages[3]).await;
     let compacted = world.compact().await;
@@ -234,8 +235,8 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
         world.pass(later());
         world.seal().await;
     }
-    // Seven bodies fill a block, so sixteen bodies are in four blocks. Three pages have six sealed bodies,
-    // and those of a fourth page would be spread over two blocks.
+    // Seven bodies fill a block. Two seals of eight bodies each have made four blocks. A new block takes the
+    // two bodies of each of three pages; those of a fourth would be split.
     assert_eq!(world.blocks().await, 4);
     let before = world.read_everything(&pages[3]).await;
     let compacted = world.compact().await;

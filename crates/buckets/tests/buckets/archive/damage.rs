@@ -228,7 +228,7 @@ async fn unreadable_block_is_given_up(world: World) {
     world.edit(&two, 1..=3).await;
     world.pass(later());
     world.seal().await;
-    // This block is kept.
+    // The block of these revisions is undamaged, and is kept.
     world.edit(&one, 5..=9).await;
     world.pass(later());
     let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);

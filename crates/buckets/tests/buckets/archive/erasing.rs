@@ -370,7 +370,6 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     world.assert_consistent().await;
 }
 
-/// The texts of a block.
 fn texts_of(row: &Row) -> Vec<String> {
     let bytes = block_bytes(row);
     let block = Block::open(&bytes, Limits::default()).unwrap();
@@ -422,7 +421,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     let states = world.buckets.erasures(&domain, &BucketName::page()).await.unwrap();
                     let is_listed = states.iter().any(|state| state.finished_at.is_none());
                     assert!(!is_marked || interrupted.is_ok() || is_listed || !states.is_empty(), "{what}");
-                    // `verify` does not report a partly erased revision as lost.
+                    // `verify` reports missing parts together with the interrupted erasure.
                     let problems = world.verify().await.problems;
                     let is_reported = problems.iter().any(|problem| {
                         problem.contains("the erasure of revision 3 was interrupted")

@@ -38,8 +38,8 @@ async fn erased_content_is_in_no_file_of_the_store() {
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
     let mut wanted = Wanted::new();
     let mut texts = Vec::new();
-    // Each revision is written and rewritten, and gets renders. Then it is sealed, rewritten in the archive,
-    // sealed again, and compacted.
+    // Each revision is written and rewritten, and gets a second render. All six are sealed, the third is
+    // rewritten and sealed again, and the archive is compacted.
     for number in 1..=6_i64 {
         let seed = number as u64;
         // The third body is small, and the fourth is in chunks.

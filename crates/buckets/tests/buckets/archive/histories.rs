@@ -42,7 +42,6 @@ async fn render(world: &World, page: &Page, number: i64, seconds: i64, html: &st
     ImportRender { tid, properties: world.properties_without_rewrite_time(page, &[("html", html)]).await }
 }
 
-/// A revision of noise.
 async fn noisy(world: &World, page: &Page, number: i64, bytes: usize) -> ImportRevision {
     world.history(page, number, at(number * 3600), &noise(number as u64, bytes)).await
 }
@@ -134,8 +133,7 @@ async fn bulk_load_into_many_blocks_is_complete(world: World) {
     world.assert_consistent().await;
 }
 
-/// Some revisions fill a block alone. Then the highest revisions of two blocks go into the next block
-/// together.
+/// Large and small revisions alternate, and a few large ones fill a block.
 async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -143,7 +141,6 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
     for number in 1..=24 {
         let bytes = if number % 4 < 2 { 400_000 } else { 500 };
         let mut revision = noisy(&world, &page, number, bytes).await;
-        // A block may be as large as three times its last body.
         revision.renders = vec![render(&world, &page, number, 0, "<p>little</p>").await];
         history.push(revision);
     }
@@ -236,7 +233,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
         ];
         history.push(revision);
     }
-    // Large bodies are received once, into the chunks of this import.
+    // The chunks of large bodies belong to this import, so no other import can use them for a comparison.
     let expected: Vec<_> = history.iter().map(|revision| revision.renders.len()).collect();
     archive(&world, vec![(page.clone(), history)]).await;
     for (number, renders) in (1..=4).zip(expected) {

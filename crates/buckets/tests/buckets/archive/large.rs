@@ -146,7 +146,7 @@ async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
     assert_eq!(world.verify().await.problems.len(), 2);
 }
 
-/// Writes a revision with more renders than a block takes of one revision. Returns the tid of the first.
+/// Writes a revision with more bytes than a block takes of one revision. Returns the tid of its first render.
 async fn put_oversized_revision(world: &World, page: &Page, number: i64) -> Tid {
     let html = |render: u8| [("html", vec![render; 990_000])];
     let first = world.put_revision(page, number, &html(0)).await.unwrap().tid;

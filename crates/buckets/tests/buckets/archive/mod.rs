@@ -1,5 +1,5 @@
-//! The archive, over each store: sealed revisions are read as before (A1), rows are deleted only after their
-//! block was read back (A2, A3), and an interruption loses nothing.
+//! The archive, over each store: sealed revisions are read as before, rows are deleted only after their block
+//! was read back, and an interruption loses nothing.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod bounds;
@@ -165,7 +165,7 @@ async fn shown(property: &Property) -> String {
     format!("{:?} {:?} {}", property.version, property.info, String::from_utf8_lossy(&bytes))
 }
 
-/// A time after which revisions that were superseded at the beginning may be sealed.
+/// Long enough for a superseded revision to become eligible for a seal under [`settings`].
 pub(crate) fn later() -> Duration {
     2 * DAY
 }

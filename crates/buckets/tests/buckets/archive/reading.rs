@@ -182,7 +182,7 @@ impl Decorator for EmptyFirstPage {
     }
 }
 
-/// The archive is found although the first result page of its index is empty.
+/// The archive is found by its blocks although the first result page of their table is empty.
 #[tokio::test]
 async fn archive_is_found_behind_an_empty_result_page() {
     let (world, _store) = World::over_memory(EmptyFirstPage).await;

@@ -81,7 +81,7 @@ impl NetworkCut {
     }
 }
 
-/// A store in which a batch that puts a row into a table reaches only node 1.
+/// A store in which a batch that puts a row into `table` reaches only node 1.
 #[derive(Debug)]
 struct CutsNodesOff {
     store: AnyStore,
@@ -111,7 +111,7 @@ impl Decorator for CutsNodesOff {
     }
 }
 
-/// The same world on a store in which a batch that puts a row into a table reaches only node 1.
+/// Another process on the store of a world. Its batches that put a row into `table` reach only node 1.
 async fn failing(world: &World, table: &'static Schema, cut: &Arc<NetworkCut>) -> World {
     let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
     World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
@@ -136,7 +136,7 @@ fn page_of(domain: &str) -> Page {
 async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
     let other = self::world(ring, world.buckets.settings().clone()).await;
     other.clock.set(world.clock.now().saturating_add(time));
-    // The collector relies on the time at which its process began.
+    // The collector's time counts from the start of its process, so the process starts again here.
     let clock = Arc::clone(&other.clock);
     World::on(Arc::clone(&other.store), clock, world.buckets.settings().clone(), seed()).await
 }

@@ -1,5 +1,5 @@
-//! The cache of a store that one process owns: the values that it has, and the time at which it drops them. A
-//! shared store has no cache.
+//! The cache of latest properties: which values it has, and when a value is no longer used. Without partition
+//! versions, as in a store that several processes share, the cache stays empty.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Migrations from one store into another: all rows arrive unchanged and exactly once.
+//! Migrations from one store into another: all undamaged rows arrive, with the same values and times. Only
+//! rows that are swapped get a new write time.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod comparing;

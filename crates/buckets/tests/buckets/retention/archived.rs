@@ -1,5 +1,5 @@
-//! The archive beside retention. A server that has both culls nothing, and seals the values that its policy
-//! would delete. This holds for values of any strategy that are stored when the archive is turned on.
+//! The archive beside retention. With both configured, a server gets no retention policy: it culls nothing,
+//! and seals superseded values, also those of any strategy that are stored when the archive is turned on.
 
 use std::sync::Arc;
 

@@ -84,7 +84,8 @@ async fn late_revision_is_superseded_when_it_arrives(world: World) {
     world.assert_consistent().await;
 }
 
-/// Two writers both read 5 as the latest revision, and write 6 and 7. Neither knows that 6 was superseded.
+/// The writes of two concurrent writers arrive in the order 7, 6. Revision 6 is superseded when it arrives,
+/// although no later write supersedes it.
 async fn revision_superseded_by_a_concurrent_writer_is_culled(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
@@ -421,8 +422,8 @@ async fn repeat_of_a_culled_revision_is_recognized(world: World) {
     assert!(taken_over.unwrap_err().to_string().contains("is not stored any more"));
 }
 
-/// A server that starts after some days does not scan each hour of these days, since each scan is a request
-/// on a cluster.
+/// After days without a sweep, the next sweep does not scan each hour of these days, since each scan is a
+/// request on a cluster.
 #[tokio::test]
 async fn sweep_after_days_looks_up_which_hours_have_entries() {
     let (world, counting) = World::with(Counting::new, settings(policy())).await;

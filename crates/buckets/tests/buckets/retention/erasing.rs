@@ -92,7 +92,6 @@ async fn copies_made_during_an_erase_are_deleted() {
     }
 }
 
-/// The tables of bodies. On a Cassandra node, they also have rows of other tests.
 fn tables_of_bodies() -> [&'static Schema; 5] {
     use schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, REVISION_CONTENT};
     [&*REVISION_CONTENT, &*RENDER_CONTENT, &*HISTORICAL, &*BY_REV, &*CURRENT]

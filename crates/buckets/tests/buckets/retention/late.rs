@@ -100,7 +100,7 @@ async fn late_render_supersedes_when_it_arrives() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// This holds even if the sweep first looks for the write very late.
+/// A late write is culled even if the sweep processes its queue entry late, just before the write arrives.
 #[tokio::test]
 async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
     let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));

@@ -48,7 +48,7 @@ pub(crate) fn policy() -> Policy {
 }
 
 pub(crate) fn settings(policy: Policy) -> Settings {
-    // Then the margin for writes under a page lease equals that of the policy.
+    // Write times under a page lease are earlier by the `skew` of the settings. Here it equals the policy's.
     let skew = policy.skew;
     Settings {
         retention: Retention { policy: Some(policy), ..Retention::default() },
@@ -57,7 +57,7 @@ pub(crate) fn settings(policy: Policy) -> Settings {
     }
 }
 
-/// A policy by which every write deletes the values that it supersedes.
+/// A policy with which every write deletes all values that its strategy may delete at once.
 pub(crate) fn by(strategy: Strategy) -> Policy {
     Policy { strategy, delete_probability: 1.0, ..policy() }
 }

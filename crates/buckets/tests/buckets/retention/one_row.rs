@@ -1,5 +1,5 @@
-//! Option A of table-per-query, in which each property has one row for its latest value. In these tests, a
-//! write that makes no copies supersedes the row, or the row is rewritten.
+//! Option A of table-per-query, in which each property has one row for its latest value. These tests
+//! supersede such rows by an import, which makes no copies, rewrite them, and interrupt writes.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
     world.assert_consistent().await;
 }
 
-/// R6 for such a value, if the sweep is late: a write overwrites the `current` rows of some properties of the
-/// render, and so all of its properties are culled.
+/// R6 for a value that an import superseded, if the sweep is late: a write overwrites the `current` rows of
+/// some properties of the render, and so all of its properties are culled.
 async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
         let world = retaining(world.reopened().await, by(ONE_ROW)).await;
@@ -70,7 +70,7 @@ async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     }
 }
 
-/// R6 if such a value is rewritten: the whole render gets another grace.
+/// R6 for a value that an import superseded, and that is then rewritten: the whole render gets another grace.
 async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: World) {
     let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -189,7 +189,7 @@ async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
     }
 }
 
-/// A writer was interrupted before it set the row of a property of the revision. The property can be read
+/// A writer was interrupted before it set one of its `current` rows. A property of the revision can be read
 /// through the next render: first from the copies of the interrupted write, and permanently once the sweep
 /// has set the row.
 #[tokio::test]
@@ -314,8 +314,8 @@ async fn complete_write_of_a_dead_process_is_kept() {
     }
 }
 
-/// The write is not rolled back either if other writes have superseded it since, and have deleted the values
-/// that they copied.
+/// A complete write of a dead process is not rolled back either if other writes have superseded it since, and
+/// have deleted the values that they copied.
 #[tokio::test]
 async fn complete_write_of_a_dead_process_is_kept_after_it_was_superseded() {
     let per_query = |current| Strategy::TablePerQuery(current, Fill::CopyOnUpdate);

@@ -145,7 +145,8 @@ async fn unset_row_is_set_later() {
         (Fill::WriteThrough, false),
     ] {
         let one_row = by(Strategy::TablePerQuery(Current::OneRow, fill));
-        // The first three swaps belong to the first revision. Then data-parsoid is set, and html last.
+        // The first three swaps belong to the first revision. Of the second, data-parsoid is set, wikitext
+        // fails, and html, the last, is not reached.
         let plan = Plan::empty().on(Call::Swap, 5, Fault::Before);
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");

@@ -100,7 +100,7 @@ async fn delete_spares_a_value_replaced_after_it_was_copied() {
     assert_eq!(two.other.read(&page, first.tid, "data-parsoid").await, b"{}");
 }
 
-/// R6, if the delete is part of the write.
+/// R6, if the copied values are deleted in the batch of the write: a value replaced in between stays.
 #[tokio::test]
 async fn write_with_a_delete_spares_a_value_replaced_after_it_was_copied() {
     let wide_row = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);

@@ -184,8 +184,8 @@ async fn superseded_value_is_readable_for_a_grace(world: World, strategy: Strate
     world.assert_consistent().await;
 }
 
-/// R2: two writers both read 5 as the latest revision, and write 6 and 7. Each writer copies its own
-/// revision, and no value is lost.
+/// R2 for two writers at once, whose writes arrive in the order 7, 6. No write copies 6 as a superseded
+/// value, so each write copies its own values too, and none is lost.
 async fn values_superseded_by_two_writers_are_readable_for_a_grace(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let five = world.put_revision(&page, 5, HTML).await.unwrap();
@@ -228,7 +228,7 @@ async fn read_value_is_readable_for_the_ttl(world: World, strategy: Strategy) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(100 * DAY);
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
-    // This read is from memory.
+    // This read may be answered from the cache.
     world.pass(20 * HOUR);
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -560,7 +560,7 @@ async fn value_taken_over_by_a_render_is_found_among_copies(world: World, strate
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
 }
 
-/// A write clears the row of a property that the new render does not have.
+/// A write clears the `current` row of a property that the new render does not have.
 async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
@@ -575,7 +575,7 @@ async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, st
     world.assert_consistent().await;
 }
 
-/// A write that makes no copies does not clear a row that it does not set.
+/// A write that copies no superseded values does not clear a `current` row that it does not set.
 async fn property_that_the_latest_lacks_waits_for_the_sweep(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();

@@ -22,7 +22,7 @@ impl<S: TableStore> Altered<S> {
         Self { store, scan: |scan| scan, is_alone: false }
     }
 
-    /// A store with short result pages. A scan that is bounded in bytes may return such pages.
+    /// A store whose result pages have one row each, as if every row exceeded the byte limit of a scan.
     pub(crate) fn with_short_pages(store: S) -> Self {
         Self { store, scan: |scan| Scan { max_bytes: 1, ..scan }, is_alone: true }
     }
@@ -46,7 +46,7 @@ impl<S: TableStore> Decorator for Altered<S> {
 }
 
 /// A store in which some rows are damaged. A `get` of such a row fails with `Corrupt`, and so does a scan,
-/// unless the scan asks for a report. A damaged row becomes undamaged when it is written again.
+/// unless the scan asks for a report. A row is undamaged once it was written again or deleted.
 #[derive(Debug)]
 pub(crate) struct Damaged<S> {
     store: S,
@@ -58,12 +58,10 @@ impl<S: TableStore> Damaged<S> {
         Self { store, rows: Mutex::default() }
     }
 
-    /// Damages a row.
     pub(crate) fn damage(&self, table: &'static Schema, key: Key) {
         self.rows.lock().unwrap().insert((table.name(), key));
     }
 
-    /// How many rows are damaged.
     pub(crate) fn damaged(&self) -> usize {
         self.rows.lock().unwrap().len()
     }

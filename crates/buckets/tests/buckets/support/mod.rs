@@ -1,8 +1,8 @@
 //! Support that the tests of this crate share: a world of a clock, a store and the buckets over the store,
 //! and short functions to write and to read.
 //!
-//! The store is in memory, or in Cassandra if the environment names a node. Each test is written once, for
-//! both stores.
+//! The store is in Cassandra if the environment names a node, and in memory otherwise. [`on_every_store`]
+//! also runs a test in SQLite.
 #![allow(dead_code, unused_imports, unused_macros)] // Typed rows have all columns of their tables.
 
 mod altered;
@@ -81,7 +81,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<dyn TableStore>,
     pub(crate) buckets: RevisionStore,
-    /// The directory of the store, deleted when the store is closed.
+    /// The directory of a store in SQLite, deleted with the last world that uses it.
     directory: Option<Arc<TempDir>>,
 }
 

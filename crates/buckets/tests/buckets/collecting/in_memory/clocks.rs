@@ -1,4 +1,4 @@
-//! A clock jumps while a large body is received, or while a block is placed.
+//! A clock jumps while a large body is received, or during a seal, before the page references its new block.
 
 use std::{sync::Arc, time::Duration};
 
@@ -132,7 +132,7 @@ async fn chunks_are_collected_when_as_much_time_has_passed_as_the_clock_jumped()
 
 /// A seal halts at a call of the store. Then the clocks of all processes jump, and another process collects.
 #[tokio::test]
-async fn jump_while_a_block_is_placed_loses_no_revision() {
+async fn jump_during_a_seal_loses_no_revision() {
     for restarts in [false, true] {
         for number in 1.. {
             let clock = Arc::new(ManualClock::new(START));

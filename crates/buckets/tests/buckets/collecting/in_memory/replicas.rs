@@ -25,7 +25,7 @@ const ONE: Reach = [true, false, false];
 /// No replica: the batch is in a hint.
 const NONE: Reach = [false; 3];
 
-/// When the batch that failed reaches the other replicas.
+/// Whether the failed batch reaches the other replicas before or after the collector runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     CollectThenSpread,
@@ -34,7 +34,7 @@ enum Order {
 
 const ORDERS: [Order; 2] = [Order::CollectThenSpread, Order::SpreadThenCollect];
 
-/// A process that writes and dies, and its store. Other processes see only rows that have reached replicas.
+/// A process that writes and dies, and its store. Only the calls of this process go through `faulty`.
 struct DeadWriter {
     world: World,
     store: Arc<ReplicaStore>,
@@ -84,7 +84,7 @@ fn fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
 }
 
 /// Collects three times: while the failed batch may still be in a hint, while a replica is away, and
-/// afterwards. `visible` says whether the quorum reads of the first collection see the failed batch.
+/// afterwards. `visible` says whether the quorum reads of the collector see the failed batch.
 async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: bool) {
     // Either one of the answering replicas has the batch, or none of them has.
     store.read_without(if visible { (REACHED + 1) % 3 } else { REACHED });
