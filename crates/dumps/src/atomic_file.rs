@@ -67,7 +67,7 @@ impl AtomicFile {
         }
     }
 
-    /// Syncs the complete file, and renames it.
+    /// Syncs the complete file, and renames it. Does nothing for a target that is written directly.
     pub fn commit(self) -> io::Result<()> {
         match self.target {
             Target::Temporary { file, path, folder } => {

@@ -84,7 +84,8 @@ impl fmt::Display for InputPosition {
 }
 
 impl ReadError {
-    /// Whether the error concerns the compressed data, rather than the decompressed content.
+    /// Whether the position in the compressed data is worth reporting: the source failed, or the input is
+    /// damaged or cut short.
     pub(crate) const fn concerns_compressed_data(&self) -> bool {
         matches!(self.problem, Problem::Source(_) | Problem::Damaged(_) | Problem::CutShort(_))
     }

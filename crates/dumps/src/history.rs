@@ -120,7 +120,7 @@ pub enum LeftOutReason {
     /// The revision is its own parent.
     #[error("the revision is its own parent")]
     OwnParent,
-    /// A property could not be read back unchanged.
+    /// The headers of a property could not be returned unchanged.
     #[error("property {name}: {fault}")]
     BadProperty {
         /// The property.

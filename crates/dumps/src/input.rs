@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_that_of_the_next_byte() {
+    fn line_and_offset_are_those_of_the_next_byte() {
         let mut input = Input::new(&b"one\ntwo\nthree"[..]);
         input.consume_exact(5);
         assert_eq!((input.line(), input.offset()), (2, 5));

@@ -2,9 +2,9 @@
 
 use rashomon_buckets::Sha1;
 
-/// Computes the SHA-1 of a revision with several slots from those of its slots in the order of their roles,
-/// all in base 36. Each value is appended to the previous result and hashed again
-/// (`RevisionSlots::computeSha1` of MediaWiki).
+/// Computes the SHA-1 of a revision from the SHA-1 values of its slots, which are in the order of their
+/// roles. All are in base 36. Each further value is appended to the result so far, and both are hashed
+/// together (`RevisionSlots::computeSha1` of MediaWiki).
 pub(crate) fn combine<'a>(slots: impl IntoIterator<Item = &'a str>) -> Option<String> {
     (slots.into_iter().map(str::to_owned))
         .reduce(|before, slot| Sha1::of(format!("{before}{slot}").as_bytes()).to_base36())

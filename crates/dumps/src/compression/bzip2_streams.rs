@@ -56,12 +56,12 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
                         self.state = State::Within(decoder);
                         return Ok(count);
                     }
-                    // Every stream is at least as long as an empty one, so the decoder has consumed the first
-                    // bytes.
+                    // The cursor can be dropped. It had at most as many bytes as the shortest stream, so the
+                    // decoder has read all of them.
                     self.state = State::Between(decoder.into_inner().into_inner().1);
                 }
                 State::Failed => {
-                    return Err(io::Error::other("an earlier part of the bzip2 data is damaged"));
+                    return Err(io::Error::other("an earlier part of the bzip2 data could not be read"));
                 }
             }
         }
@@ -98,7 +98,7 @@ mod tests {
 
     fn unpack(input: &[u8]) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        // Buffers of every length put the ends of streams at every offset.
+        // The size of the buffer depends on the input, so that streams end at different offsets of it.
         let input = io::BufReader::with_capacity(1 + input.len() % 40, input);
         Bzip2Streams::new(input).read_to_end(&mut content).map(|_| content)
     }

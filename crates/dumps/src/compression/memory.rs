@@ -16,7 +16,7 @@ pub(super) fn check(format: &str, needed: u64, limit: u64) -> io::Result<()> {
     Err(too_large(&format!("decompressing this {format} data takes {needed} bytes of memory"), limit))
 }
 
-/// The largest zstd window that fits into the limit, as a power of two.
+/// Returns the binary logarithm of the largest zstd window that fits into the limit.
 pub(super) fn zstd_window_log(limit: u64) -> u32 {
     // The range that the library accepts.
     limit.saturating_sub(ZSTD_MEMORY).checked_ilog2().unwrap_or_default().clamp(10, 31)
@@ -32,7 +32,7 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     )
 }
 
-/// A decoder whose errors about memory tell users how to raise the limit.
+/// A decoder whose errors about memory name the limit, and tell users what they can do.
 pub(super) struct MemoryErrors<R> {
     decoder: R,
     format: &'static str,

@@ -58,7 +58,8 @@ impl Output {
         Ok(Self { file, encoder })
     }
 
-    /// Completes the file: syncs it, and renames it. Without this call there is no file.
+    /// Completes the file: syncs it, and renames it. Without this call, a file that already has the name is
+    /// unchanged.
     pub fn finish(self) -> io::Result<()> {
         match self.encoder {
             Encoder::None(writer) => drop(writer.into_inner()?),

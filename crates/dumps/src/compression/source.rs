@@ -38,7 +38,7 @@ impl Source {
         Ok(Self { input: Input::File(file), size: Some(metadata.len()), consumed: Arc::default() })
     }
 
-    /// A source from a stream, such as standard input. The stream is read on a thread that may block.
+    /// A source from a stream, such as standard input. Reads of the stream may block.
     #[must_use]
     pub fn stream(input: impl Read + Send + 'static) -> Self {
         Self { input: Input::Stream(Box::new(input)), size: None, consumed: Arc::default() }

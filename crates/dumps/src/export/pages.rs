@@ -18,8 +18,8 @@ use crate::{
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
 };
 
-/// The number of revisions that are requested in one call. Their bodies are then read ahead, at most a
-/// megabyte of each property.
+/// The number of revisions that are requested in one call. Their bodies are then read ahead, at most about 4
+/// MiB of each property.
 const REVISIONS: usize = 64;
 
 /// Writes one page, part by part.
@@ -203,8 +203,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(())
     }
 
-    /// Writes a revision as JSON lines. Returns `None` if one of its properties cannot be read: the revision
-    /// is left out.
+    /// Writes a revision as JSON lines. Returns `None` if a property of the revision cannot be read: the
+    /// revision is left out.
     async fn json_lines(
         &mut self,
         revision: &StoredRevision,
@@ -255,7 +255,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     }
 
     /// Writes a revision as XML. Returns `None` if one of its texts cannot be read: the revision is left out.
-    /// The record may get values that are computed from the text, such as its SHA-1.
+    /// Values that the record lacks, such as the SHA-1 of a text, are computed from the text.
     async fn xml(
         &mut self,
         revision: &StoredRevision,
@@ -343,7 +343,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 /// The result of a read of a body.
 enum Found {
     Body(Bytes),
-    /// Retention has deleted the body.
+    /// Retention has deleted the body, or the archive's policy did not keep it.
     NotKept,
     /// The body cannot be read.
     Lost,

@@ -18,7 +18,8 @@ pub struct ExportReport {
     pub bytes: u64,
     /// Requested pages that do not exist.
     pub missing: Vec<Title>,
-    /// Pages and revisions that were omitted because the format cannot represent them.
+    /// Pages and revisions that were omitted because the format cannot represent them. Revisions whose bodies
+    /// are no longer all stored are listed as well; JSON lines have them without these bodies.
     pub left_out: CountedItems<Warning>,
     /// Values that were written although the schema does not allow them.
     pub invalid: CountedItems<Warning>,
@@ -88,7 +89,8 @@ impl From<io::Error> for ExportError {
 }
 
 impl ExportReport {
-    /// Whether everything requested was written, apart from properties that the format never contains.
+    /// Whether everything requested was written, in values that the schema allows. Properties that the format
+    /// never contains do not count.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.missing.is_empty()

@@ -22,7 +22,8 @@ pub(super) fn property(property: &SourceProperty, actual: Sha1) -> Option<Disagr
 /// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of
 /// the whole revision. It is the SHA-1 of the only slot, or is computed from the values of all slots.
 ///
-/// Values that were replaced after the export was made, or that are not in the export, cannot be checked.
+/// A slot cannot be checked if its text was replaced in place since MediaWiki's export, or is not in the
+/// input.
 pub(super) fn revision(
     record: &RevisionRecord,
     properties: &[SourceProperty],

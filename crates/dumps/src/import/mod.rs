@@ -3,8 +3,8 @@
 //! A thread reads and parses the input. It sends groups of revisions of one page through a bounded channel.
 //! Each group becomes a task. The task hashes and compresses its bodies concurrently with other groups. It
 //! then waits for the previous group of the same page, and stores its own. So the revisions of a page are
-//! stored in their order, and everything else happens concurrently. The bytes between parsing and storing are
-//! bounded.
+//! stored in their order, and everything else happens concurrently. An import into blocks stores the groups
+//! of all pages in their order, since pages share blocks. The bytes between parsing and storing are bounded.
 
 mod check;
 mod feed;
@@ -77,11 +77,11 @@ impl Default for ImportOptions {
 /// import may be repeated, and continues where it stopped.
 ///
 /// Revisions that can never be true, or that could not be read back unchanged, are left out and listed, see
-/// [`LeftOutReason`]. An example is a revision that is its own parent, or one with a time after the start of
-/// the import. All other revisions are stored, even strange ones.
+/// [`LeftOutReason`]. Examples are a revision that is its own parent, and one with a time that is more than
+/// `skew` after the start of the import. All other revisions are stored, even strange ones.
 ///
 /// If the input is truncated or damaged, or if the store fails, an error is returned. The error contains the
-/// report of the work done: all complete revisions before that position are stored.
+/// report of the work done. If the input is at fault, all complete revisions before the error are stored.
 pub async fn import(
     buckets: &RevisionStore,
     catalog: &Catalog,
@@ -93,8 +93,8 @@ pub async fn import(
     let (size, consumed) = (source.size(), source.consumed());
     let (sender, mut items) = mpsc::channel(QUEUE);
     let definitions = buckets.settings().definitions.clone();
-    // A text that is larger than its definition allows is left out by itself, as long as it can be read at
-    // all.
+    // The reader accepts texts up to the default limit even if the definition allows less. So a text above
+    // the limit of its definition is left out, and does not end the import.
     let text = definitions.get(&PropertyName::wikitext()).max_size.max(Definitions::DEFAULT_MAX_SIZE);
     let limits = ReadLimits {
         text: usize::try_from(text).unwrap_or(usize::MAX),
@@ -150,7 +150,7 @@ struct Run {
     consumed: Arc<AtomicU64>,
     report: ImportReport,
     tasks: JoinSet<Result<Stored, ImportFailure>>,
-    /// The last running task of each page. If pages share blocks, the last running task of all pages.
+    /// The last running task of each page. In an import into blocks, the last running task of all pages.
     last: HashMap<Option<Title>, (u64, Previous)>,
     next: u64,
 }

@@ -67,7 +67,7 @@ pub struct ImportProgress {
     pub pages: u64,
     /// The number of processed revisions.
     pub revisions: u64,
-    /// The size of their bodies in bytes.
+    /// The size of the bodies of these revisions in bytes.
     pub text_bytes: u64,
     /// The number of bytes read from the input, in its compressed form.
     pub read: u64,

@@ -18,7 +18,7 @@ use super::{
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
 /// The maximum number of bytes of one revision's bodies in memory until they are stored. Further bodies are
-/// written to chunks first. Only a revision that is sent alone has more: see [`super::feed`].
+/// written to chunks first. A group of several revisions is smaller: see [`super::feed`].
 const MAX_READY_BYTES: usize = 4 << 20;
 
 /// Resolves when the previous task is done. The sender is dropped then, without a value.
@@ -55,8 +55,8 @@ impl Importer {
         Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
     }
 
-    /// The queue whose groups are stored one after the other: one for each page, or one for all if pages
-    /// share blocks.
+    /// The queue whose groups are stored one after the other: one for each page, or one for all pages in an
+    /// import into blocks.
     pub(super) fn queue_of(&self, title: &Title) -> Option<Title> {
         self.archiver.is_none().then(|| title.clone())
     }
@@ -227,7 +227,8 @@ impl Importer {
         Ok((all, sha1_of))
     }
 
-    /// Makes a body ready to be stored. It stays in memory as long as there are not too many bytes.
+    /// Makes a body ready to be stored. It is written to chunks if the revision would have more than
+    /// [`MAX_READY_BYTES`] in memory. `ready` counts these bytes.
     async fn stage_within(
         &self,
         page: &Page,

@@ -273,7 +273,7 @@ fn properties_that_http_could_not_return_are_left_out() {
     }
 }
 
-/// The parser finds the malformed line only after the revision before it.
+/// A revision is returned when the next line is read. Here the same step also finds that line malformed.
 #[test]
 fn events_before_an_error_are_returned_first() {
     let bad = REVISION.replace('}', r#","properties":{"html":{}}}"#);

@@ -15,7 +15,8 @@ const FORMATS: [(&str, &str); 6] = [
     ("sanitized-css", "text/css"),
 ];
 
-/// The content type of a slot. `None` if the slot is wikitext, whose type is in its definition.
+/// The content type of a slot. `None` if the slot is wikitext, or if its format is no media type: the type in
+/// the property's definition applies.
 pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     let model = slot.model.as_deref().unwrap_or(WIKITEXT.0);
     let format = slot.format.as_deref().or_else(|| format_of(model))?;

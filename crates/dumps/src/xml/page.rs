@@ -16,7 +16,7 @@ pub(super) struct PageState {
     pub(super) redirect: Option<String>,
     pub(super) restrictions: Option<String>,
     pub(super) highest: Option<Revision>,
-    /// The number of revisions that came without a title.
+    /// The number of revisions that came without a valid title.
     pub(super) left_out: u64,
 }
 
@@ -31,7 +31,7 @@ impl PageState {
         self.highest = self.highest.max(Some(rev));
     }
 
-    /// The metadata of the page.
+    /// The metadata of the page. `None` if none of its revisions will be stored.
     pub(super) fn info(&self) -> Option<PageInfo> {
         Some(PageInfo {
             as_of: self.highest?,
@@ -42,7 +42,7 @@ impl PageState {
         })
     }
 
-    /// The revisions without a title.
+    /// The revisions that came without a valid title.
     pub(super) fn untitled(&self) -> Option<LeftOut> {
         let reason = match &self.title {
             Some(Err(error)) => LeftOutReason::BadTitle(error.clone()),

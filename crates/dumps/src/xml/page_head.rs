@@ -34,7 +34,7 @@ fn made_up(title: &Title) -> i64 {
     FIRST_MADE_UP | (number & (FIRST_MADE_UP - 1))
 }
 
-/// The namespace of a title, if the names of the wiki's namespaces are known.
+/// The namespace of a title, or 0 if its prefix is not a known namespace of the wiki.
 fn namespace_of(title: &str, site: Option<&SiteInfo>) -> i64 {
     let Some((prefix, _)) = title.split_once(':') else { return 0 };
     let namespaces = site.map_or(&[][..], |site| &site.namespaces);

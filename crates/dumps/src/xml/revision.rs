@@ -229,7 +229,7 @@ impl TextAttributes {
 
     /// Whether an empty element is a text of no bytes, rather than a text that is missing from the export.
     /// MediaWiki writes `xml:space` for every text that it has. Without that attribute, an element with an
-    /// address or with a size above 0 is a stub.
+    /// `id`, a `location` or a size above 0 is a stub.
     const fn empty_is_a_text(&self) -> bool {
         let stub = self.id.is_some() || self.location.is_some() || matches!(self.bytes, Some(1..));
         !self.deleted && (self.preserve || !stub)

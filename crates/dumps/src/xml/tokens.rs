@@ -54,7 +54,7 @@ pub(super) struct Tokens<R> {
 }
 
 impl<R: Read> Tokens<R> {
-    /// Reads the tokens of an input. No token and no text may be larger than `max_text` bytes.
+    /// Reads the tokens of an input. No token may be larger than `max_text` bytes plus [`MAX_TAG`].
     pub(super) fn new(input: Input<R>, max_text: usize) -> Self {
         let mut xml = Reader::from_reader(input);
         let config = xml.config_mut();
@@ -127,7 +127,7 @@ impl<R: Read> Tokens<R> {
         self.text_of_about(0, limit)
     }
 
-    /// Reads a text in the same way. `bytes` is its declared size.
+    /// Like [`Self::text`]. `bytes` is the declared size of the text.
     pub(super) fn text_of_about(&mut self, bytes: usize, limit: usize) -> Result<String, Problem> {
         let mut text = String::with_capacity(bytes.min(MAX_RESERVED));
         let begin = self.position();

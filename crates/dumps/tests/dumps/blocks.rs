@@ -21,7 +21,7 @@ struct Archive {
 
 impl Archive {
     fn new() -> Self {
-        // The packed content does not depend on the level, but the time does.
+        // A low level of zstd saves time. The contents that are read back do not depend on it.
         let settings = Settings { level: 1, ..Settings::default() };
         Self { builder: BlockBuilder::new(settings, Vec::new(), 0).unwrap(), expected: Vec::new(), read: 0 }
     }

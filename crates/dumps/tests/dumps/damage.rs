@@ -13,7 +13,7 @@ use rashomon_clock::ManualClock;
 use rashomon_dumps::{Event, ExportReport, Format};
 use rashomon_tables::{Batch, Row, Scan, TableStore, Value};
 
-/// A wiki whose history is in one block, and the store of it.
+/// The store of a wiki whose history is in one block.
 struct SealedWiki {
     store: Arc<dyn TableStore>,
     clock: Arc<ManualClock>,

@@ -46,8 +46,8 @@ async fn text(wiki: &Wiki, title: &str, rev: i64) -> String {
     String::from_utf8(body.plain.to_vec()).unwrap()
 }
 
-/// The number of sets of chunks in the store. On a cluster, a result page of partitions may have those of
-/// other tests.
+/// The number of sets of chunks in the store. On a cluster, a result page may be short without being the
+/// last, since partitions of other tests are left out.
 async fn chunk_sets(store: &dyn TableStore) -> usize {
     let limit = NonZeroUsize::new(100).unwrap();
     let (mut count, mut after) = (0, None);
@@ -287,7 +287,7 @@ async fn text_with_another_sha1_is_stored_as_it_came() {
     assert_eq!((report.created, report.mismatches.count, report.is_clean()), (1, 1, true));
 }
 
-/// The clock of the wiki is at 8 o'clock.
+/// The clock of the wiki is at 8:00, and its `skew` is five minutes.
 #[tokio::test]
 async fn revision_in_the_future_is_left_out() {
     let wiki = Wiki::new().await;
@@ -299,7 +299,7 @@ async fn revision_in_the_future_is_left_out() {
 }
 
 #[tokio::test]
-async fn damaged_compression_is_an_error_with_both_positions() {
+async fn truncated_compressed_input_is_an_error_with_its_position() {
     let text: String = (0..20_000).map(|number| format!("{number:x} ")).collect();
     let whole = export(&page("P", &[(5, "a"), (6, &text)]));
     let mut compressed = zstd::bulk::compress(whole.as_bytes(), 1).unwrap();
@@ -369,7 +369,7 @@ async fn a_text_that_is_too_large_for_its_property_is_left_out_alone() {
 }
 
 #[tokio::test]
-async fn a_render_that_is_too_large_is_not_left_out_of_its_revision() {
+async fn revision_with_a_too_large_render_is_left_out_as_a_whole() {
     let whole = Wiki::new().await;
     let tid = Tid::imported(&whole.page("P"), Revision::new(5).unwrap(), crate::wiki::NOW);
     let lines = format!(

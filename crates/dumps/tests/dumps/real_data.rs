@@ -33,7 +33,7 @@ const FILES: [(&str, [u64; 5], &str); 20] = [
 
 type Texts = BTreeMap<(String, i64), Vec<u8>>;
 
-/// Reads the first text of each revision, and the error at the end of the input.
+/// Reads the first text of each revision, up to the end of the input or its first error.
 fn texts(source: Source) -> Texts {
     let mut texts = Texts::new();
     let read = compression::read(source, &Default::default(), |input, _| {

@@ -22,7 +22,8 @@ use super::{
     spool::{SpoolSpace, SpooledFile},
 };
 
-/// The largest decompressed header of an archive. The header of a dump has some hundred bytes.
+/// The maximum size of an archive's header, as stored and decompressed. The header of a dump has some hundred
+/// bytes.
 const MAX_HEADER_BYTES: u64 = 64 << 10;
 
 /// The memory that a decoder uses in addition to its dictionary, rounded up.
@@ -30,8 +31,7 @@ const DECODER_MEMORY: u64 = 1 << 20;
 /// The maximum memory of bzip2: 4 bytes for each byte of a block of 900 kB.
 const BZIP2_MEMORY: u64 = 4 << 20;
 
-/// Copies a stream to a temporary file. First compares the size that its first bytes declare with the
-/// available space.
+/// Copies a stream to a temporary file. First compares the size that its first bytes declare with the limits.
 pub(super) fn spool(mut stream: impl Read, space: &Arc<SpoolSpace>) -> io::Result<SpooledFile> {
     let mut start = Vec::with_capacity(START_HEADER_BYTES as usize);
     stream.by_ref().take(START_HEADER_BYTES).read_to_end(&mut start)?;
@@ -112,7 +112,7 @@ fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<V
     if (bytes.len() as u64) < size { Err(cut_short()) } else { Ok(bytes) }
 }
 
-/// Opens a stream for decompression. The stream must end before `end`.
+/// Opens a stream for decompression. The stream must end at `end` or before.
 fn open<'a>(
     file: &'a mut CountingReader<File>,
     end: u64,

@@ -34,21 +34,21 @@ pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
 /// The maximum number of symbols that the range decoder of PPMd gets out of a byte.
 ///
 /// A symbol leaves at most 16352/16384 of the range, which is the highest probability that a binary context
-/// reaches. Each byte that is read widens the range by 256. So the number is ln(256) / -ln(16352/16384) =
-/// 2836.6.
+/// reaches. Each byte that is read widens the range by a factor of 256. So the number is ln(256) /
+/// -ln(16352/16384) = 2836.6.
 const PPMD_SYMBOLS_PER_BYTE: u64 = 2837;
 
 /// The size of a unit of a PPMd model. A context takes one unit.
 const PPMD_UNIT: u64 = 12;
 
-/// The maximum number of bytes that one more state costs in arrays of states. An array that has grown to 256
-/// states has left one free block of each smaller size behind: 2,152 units for 248 more states. Free blocks
-/// are reused.
+/// The maximum number of bytes that one more state costs in arrays of states. An array grows from block to
+/// block, and leaves the smaller blocks free. It needs the largest block for its 249th state. All its blocks
+/// then have 2,152 units, for 248 more states than the first. Free blocks are reused.
 const PPMD_STATE: u64 = 105;
 
 /// The maximum number of bytes per symbol that are lost when a context drops rare states. The block of the
-/// context is then split, and the context needs a new block when it grows again. A block has 128 units, and a
-/// context drops states at most once in ten symbols.
+/// context is then split, and the context needs a new block when it grows again. A block has at most 128
+/// units, and a context drops states at most once in ten symbols.
 const PPMD_SPLIT: u64 = 154;
 
 /// The units of an empty model: the first context and its 256 states.
@@ -66,9 +66,9 @@ pub(super) const fn ppmd_unpacked(packed: u64) -> u64 {
 /// the result is an upper bound of the memory that `unpacked` symbols can use:
 ///
 /// - A symbol makes at most one context for each order, and one more.
-/// - A symbol adds a state to each context from which it escaped. It escapes from at most as many contexts as
-///   earlier symbols climbed, and each symbol climbs by one. So the number of these states is at most the
-///   number of symbols plus `order`.
+/// - A symbol adds a state to each context from which it escaped. An escape leads to a shorter context, and
+///   each symbol climbs by at most one. So the number of all these states is at most the number of symbols
+///   plus `order`.
 /// - A symbol adds a byte of text. The text has an eighth of the model, which is enough if the rest is.
 pub(super) fn ppmd(declared: u32, order: u32, unpacked: u64) -> u32 {
     let order = u64::from(order.min(PPMD7_MAX_ORDER));

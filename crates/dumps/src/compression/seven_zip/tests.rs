@@ -31,7 +31,7 @@ fn coder(method: &[u8], properties: &[u8]) -> Vec<u8> {
     [&number(1)[..], &[flags], method, &number(properties.len() as u64), properties].concat()
 }
 
-/// A list with one stream of `packed` bytes that unpacks to `content`.
+/// A list with one stream of `packed` bytes, which unpacks to `unpacked` bytes.
 fn streams(packed: u64, coder: &[u8], unpacked: u64, crc: u32) -> Vec<u8> {
     let crc = crc.to_le_bytes();
     let pack_info = [&[6][..], &number(0), &number(1), &[9], &number(packed), &[0]].concat();

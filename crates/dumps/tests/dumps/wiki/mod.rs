@@ -11,7 +11,7 @@ use rashomon_dumps::{
 };
 use rashomon_tables::{Faulty, Plan, TableStore};
 
-/// An empty store.
+/// A wiki: the parts of its store, and its domain.
 pub struct Wiki {
     pub buckets: RevisionStore,
     pub catalog: Catalog,
@@ -99,8 +99,8 @@ pub fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The folder of real data. If it is absent, prints a message and returns `None`. Under CI it must be
-/// present.
+/// The path of a file or folder of real data. If it is absent, prints a message and returns `None`. Under CI
+/// it must be present.
 #[allow(clippy::print_stderr)]
 pub fn data(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("RASHOMON_TEST_DATA").map_or_else(
