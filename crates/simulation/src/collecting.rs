@@ -1,6 +1,6 @@
-//! Histories of the garbage collector: two processes with an archive work on three replicas. A batch may
-//! reach only some of the replicas, and spreads to the others later. Acknowledged revisions must always be
-//! readable. At the end no revision may be partly stored.
+//! Simulated histories of the garbage collector: two processes with an archive work on three replicas. A
+//! batch may reach only some of the replicas, and spreads to the others later. Acknowledged revisions must
+//! always be readable. At the end no revision may be partly stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -363,8 +363,8 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the end state: every batch has reached all replicas, and all replicas have the same rows,
-    /// before the garbage collection and after it.
+    /// Checks the end state, in which every batch has reached all replicas. Reads without any one of the
+    /// replicas must be right, before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
         self.store.set_unreachable(None);
         self.check_acknowledged().await?;
@@ -383,7 +383,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that each unacknowledged revision is either complete or missing.
+    /// Checks that each unacknowledged revision is either complete or missing, and verifies the store.
     async fn check_whole(&mut self, is_collected: bool) -> Result<()> {
         let reader = self.open().await?;
         for ((number, rev), known) in self.known.iter().filter(|(_, known)| known.tid.is_none()) {

@@ -8,7 +8,7 @@ use clap::Parser;
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_simulation::{Plan, Store, Variant, collecting, many};
 
-/// Runs histories against a model of retention, until one breaks a promise.
+/// Run random histories, and compare retention with a model, until a history breaks a promise.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
 struct Arguments {
@@ -18,10 +18,10 @@ struct Arguments {
     /// Seed of the first history. The seeds of the others follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Store to run them on.
+    /// Store to run the histories on.
     #[arg(long, value_enum, default_value = "memory")]
     store: Store,
-    /// Run histories of the garbage collector instead, over three replicas in memory.
+    /// Test the garbage collector instead of retention, on three replicas in memory (without --store).
     #[arg(long)]
     collector: bool,
     /// Number of threads [default: one for each processor].
@@ -72,7 +72,7 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     };
     println!("{}\nwith seed {}; shortened:\n{}", finding.violation, finding.seed, finding.shortest);
-    println!("steps, each after microseconds of the world's time:\n{}", finding.log);
+    println!("results of the steps, each with the world's time in microseconds:\n{}", finding.log);
     println!("to repeat: cargo xtask simulate --histories 1 --seed {}", finding.seed);
     Ok(false)
 }

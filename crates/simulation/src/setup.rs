@@ -103,7 +103,7 @@ impl Setup {
         self.strategy != Strategy::AppTtl
     }
 
-    /// Whether the latest is stored in one row a property, which is set after the write.
+    /// Whether each property of the latest is stored in one row, which is set after the commit of a write.
     pub(crate) fn is_one_row(&self) -> bool {
         matches!(self.strategy, Strategy::TablePerQuery(Current::OneRow, _))
     }
@@ -123,7 +123,8 @@ const OTHERS: [Strategy; 4] = [
     Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
 ];
 
-/// Draws a policy for clocks that differ by `skew`. Its slack has room for what the skew costs.
+/// Draws a policy for clocks that differ by `skew`. Its slack is long enough for the delays that the skew
+/// causes.
 pub(crate) fn policy(rng: &mut Rng, skew: Duration) -> Policy {
     // A day is the default. It is rare here, since the sweep processes each hour of it separately.
     let grace = if rng.u8(..16) == 0 { 24 * HOUR } else { [10 * MINUTE, HOUR][rng.usize(..2)] };

@@ -13,9 +13,9 @@ use crate::{
     violation::{Promise, Violation},
 };
 
-/// Returns the shortest history, found by leaving steps out, in which the same promise is broken. Leaves out
-/// all steps after the one at which the violation was noticed, then single steps, and at last the skew of the
-/// clocks.
+/// Returns a history in which the same promise is broken, and from which no single step can be left out.
+/// Leaves out all steps after the one at which the violation was noticed, then single steps, and at last the
+/// skew of the clocks.
 ///
 /// The short history decides which promise is named. A value that is deleted early breaks R8 if the history
 /// needs clocks that differ or jump, R7 if it needs the loss of the timeline, and R2 or R3 otherwise.

@@ -24,13 +24,14 @@ pub struct Step {
 pub enum Action {
     /// Time passes.
     Pass(Duration),
-    /// Time passes until just before the next value becomes deletable, or until exactly that time.
+    /// Time passes until just before a value becomes deletable or a promise to a reader ends, or until
+    /// exactly that time.
     PassToEdge {
         /// Whether the time itself is reached, to the microsecond.
         reached: bool,
     },
-    /// A revision is written. `age`: as an old revision, made so long ago. `if_latest`: on the condition that
-    /// the latest is unchanged.
+    /// A revision is written. `age`: as an old revision, with a time that is `age` and 400 days before the
+    /// world begins. `if_latest`: on the condition that the latest is unchanged.
     PutRevision { page: usize, rev: i64, names: Names, variant: u8, age: Option<Duration>, if_latest: bool },
     /// A render is written, for the revision of an existing render. It is based on that render, or on the
     /// newest.
@@ -56,7 +57,7 @@ pub enum Action {
     Sweep { limit: usize },
     /// A sweep processes all eligible queue entries.
     SweepAll,
-    /// A sweep processes the queue once more, from its beginning.
+    /// Sweeps process all eligible queue entries, and then again from the first entry.
     SweepAgain,
     /// A rescan enqueues what is already stored.
     Rescan,

@@ -1,5 +1,5 @@
-//! A few histories on a Cassandra node, if the environment names one. `cargo xtask test` runs the test
-//! targets of this name in a step of their own.
+//! Simulates a few random histories on a Cassandra node, if the environment names one. `cargo xtask test`
+//! runs the test targets of this name in a step of their own.
 
 use rashomon_simulation::{Plan, Store, Variant, many};
 

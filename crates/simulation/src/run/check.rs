@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Run {
-    /// Checks all pages, unless the store is slow and only every [`SLOW_CHECK_INTERVAL`]th call checks.
+    /// Checks all pages. On a slow store, only every [`SLOW_CHECK_INTERVAL`]th call does.
     pub(super) async fn check_after_step(&mut self, process: usize) -> Result<()> {
         self.checks += 1;
         self.expected.release(self.world.now);
@@ -51,7 +51,7 @@ impl Run {
 }
 
 impl Expectations {
-    /// Whether a property must be among the current ones.
+    /// Whether the policy requires that a property is stored, even if nobody has read it.
     pub(super) fn must_be_current(
         &self,
         page: usize,

@@ -19,13 +19,14 @@ pub(super) struct Deadlines {
     /// The maximum difference between two clocks.
     skew: Duration,
     policy: Option<Policy>,
-    /// From this time on, deletable values are expected to be deleted. `None`: not while retention is off.
+    /// From this time on, deletable values are expected to be deleted. `None`: retention is off, or no rescan
+    /// has finished since the policy was set.
     enforced_from: Option<Timestamp>,
-    /// A lower bound of `enforced_from` under every policy, because the clocks were set.
+    /// After the clocks were set, no value is expected to be deleted before this time, whatever the policy.
     clocks_agree_from: Timestamp,
     /// The longest time for which a copy was kept under any of the policies.
     kept_for: Duration,
-    /// When the policy was set. The values that were stored then were enqueued at that time.
+    /// When the policy was set. Values that were already stored were enqueued at that time.
     policy_since: Timestamp,
     /// When a sweep last processed the whole queue.
     swept_at: Option<Timestamp>,
@@ -51,7 +52,7 @@ impl Deadlines {
         self.policy.as_ref()
     }
 
-    /// The time from which deletable values are expected to be deleted. `None`: not while retention is off.
+    /// The later of `enforced_from` and `clocks_agree_from`. `None` if `enforced_from` is `None`.
     pub(super) fn enforced_from(&self) -> Option<Timestamp> {
         self.enforced_from.map(|enforced_from| enforced_from.max(self.clocks_agree_from))
     }
@@ -74,7 +75,8 @@ impl Deadlines {
     /// How long after the last write an unreferenced chunk may still be stored.
     pub(super) fn chunks_kept_for(&self) -> Duration {
         // Copies are kept for at most `kept_for` under any of the policies, and their chunks for another
-        // hour. After a jump ahead the collector accepts no more time than has passed since.
+        // hour. After a jump ahead, the collector's clock is behind the write times by the length of the
+        // jump.
         let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
         self.kept_for + HINTS + ahead
     }
@@ -99,7 +101,7 @@ impl Deadlines {
         self.policy_since = now;
         self.enforced_from = None;
         if let Some(policy) = policy.filter(|_| now < self.clocks_agree_from) {
-            // The clocks have to agree for as long as the new policy says.
+            // The pause after the clocks were set depends on the grace of the new policy.
             self.clocks_agree_from = self.clocks_agree_from.saturating_add(2 * policy.grace);
         }
     }

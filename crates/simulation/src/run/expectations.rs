@@ -188,8 +188,8 @@ impl Expectations {
         let stored = tables.stored_sha1(rev, tid, name);
         let is_one_row = self.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
-            // A value that was only partly moved out of its row is in both places, and is kept in one of the
-            // places until the sweep.
+            // An interrupted write may have copied a value out of its one row, but not deleted it there. Then
+            // one of the two stays until the sweep.
             unit.may_be_partial |= is_one_row;
             unit.written.last = now;
             if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
@@ -271,8 +271,8 @@ impl Expectations {
         let is_copied = |name: Name| {
             has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
         };
-        // The strategy two-table renews the copy of a value that is still among the current ones only if the
-        // value has a copy.
+        // With two-table, a read of a value that is still among the current ones makes no copy, but renews
+        // one that exists.
         let is_kept = |name: Name| {
             setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none() || has_copy(name)
         };

@@ -13,7 +13,7 @@ use crate::{
 
 impl Client<'_> {
     /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost.
-    /// A write waits for nothing else that would let the other processes act.
+    /// During all other writes, no other process acts.
     pub(super) async fn carry_out<T: Send + 'static>(
         &mut self,
         page: usize,

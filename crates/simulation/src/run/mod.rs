@@ -227,8 +227,8 @@ impl Run {
         Ok(())
     }
 
-    /// Carries out the late writes of a time. In the model, each of them was stored at some time from its
-    /// sending to now.
+    /// Carries out the late writes of a time. In the model, each of them was stored at some time within
+    /// [`HINTS`] after its sending.
     async fn deliver(&mut self, due: Timestamp) -> Result<()> {
         while let Some((page, revisions, sent)) = self.world.deliver(due).await.map_err(broken)? {
             let last = self.world.now.max(sent.saturating_add(HINTS));

@@ -185,7 +185,7 @@ impl Client<'_> {
         let name = self.page(page).clone();
         let mut given = Vec::new();
         for number in 0..renders {
-            // Every render has a large body of its own.
+            // The bodies are staged for each render, so that a large one has chunks of its own.
             let (properties, of_render) = match self.stage(page, rev, (rest, variant)).await {
                 Ok(staged) => staged,
                 Err(error) => return self.refused(error),

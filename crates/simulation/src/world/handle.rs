@@ -136,7 +136,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Applies the planned disturbances to a write. Returns the batch to write now.
+    /// Applies the planned disturbances to a write. Returns the batch to write now; an `Err` also has the
+    /// error for the caller.
     fn disturbed(&self, then: Batch) -> std::result::Result<Batch, (Batch, Error)> {
         let mut state = self.state();
         if state.culls_fail && is_cull(&then) {

@@ -285,7 +285,7 @@ fn page(number: usize) -> Page {
     }
 }
 
-/// The revisions that a batch brings renders of.
+/// The revisions whose renders a batch writes.
 fn written_revisions(batch: &Batch) -> impl Iterator<Item = Revision> {
     batch.mutations.iter().filter_map(|mutation| match mutation {
         Mutation::Put { table, clustering, .. } if table.name() == schemas::RENDERS.name() => {

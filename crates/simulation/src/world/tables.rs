@@ -32,7 +32,8 @@ pub(crate) struct Tables {
     pub(crate) of_renders: BTreeMap<(Revision, Tid, Name), Sha1>,
     pub(crate) of_revisions: BTreeMap<(Revision, Name), Sha1>,
     pub(crate) historical: BTreeMap<(Revision, Tid, Name), Sha1>,
-    /// The strategy with one row a property: the row belongs to a render or to a revision.
+    /// The rows of a strategy with one row per property. Each row belongs to a render, or without a tid to a
+    /// revision.
     one_row: BTreeMap<Name, (Revision, Option<Tid>, Sha1)>,
     /// Whether superseded values are stored in tables whose rows expire.
     expires: bool,
@@ -184,7 +185,7 @@ fn name(row: &Row, column: usize) -> Option<Name> {
     }
 }
 
-/// The SHA-1 of a row's body. A row without one gets a value that belongs to no body.
+/// The SHA-1 of a row's body. A row without a SHA-1 gets a value that belongs to no body.
 fn sha1(row: &Row) -> Sha1 {
     match row.values.get(SHA1) {
         Some(Some(Value::Blob(bytes))) => bytes.as_ref().try_into().map_or(Sha1([0; 20]), Sha1),

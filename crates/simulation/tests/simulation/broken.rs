@@ -26,7 +26,8 @@ use altered::{Altered, Order};
 /// The number of histories within which each violation must be found.
 const HISTORIES: u64 = 2_000;
 
-/// Clocks that agree, and a timeline that is not lost: no other promise hides the one under test.
+/// A world with app-ttl, clocks that agree, no faults and no renderer. So no other promise hides the one
+/// under test.
 fn plain(setup: &mut Setup) {
     setup.skew = Duration::ZERO;
     setup.jumps = false;

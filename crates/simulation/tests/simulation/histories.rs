@@ -32,8 +32,8 @@ fn collector_loses_no_acknowledged_revision() {
     rashomon_simulation::collecting::many(60, SEED, threads, &|_| {}).unwrap();
 }
 
-/// A write reached one replica, a read repaired some of its rows on the others, and its neighbours were
-/// sealed.
+/// A write reached one replica, a read repaired some of its rows on the others, and other revisions of its
+/// page were sealed.
 #[tokio::test(start_paused = true)]
 async fn half_repaired_write_is_whole_after_a_seal() {
     rashomon_simulation::collecting::run(5850).await.unwrap();
@@ -85,7 +85,7 @@ async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render()
 }
 
 /// A write is taken back after the store has it, and after its writer has recorded in the timeline which
-/// revision it supersedes. That revision is superseded a day later, by a write that culls.
+/// revision it supersedes. That revision is superseded two days later, by a write that culls.
 #[tokio::test(start_paused = true)]
 async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     let history = History::of_seed(3, false, |setup| {
