@@ -30,7 +30,7 @@ pub enum Question {
     Export(DomainName, bool, Format),
     /// The statistics of a domain.
     Stats(DomainName),
-    /// The rows of each table of the file.
+    /// The numbers of rows and bytes of each table of the file.
     Tables,
 }
 

@@ -44,7 +44,7 @@ impl<'a> Program<'a> {
             let in_process = answers.by_question.get(number);
             let is_same = match (ran.status.code(), in_process) {
                 (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
-                // A command may always fail, if it says why.
+                // A command may fail if `verify` names damage, or if the domain does not exist.
                 (Some(code), _) => {
                     code == FAILED && answers.names_damage() || in_process.is_some_and(is_no_domain)
                 }

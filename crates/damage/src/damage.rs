@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::base::{Base, Files, Victim};
 
-/// A kind of damage.
+/// A kind of damage. A page is one of the SQLite file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum Kind {
     /// Two child pointers of an interior page are swapped.
@@ -155,7 +155,7 @@ fn changes_used_bytes(victim: &Victim, damaged: &Files) -> bool {
     if victim.files.log != damaged.log {
         return true;
     }
-    // Pages that the log contains are read from the log.
+    // A store reads the pages that its log contains from the log, so damage of the file may have no effect.
     let Some(layout) = &victim.layout else { return false };
     if before.len() != after.len() {
         return true;

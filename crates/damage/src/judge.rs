@@ -42,9 +42,9 @@ pub enum Outcome {
     EarlierCommit,
     /// Each answer is the answer of an earlier commit, but no commit has all of them.
     EarlierCommits,
-    /// The parts of some answers are from several commits.
+    /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,
-    /// At least one answer is wrong.
+    /// At least one answer is wrong, there was a panic, or `verify` does not name the damage.
     Finding,
 }
 

@@ -42,7 +42,7 @@ pub struct PageLayout {
 pub struct Layout {
     /// The size of a page in bytes.
     pub page_bytes: usize,
-    /// The pages; the first has number 1.
+    /// The pages. SQLite numbers them from 1.
     pub pages: Vec<PageLayout>,
 }
 
@@ -90,7 +90,7 @@ impl Layout {
         Ok(Self { page_bytes, pages: reader.pages })
     }
 
-    /// Returns the numbers of the pages that fulfil the condition, starting with 0.
+    /// Returns the indexes in `pages` of the pages that fulfil the condition.
     pub fn pages_where(&self, holds: impl Fn(&PageLayout) -> bool) -> Vec<usize> {
         (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
     }

@@ -12,7 +12,7 @@ use rashomon_damage::{
     many::{Plan, many},
 };
 
-/// Damages copies of stores, asks each copy all questions, and compares the answers with those of the
+/// Damage copies of stores, ask each copy all questions, and compare the answers with those of the
 /// undamaged store.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask damage", bin_name = "cargo xtask damage")]
@@ -32,7 +32,7 @@ struct Arguments {
     /// Stop after this many seconds, whatever the number of stores.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Path of the program `rashomon`, which every fortieth store goes through as well.
+    /// Path of the program `rashomon`: check every fortieth store with its commands as well.
     #[arg(long)]
     program: Option<PathBuf>,
 }

@@ -25,7 +25,7 @@ use crate::{
     tally::Tally,
 };
 
-/// A trial that takes longer than this is reported as a hang.
+/// If no trial ends within this time, a hang is reported.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
 
 /// One in this many stores is also checked through the program.

@@ -18,9 +18,9 @@ pub struct Counts {
     pub named: u64,
     /// The number of stores in which only unused bytes were changed.
     pub unused: u64,
-    /// The number of stores with a wrong answer whose damage is not named.
+    /// The number of stores whose damage is not named, and whose outcome is not [`Outcome::Right`].
     pub silent: u64,
-    /// The number of silent stores with answers of several commits.
+    /// The number of silent stores whose outcome is [`Outcome::Blend`].
     pub silent_blends: u64,
     /// The number of stores that were also checked through the program.
     pub by_program: u64,

@@ -11,9 +11,9 @@ const LIMITS: Limits = Limits {
     content: 1 << 18,
 };
 
-/// Opening any bytes returns a block or an error, without a panic and within the memory limits. All readable
-/// contents fit into a new block, and are unchanged after an append. The fuzzer's build does not compare
-/// checksums, so that inputs reach the code behind them.
+/// Opening any bytes returns a block or an error, without a panic and within the memory limits. If all
+/// contents can be written to a new block, this block passes its verification. After an append the contents
+/// are unchanged. The fuzzer's build does not compare checksums, so that inputs reach the code behind them.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
     let one_by_one = block.iter().filter_map(Result::ok);

@@ -18,7 +18,7 @@ pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 /// The size limit of a body. It is low, so that inputs reach it.
 const MAX_BODY: u64 = 1 << 16;
 
-/// Every path and query is answered, but never with 500. The first byte chooses the method.
+/// Every path and query is answered, but never with a 5xx status. The first byte chooses the method.
 pub fn url(input: &[u8]) {
     let Some((method, url)) = input.split_first() else { return };
     let methods = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT];
@@ -31,7 +31,7 @@ pub fn url(input: &[u8]) {
     answered(request);
 }
 
-/// Any title, decoded or not, is refused or is the title of a page.
+/// Any bytes in the place of a title in a URL are refused, or are the title of a page.
 pub fn title(input: &[u8]) {
     url(&[b"\0v1/enwiki/page/", input].concat());
     url(&[b"\0wiki/", input].concat());

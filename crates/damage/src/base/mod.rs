@@ -56,7 +56,7 @@ pub struct Victim {
     pub layout: Option<Layout>,
     /// The numbers of the states that the store went through. The last state is the store itself.
     pub chain: Vec<usize>,
-    /// Files of the same store at other times, in order.
+    /// Files of the same store at earlier times, in order.
     pub older: Vec<Files>,
 }
 

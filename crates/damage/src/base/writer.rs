@@ -152,8 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a store to damage: this file with the log that began on it. Also adds a state for each commit of
-    /// the log.
+    /// Adds a store to damage, which has these `files`. Also adds a state for `file`, on which the log began,
+    /// and one for each commit of the log. Returns the numbers of all states of the store.
     fn add_killed(
         &mut self,
         file: &Arc<Vec<u8>>,
