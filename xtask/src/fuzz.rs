@@ -99,7 +99,7 @@ fn command(program: &Path, name: &str, seconds: u32) -> Result<Command> {
     fs::create_dir_all(root().join(&corpus)).with_context(|| format!("cannot make {corpus}"))?;
     let others = [format!("fuzz/seeds/{name}"), format!("fuzz/crashes/{name}")];
     let mut command = Command::new(program);
-    // Only the sanitizer needs a nightly compiler.
+    // A stable compiler then accepts the unstable flags of the sanitizer.
     command.current_dir(root()).env("RUSTC_BOOTSTRAP", "1").args(["run", name, &corpus]);
     command.args(others.iter().filter(|folder| Path::new(root()).join(folder).is_dir()));
     command.args([

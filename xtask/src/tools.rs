@@ -79,7 +79,7 @@ impl Toolbox {
         self.must_have_all
     }
 
-    /// Returns the path of a tool. Downloads a missing tool if that is allowed.
+    /// Returns the path of a tool. Downloads a missing tool; installing a Debian package needs root.
     pub(crate) fn fetch(&mut self, tool: Tool) -> Result<PathBuf> {
         if !self.found.contains_key(&tool) {
             let found = self.find_or_fetch(tool).map_err(|error| format!("{error:#}"));

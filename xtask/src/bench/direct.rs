@@ -29,7 +29,7 @@ use super::{
 };
 
 /// The number of writes that are recorded, and written in each run. It is a number and not a time, because
-/// all batches are made beforehand. They take about four seconds.
+/// all batches are made beforehand. A run takes about four seconds.
 pub(crate) const WRITES: usize = 12_000;
 
 /// Recorded writes.

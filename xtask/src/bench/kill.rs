@@ -42,8 +42,9 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         "kill",
         format!(
             "{CONNECTIONS} connections write revisions with html and data-parsoid to {PAGES} pages of one store; \
-             kill -9 after {} to {} ms; start again; every acknowledged write is there with its bytes, none is \
-             there by half, the newest is the newest, `rashomon verify` finds nothing; {} rounds, seed {}",
+             kill -9 after {} to {} ms; start again; every acknowledged write is there with its bytes, none \
+             is there in part, the newest revision is the latest, `rashomon verify` finds nothing; \
+             {} rounds, seed {}",
             LOAD.start, LOAD.end, options.rounds, options.seed
         ),
     );

@@ -1,8 +1,8 @@
 //! The file format of callgrind: functions, the lines that ran, and calls.
 //!
-//! A file has each name once, as `(id) name`, and the number alone after that. A line number is absolute, or relative
-//! to the line number before it: `+3`, `-2`, or `*` for the same line. The line number of a call is relative too, but
-//! no other number is relative to it. Costs are not read.
+//! A file has each name once, as `(id) name`, and only `(id)` after that. A line number is absolute, or
+//! relative to the line number before it: `+3`, `-2`, or `*` for the same line. The line number of a call is
+//! relative too, but no other number is relative to it. Costs are not read.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -38,8 +38,8 @@ pub(super) fn functions(source: &str) -> Vec<SourceFunction> {
     functions
 }
 
-/// Finds the innermost function around one of the lines that has this name. Other lines of its code may
-/// belong to a macro.
+/// Finds a function with this name that is the innermost one around any of the lines. Other lines may belong
+/// to a macro.
 pub(super) fn find<'f>(
     functions: &'f [SourceFunction],
     lines: impl Iterator<Item = usize>,

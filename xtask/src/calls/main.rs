@@ -40,12 +40,12 @@ use self::{
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask calls", bin_name = "cargo xtask calls")]
 struct Options {
-    /// Measure this program instead of building one. Build it without optimization, which removes functions
+    /// Measure this program, built without optimization (which removes functions), instead of building one
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// The sources to build, or the sources of `--program`. The default is this checkout, or the folder where
-    /// the program was built
+    /// The sources to build [default: this checkout], or the sources of `--program` [default: the folder
+    /// where it was built]
     #[arg(long, value_name = "DIR")]
     checkout: Option<PathBuf>,
 

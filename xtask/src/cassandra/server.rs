@@ -20,7 +20,7 @@ use crate::{
 const VERSION: &str = "5.0.9";
 /// The time limit for resolving and downloading a hundred jars.
 const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);
-/// The heap limit of a node, which takes about as much memory again.
+/// The heap limit of a node. Outside of the heap a node takes about as much memory again.
 const HEAP: &str = "-Xmx768m";
 
 /// The file with the certificate of a node for tests.
@@ -81,7 +81,7 @@ impl Server {
             // 64 MiB concurrently.
             "-Xmx2g",
             "-XX:MaxDirectMemorySize=1g",
-            // Table definitions are only in the commit log until it is full. This halves the time.
+            // Making a table takes half the time, because its definition is only written to the commit log.
             "-Dcassandra.unsafesystem=true",
             // The user is made at once. In a ring, a node would try that without a pause until it sees the
             // others.
@@ -127,7 +127,7 @@ impl Server {
             .args(logging(&folder))
             .arg(format!("-Dcassandra.jmx.local.port={}", management_port(number)))
             .arg("-Dcassandra-foreground=yes")
-            // There are no other nodes to wait for, and no data to move.
+            // The tokens are fixed and no data moves, so a node need not wait for others.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
             .args(surroundings.settings_of_java)
             .arg("-cp")
@@ -246,7 +246,7 @@ client_encryption_options:
     )
 }
 
-/// The token at which the node's part of the ring begins. All parts have one size.
+/// The token of a node. The tokens divide the ring into parts of one size.
 fn token(number: u8, nodes: u8) -> i64 {
     let part = (1_i128 << 64) / i128::from(nodes);
     // The first token is the smallest number of 64 bits, and the parts together cover all numbers exactly.

@@ -286,7 +286,7 @@ impl Script {
         self.steps.push(step);
     }
 
-    /// Reads each revision and each property of all pages.
+    /// Reads each revision of all pages with its html and wikitext, and the html of all tids.
     fn read_everything(&mut self) {
         for title in 0..TITLES.len() {
             let page = Self::page(title);

@@ -80,7 +80,7 @@ impl World {
         Ok(Self { setup, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
     }
 
-    /// Carries out all steps. Then compares the store with a copy of itself, which prints the digests of all
+    /// Carries out all steps. Then copies the store and compares the copy, which prints the digests of all
     /// tables.
     pub(super) fn run(mut self, script: &[Step]) -> Result<Vec<Answer>> {
         for step in script {

@@ -70,19 +70,19 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "cassandra",
-        about: "what is kept in Cassandra, on a node of it",
+        about: "tests of the Cassandra store, on a real node",
         needs: &[Need::Node],
         run: cassandra::run,
     },
     Step {
         name: "cluster",
-        about: "buckets, HTTP and dumps on that node, by the tests that other stores passed before",
+        about: "the tests of buckets, HTTP and dumps again, on that node",
         needs: &[Need::Node],
         run: cassandra::run_on_any_store,
     },
     Step {
         name: "retention",
-        about: "random histories, held against a model of what retention promises",
+        about: "random histories, compared with a model of what retention promises",
         needs: &[],
         run: retention,
     },
@@ -101,7 +101,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "browser",
-        about: "the pages for people render in a browser, and those of others write nothing",
+        about: "the HTML pages render in a browser, and pages of other origins cannot write",
         needs: &[Need::Everything(Tool::Chromium), Need::Everything(Tool::Curl)],
         run: browser::run,
     },

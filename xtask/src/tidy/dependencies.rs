@@ -102,8 +102,8 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
-    // The benchmarks measure the table layer beside the service. They use everything else as a user would:
-    // through the binary and over HTTP.
+    // The benchmarks measure these layers beside the service. They use the service as a user would: through
+    // the binary and over HTTP.
     (
         "xtask",
         &[

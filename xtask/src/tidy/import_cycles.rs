@@ -14,7 +14,7 @@ use super::{
     source::{code, line_at, without_tests},
 };
 
-/// Imports that are in cycles at present: crate, importing module, imported module. It may only shrink.
+/// Imports that are in cycles at present: crate, importing module, imported module. The list may only shrink.
 const CYCLES: &[(&str, &str, &str)] = &[];
 
 /// The file with the list.

@@ -49,8 +49,8 @@ fn with_map(page: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}\n\n```text\n{}```\n\n{END}{after}", map()))
 }
 
-/// A line for each crate: its layer, its name, and the crates that it may use. A crate is omitted if another
-/// one of them depends on it. The crates of the service come first, with the highest layer at the top.
+/// A line for each crate: its layer, its name, and the crates that it may use. A used crate is omitted if
+/// another used crate depends on it. The crates of the service come first, with the highest layer at the top.
 fn map() -> String {
     let mut crates: Vec<_> =
         ALLOWED_DEPENDENCIES.iter().map(|(name, uses)| (layer(name), *name, direct(uses))).collect();

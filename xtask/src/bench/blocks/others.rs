@@ -8,7 +8,7 @@ use zstd::zstd_safe::{CCtx, CParameter, compress_bound, get_error_name};
 use super::sets::Set;
 
 const LEVEL: i32 = 19;
-/// The number of texts in a frame, and the number of texts that follow a key frame.
+/// The number of texts in a frame, and in a chain that begins with a key frame.
 const FRAME: usize = 64;
 const CHAIN: usize = 256;
 /// The sizes of runs in the tables that the notes describe.

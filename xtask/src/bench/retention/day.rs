@@ -26,8 +26,7 @@ use crate::{
 const PAGES: usize = 10;
 /// The number of flushes of the node's memory within the day, as in production.
 const FLUSHES: u32 = 8;
-/// The settings of retention. On a cluster, a row may have been written earlier than it counts as stored, by
-/// at most the first `skew`.
+/// The settings of retention. The first `skew` is that of the server, which delays culls on a cluster.
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
 /// All superseded values must be culled within this time after the last write.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);
@@ -47,10 +46,10 @@ pub(crate) struct Day {
 
 pub(super) fn how(options: &Day) -> String {
     format!(
-        "Day: {} edits of each of {PAGES} pages in turn, {} a second with a grace of a second, {FLUSHES} flushes \
-         between; when all is culled and flushed, GET of the newest html of these pages by a closed loop, and what \
-         the node's TombstoneScannedHistogram (which takes none for one) and SSTablesPerReadHistogram say of these \
-         reads alone; then one more of each, traced",
+        "Day: {} edits of each of {PAGES} pages in turn, {} a second with a grace of a second, {FLUSHES} \
+         flushes between; when all is culled and flushed, GET of the newest html of these pages by a closed \
+         loop, and what the node's TombstoneScannedHistogram (which counts none as one) and \
+         SSTablesPerReadHistogram say of these reads alone; then one more of each, traced",
         options.edits, options.edit_rate
     )
 }

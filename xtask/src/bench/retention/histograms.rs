@@ -16,7 +16,7 @@ pub(super) struct OfReads {
     pub(super) sstables: Counted,
 }
 
-/// For each limit, the number of SELECTs that had at most that many.
+/// The upper ends of buckets, each with the number of SELECTs in the bucket.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counted(Vec<(u64, u64)>);
 

@@ -73,7 +73,7 @@ impl Options {
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
     ensure!(
         options.store == Kind::Cassandra || !options.only.contains(&Part::Day),
-        "what a day of culls leaves is asked of Cassandra: add --store cassandra"
+        "the part `day` can be measured only on Cassandra: add --store cassandra"
     );
     let mut report = Report::new("retention", how(options));
     let location = StoreLocation::open(options.store)?;

@@ -55,12 +55,12 @@ impl Sweep {
 
 pub(super) fn how(options: &Sweep) -> String {
     format!(
-        "Sweep: two servers, each with {REVISIONS} revisions of {} pages in a store of its own, written with their notes of \
-         what is due, by one with a grace of {} s, by the other of a day; then GET of the newest html of all these pages \
-         in turn, nothing kept in memory, at a quarter of the rate that a closed loop just had, beside {} writes a \
-         second to them, {} s of each server in turn, while the other is stopped (SIGSTOP), until the first has \
-         culled all; p99 of each {} s, and of each two that follow one another their ratio, the values from which \
-         the minimum, the median and the maximum are",
+        "Sweep: two servers, each with {REVISIONS} revisions of {} pages in a store of its own, written with \
+         their queue entries, by one with a grace of {} s, by the other of a day; then GET of the newest \
+         html of all these pages in turn, nothing kept in memory, at a quarter of the rate that a closed \
+         loop just had, beside {} writes a second to them, {} s of each server in turn, while the other is \
+         stopped (SIGSTOP), until the first has culled all; p99 of each {} s, and of each two that follow \
+         one another their ratio, the values from which the minimum, the median and the maximum are",
         options.pages(),
         options.grace,
         options.writes,
@@ -85,7 +85,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let address = swept.service.address();
     // A connection that stays open would be closed while the server is stopped.
     let look = || Watch::open(address, bench.clock)?.look();
-    ensure!(look()?.queue_entries == 0, "values fell due while they were written: raise --grace");
+    ensure!(look()?.queue_entries == 0, "values became eligible while they were written: raise --grace");
     Watch::open(address, bench.clock)?
         .until(Duration::from_secs(options.grace), |seen| seen.queue_entries > 0)?;
     let (mut culled, mut worked) = (0, Duration::ZERO);
@@ -143,8 +143,7 @@ impl<'a> MeasuredServer<'a> {
     /// Starts a server and writes all revisions, so that all but the latest of each page are superseded.
     fn filled(bench: &'a Bench<'a>, options: &'a Sweep, grace: u64, titles: &'a [String]) -> Result<Self> {
         let store = bench.location.new_store()?;
-        // On a cluster, a row may have been written earlier than it counts as stored, by at most the first
-        // `skew`.
+        // The first `skew` is that of the server, which delays culls on a cluster.
         let settings =
             format!("skew = '0s'\n{UNCACHED}[retention]\ngrace = '{grace}s'\nslack = '1s'\nskew = '100ms'\n");
         let service = store.serve(bench.binary, &settings)?;
@@ -188,7 +187,7 @@ fn write_all(bench: &Bench<'_>, service: &Service, titles: &[String]) -> Result<
         };
         let writers: Vec<_> = titles.chunks(share).map(|titles| scope.spawn(move || write(titles))).collect();
         for writer in writers {
-            writer.join().expect("a writer does not panic").context("cannot write what falls due")?;
+            writer.join().expect("a writer does not panic").context("cannot write the values to cull")?;
         }
         Ok(())
     })

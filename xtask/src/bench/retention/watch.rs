@@ -36,7 +36,7 @@ impl<'a> Watch<'a> {
         parse(&String::from_utf8(text)?)
     }
 
-    /// Polls until the condition holds, and returns the time that this took.
+    /// Polls until the condition holds. Returns the monotonic time at that moment.
     pub(super) fn until(&mut self, limit: Duration, is_it: impl Fn(&Seen) -> bool) -> Result<Duration> {
         let started = self.clock.monotonic();
         loop {

@@ -16,16 +16,15 @@ const PAGES: usize = 1_000;
 const VARIANTS: [(&str, &str); 3] = [
     ("retention off", ""),
     ("retention on", "[retention]\ngrace = '24h'\n"),
-    // On a cluster, a row may have been written earlier than it counts as stored, by at most the first
-    // `skew`.
+    // The first `skew` is that of the server, which delays culls on a cluster.
     ("a grace of 1 s", "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n"),
 ];
 
 pub(super) fn how(options: &super::Options) -> String {
     format!(
-        "Writes: POST of new revisions to {PAGES} pages in turn, {} s into a new store each: without retention; with it, \
-         as it is where nothing else is said; and with a grace of a second, so that the sweep culls meanwhile. \
-         Which is first changes from run to run",
+        "Writes: POST of new revisions to {PAGES} pages in turn, {} s into a new store each: without \
+         retention; with it and its defaults; and with a grace of a second, so that the sweep culls \
+         meanwhile. Which is first changes from run to run",
         options.seconds
     )
 }

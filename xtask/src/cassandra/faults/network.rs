@@ -14,7 +14,7 @@ use crate::cassandra::Node;
 
 /// The port for the traffic between nodes.
 const STORAGE_PORT: u16 = 7_000;
-/// The number below the group ids of the nodes' processes. No other process has these groups.
+/// The group id of the process of node `n` is this number plus `n`. No other process has these groups.
 const GROUPS: u32 = 60_000;
 
 const NO_UNSHARE: &str = "cannot run unshare (Debian: util-linux)";
@@ -82,6 +82,6 @@ fn filter(rules: &str) -> Result<()> {
     running.stdin.take().context("nft has an input")?.write_all(rules.as_bytes())?;
     let output = running.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "nft took not these rules: {said}\n{rules}");
+    ensure!(output.status.success(), "nft refused these rules: {said}\n{rules}");
     Ok(())
 }
