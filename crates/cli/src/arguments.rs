@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a store over HTTP
     ///
-    /// Prints one line on standard output when it listens. Logs go to standard error. After SIGTERM or Ctrl-C,
-    /// the server finishes the requests that it has accepted, closes the store and exits with 0. A second
-    /// signal ends it at once.
+    /// Prints one line on standard output when it listens. Logs go to standard error. After SIGTERM or
+    /// Ctrl-C, the server accepts no more connections, gives running requests the time `shutdown_grace` to
+    /// finish, closes the store and exits with 0. A second signal ends it at once.
     #[command(after_help = "Example:\n  rashomon serve --data /var/lib/rashomon --listen 127.0.0.1:7231")]
     Serve(ServeArguments),
 
@@ -45,11 +45,12 @@ pub(crate) enum Command {
     /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Importing a file again
     /// changes nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
     ///
-    /// A revision that is already stored with different content is a conflict: the stored one stays.
-    /// Revisions with impossible fields are left out: no positive number, no title, no time, a time in the
-    /// future (by more than the setting `skew`, 5 minutes), or itself as parent. In JSON lines, revisions
-    /// with headers that are not valid in HTTP are left out too. A text whose sha1 differs from that in the
-    /// file is stored. All of these are counted, and the first of each kind is named.
+    /// A revision that is already stored with different content is a conflict: the stored one stays. A
+    /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
+    /// (by more than the setting `skew`, 5 minutes by default), if a property is larger than its `max_size`,
+    /// or if it was erased in this store. In JSON lines, a revision with headers that are not valid in HTTP
+    /// is left out too. A text whose sha1 differs from that in the file is stored. All of these are counted,
+    /// and the first 20 of each kind are named.
     ///
     /// Progress goes to standard error, and the counts go to standard output at the end.
     #[command(after_help = "\
@@ -58,7 +59,7 @@ Exit codes:
   1  an error ended the import; the complete revisions before it are stored
   2  the command line is wrong, or a file cannot be read; nothing was done
   3  the import finished with conflicts or left revisions out; standard error names the
-     first of each kind
+     first 20 of each kind
   130, 143  interrupted; import the files again to continue
 
 Examples:
@@ -69,17 +70,20 @@ Examples:
 
     /// Export a domain as MediaWiki XML 0.11 or JSON lines
     ///
-    /// The extension of --output sets format and compression: .xml or .jsonl, then nothing, .gz, .bz2 or .zst.
-    /// The file appears under its name only when it is complete. XML cannot hold control characters and
-    /// revisions without wikitext; a warning names them. JSON lines hold everything.
+    /// The extension of --output sets format and compression: .xml or .jsonl, then nothing, .gz, .bz2 or
+    /// .zst. The file appears under its name only when it is complete. XML holds wikitext and metadata, but
+    /// no properties of renders, such as html. A revision without wikitext, or with control characters, is
+    /// left out of XML, and a warning names it. JSON lines hold everything.
     #[command(after_help = "\
 Exit codes:
-  0  everything was exported
-  1  an error ended the export; no file has the final name
-  2  the command line is wrong, or a directory is missing; nothing was done
-  3  the export finished, but pages are missing, or the format cannot hold everything;
-     standard error names what was left out
-  130, 143  interrupted; no file has the final name
+  0  everything was exported (in XML, without properties of renders)
+  1  an error ended the export; the file of --output was not written (an older file of this
+     name is unchanged)
+  2  the command line is wrong, or the store or the directory of --output does not exist;
+     nothing was done
+  3  the export finished, but pages are missing, revisions were left out, or the XML schema
+     does not allow some content; standard error names them
+  130, 143  interrupted; the file of --output was not written
 
 Examples:
   rashomon export --domain enwiki --history --output enwiki.xml.zst
@@ -88,17 +92,19 @@ Examples:
 
     /// Copy a whole store into another one, such as from SQLite into Cassandra
     ///
-    /// Copies every row of every table with its times. Nothing else may use either store during the migration.
-    /// To continue after an interruption, run the same command again. After a completed migration, the same
-    /// command starts from the beginning and adds what is new. A target with other data is refused.
+    /// Copies the rows of all tables with their write times and expiry times (page leases get new write
+    /// times). Damaged rows are named, and not copied. Nothing else may use either store during the
+    /// migration. To continue after an interruption, run the same command again. After a completed migration,
+    /// the same command starts from the beginning and adds new rows. A target with other data is refused.
     ///
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
 Exit codes:
   0  everything was copied; with --verify, both stores hold the same
-  1  an error ended the migration (run the command again to continue), or the stores differ
-     (standard output names the first difference of each table)
-  2  the command line is wrong, or the target holds other data; nothing was copied
+  1  an error ended the migration (run the command again to continue), rows of the source are
+     damaged, or the stores differ (standard output names the first difference of each table)
+  2  the command line is wrong, there is no source, or the target holds other data; nothing
+     was copied
   130, 143  interrupted; run the command again to continue
 
 Examples:
@@ -120,13 +126,14 @@ Exit codes:
     /// Show what retention would delete, or delete it now
     ///
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
-    /// configuration does this by itself. The policy comes from the configuration, and flags override it. Without
-    /// a policy, --dry-run assumes a grace of one day, and --now requires --grace. If the configuration keeps
-    /// everything, --now with these flags is refused.
+    /// configuration does this by itself. The policy comes from the configuration, and flags override it.
+    /// Without a policy, --dry-run assumes a grace of one day, and --now requires --grace. If the
+    /// configuration sets the strategy `keep-everything`, --now is refused with --grace or --min-keep.
     #[command(after_help = "\
 Exit codes:
   0  done
-  1  an error ended the command; some values may have been deleted
+  1  an error ended the command, or a clock jump or damaged rows kept values from being
+     deleted; other values may have been deleted
   2  the command line is wrong, there is no policy, or there is no store
   130, 143  interrupted
 
@@ -149,8 +156,8 @@ Examples:
 Exit codes:
   0  done
   1  an error ended the command
-  2  the command line is wrong, the directory of --backend exists, or a file cannot be
-     written; nothing was measured
+  2  the command line is wrong, the directory of --backend has stores of an earlier run, the
+     export has no revisions, or a file cannot be written; nothing was measured
   130, 143  interrupted
 
 Examples:
@@ -160,8 +167,8 @@ Examples:
 
     /// Check a configuration, and print the resulting settings
     ///
-    /// Flags and environment variables count as they do for `serve`. Prints a configuration file with the same
-    /// meaning. Exits with 2 if anything is wrong, and names the place.
+    /// Flags and environment variables count as they do for `serve`. Prints all resulting settings as a
+    /// configuration file. If a setting is wrong, names its line, and exits with 2.
     CheckConfig(CheckConfigArguments),
 
     /// Print the schema for a Cassandra cluster
@@ -170,7 +177,7 @@ Examples:
 
     /// Serve a small sample wiki
     ///
-    /// The wiki is generated at each start and kept in memory, unless --data or --store names a place for it.
+    /// The wiki is loaded at each start: into memory, or into the store that --data or --store names.
     Demo(DemoArguments),
 
     /// Print a script that completes this command line in a shell
@@ -194,7 +201,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash; the writes in the log are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
+    /// are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 
@@ -202,7 +210,7 @@ pub(crate) struct ServeArguments {
     pub(crate) raw: RawSettings,
 }
 
-/// The store that a command uses, and the configuration of its properties.
+/// The store that a command uses, and the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArguments {
     /// Directory of the store: short for --store sqlite:DIR [default: ./rashomon-data]
@@ -213,11 +221,12 @@ pub(crate) struct StoreArguments {
     #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// Configuration file (TOML) of the server: names the store and its limits
+    /// Configuration file (TOML) of the server that uses the store
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash; the writes in the log are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
+    /// are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -305,7 +314,7 @@ pub(crate) struct CompareStrategiesArguments {
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,
 
-    /// Also simulate the timeline of wikis of other sizes
+    /// Also estimate the number of timeline entries for smaller and larger wikis: those of the design notes
     #[arg(long)]
     pub(crate) timelines: bool,
 
@@ -320,7 +329,8 @@ pub(crate) struct CompareStrategiesArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArguments {
-    /// Store to copy, written as for --store; it is only read
+    /// Store to copy, written as for --store. It is not changed, except that missing tables are created in a
+    /// directory
     #[arg(long, value_name = "URL")]
     pub(crate) from: StoreUrl,
 
@@ -336,7 +346,8 @@ pub(crate) struct MigrateArguments {
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a store whose log is missing after a crash; the writes in the log are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
+    /// are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -346,9 +357,10 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Before the check, restore rows that can be derived from undamaged ones: keys with a flipped bit, entries of titles
-    /// and domains, indexes of revisions by time and by tid, references to chunks. Prints each repair. Refused if pages of
-    /// the file are in wrong places. No server may write during the repair
+    /// Before the check, restore rows that can be derived from undamaged ones: keys with a flipped bit,
+    /// entries of titles and domains, indexes of revisions by time and by tid, references to chunks. Prints
+    /// each repair. Refused if the page structure of the SQLite file is damaged. No server may write during
+    /// the repair
     #[arg(long)]
     pub(crate) repair: bool,
 
@@ -377,7 +389,7 @@ pub(crate) struct RetentionArguments {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Delete it now
+    /// Delete the bodies now
     #[arg(long)]
     pub(crate) now: bool,
 
@@ -450,7 +462,7 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
 
-    /// Address and port to listen on [default: the first free port of 127.0.0.1 from 7231 on]
+    /// Address and port to listen on [default: 127.0.0.1, and the first free port from 7231 to 7250]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<Listen>,
 
@@ -513,7 +525,7 @@ fn name_variable(
     error
 }
 
-/// The environment variables that are settings.
+/// The environment variables that the commands read.
 pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
     (command.get_subcommands().flat_map(clap::Command::get_arguments))

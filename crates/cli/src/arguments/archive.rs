@@ -32,8 +32,8 @@ Examples:
     ///
     /// Many small blocks take more space and more time to read than a few large ones. Reads are the same as
     /// before. A page leaves a block only after its new block was read back and compared. Interrupting the
-    /// command loses nothing. The old blocks are deleted at once if no server uses the store. Otherwise a
-    /// server deletes them a day later.
+    /// command loses nothing. With SQLite, the command deletes the old blocks at once. On a cluster, garbage
+    /// collection deletes them when `gc_grace_seconds` and a day have passed.
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -47,19 +47,21 @@ Examples:
 
     /// Erase the content of a revision and of its renders permanently: from blocks, tables and files
     ///
-    /// The metadata of the revision stays: number, times, user and comment, and the time and author of the
-    /// erasure. Reads and writes of an erased revision are answered with 410, and imports leave it out. Other
-    /// revisions with the same text keep it: erase them as well. If the command was interrupted, run it again
-    /// to complete the erasure.
+    /// The record of the revision stays: number, times, user and comment (unless --user or --comment erases
+    /// them), and the time and author of the erasure. Reads and writes of an erased revision are answered
+    /// with 410, and imports leave it out. Other revisions with the same text keep it: erase them as well. If
+    /// the command was interrupted, run it again to complete the erasure.
     ///
-    /// No server may use the directory during the command. The file is rewritten, which needs as much free
-    /// space again. Copies elsewhere (backups, exports, HTTP caches) are not changed. On a cluster, the files
-    /// of the nodes hold the content until they are compacted, at the latest after gc_grace_seconds; --status
-    /// shows that time. docs/erasing.md says how to remove it earlier, and which other places may have it.
+    /// With SQLite, no server may have the store open, and the file is rewritten: this needs as much free
+    /// space as the file has, and as much again for temporary files. Copies elsewhere (backups, exports, HTTP
+    /// caches) are not changed. On a cluster, the files of the nodes hold the content until a compaction
+    /// removes it: at the latest a compaction after the time that --status shows. docs/erasing.md says how to
+    /// remove it earlier, and which other places may have it.
     #[command(after_help = "\
 Exit codes:
   0  the content is erased
-  1  an error ended the command, or some content is left; run the command again
+  1  an error ended the command, some content is left, or --status found an unfinished
+     erasure; run the command again
   2  the command line is wrong, or the store, the page or the revision does not exist
 
 Examples:
@@ -89,8 +91,8 @@ pub(crate) struct SealArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Minimum time since a revision was superseded; overrides the configuration. The time counts from the write of the
-    /// revision to this store, so use 0s after an import. Refused on a cluster
+    /// Minimum time since a revision was superseded; overrides the configuration. Times are those of the
+    /// writes to this store, not those of the edits, so use 0s after an import. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 }
@@ -105,7 +107,7 @@ pub(crate) struct MergeArguments {
     pub(crate) domain: Option<DomainName>,
 }
 
-/// Parses a text that is shown in one line of a listing.
+/// Checks a text that is shown in one line of a listing.
 fn one_line(text: &str) -> Result<String, String> {
     const MAX_CHARACTERS: usize = 1000;
     if text.trim().is_empty() {
@@ -164,7 +166,8 @@ pub(crate) struct EraseArguments {
     #[arg(long)]
     pub(crate) give_up_damaged: bool,
 
-    /// List the erasures, with the time until which files may hold the content
+    /// List the erasures. On a cluster, each has a time: at the latest a compaction after it removes the
+    /// content
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }

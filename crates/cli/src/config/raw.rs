@@ -47,9 +47,9 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) cache_size: ByteSize,
 
-    /// Interval between garbage collections of unreferenced chunks and blocks: unfinished uploads, sealed
-    /// bodies, replaced blocks. On Cassandra, chunks and blocks younger than `gc_grace_seconds` are kept. 0s
-    /// turns garbage collection off [default: 1h]
+    /// Interval between garbage collections, which delete chunks and blocks that nothing references, such as
+    /// chunks of unfinished uploads and of sealed bodies, and replaced blocks. They are kept for at least a
+    /// day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,
@@ -88,7 +88,8 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")))]
     pub(crate) shutdown_grace: Span,
 
-    /// How far in the future the _timestamp of a write may be, since clocks differ [default: 5m]
+    /// How far in the future the _timestamp of a write may be, since clocks differ. On a cluster also how
+    /// much the clocks of the servers may differ [default: 5m]
     #[config(default = "5m")]
     #[config(layer_attr(arg(long, env = "RASHOMON_SKEW", value_name = "TIME")))]
     pub(crate) skew: Span,
@@ -99,8 +100,8 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(num_args = 0..=1, default_missing_value = "true")))]
     pub(crate) read_only: bool,
 
-    /// Maximum size of a request body. An import may be larger, but no line of JSON lines in it [default: 256
-    /// MiB]
+    /// Maximum size of a request body. An import may be larger, but a line of its JSON lines may not
+    /// [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")))]
     pub(crate) body_limit: ByteSize,
@@ -110,19 +111,20 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_BODY_TIMEOUT", value_name = "TIME")))]
     pub(crate) body_timeout: Span,
 
-    /// Longest pause between two bytes of a request body [default: 30s]
+    /// Longest pause between two bytes of a request body or an import [default: 30s]
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")))]
     pub(crate) idle_timeout: Span,
 
-    /// Minimum rate of request bodies and imports, in bytes per second, over any 60 s in which the server
-    /// waits for data; 0 B for no minimum [default: 1 KiB]
+    /// Minimum rate of request bodies and imports, in bytes per second, averaged over the last 60 s that the
+    /// server spent waiting for the client; 0 B for no minimum [default: 1 KiB]
     #[config(default = "1 KiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
     pub(crate) min_upload_rate: ByteSize,
 
-    /// Memory for the request bodies of all writes and imports together. Bodies that do not fit are written
-    /// to the store early, or their requests wait [default: 256 MiB]
+    /// Memory for receiving the bodies of all writes and imports. A request waits if there is no room for
+    /// receiving its body. A received body for which there is no room goes to the store in chunks, before the
+    /// write itself [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,
@@ -174,7 +176,7 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
     pub(crate) max_spool: ByteSize,
 
-    /// Maximum number of cached latest bodies whose response headers are cached too [default: 8192]
+    /// Maximum number of cached sets of response headers, one for each body of the latest [default: 8192]
     #[config(default = 8192)]
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,
@@ -190,7 +192,8 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")))]
     pub(crate) log_level: LogLevel,
 
-    /// Requests that are logged when they are answered [default: failures]
+    /// Requests that are logged at level info or higher when they are answered; all others are logged at
+    /// level debug [default: failures]
     #[config(default = "failures")]
     #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)))]
     pub(crate) access_log: AccessLog,

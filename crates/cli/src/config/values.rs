@@ -314,7 +314,7 @@ pub(crate) enum Access {
     Open,
 }
 
-/// Which requests are logged when they are answered.
+/// Which requests are logged at level `info` or higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AccessLog {
