@@ -1,4 +1,4 @@
-//! The errors of commands. Each text says what the user can do.
+//! The errors of commands, with their texts and exit codes.
 
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
@@ -54,7 +54,7 @@ pub(crate) enum CommandError {
     /// A migration failed.
     #[error(transparent)]
     Migration(#[from] MigrationError),
-    /// A part of the program failed.
+    /// A blocking task panicked.
     #[error("a background task failed: {0}")]
     Stopped(String),
     /// A comparison failed.

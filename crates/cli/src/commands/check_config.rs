@@ -8,7 +8,7 @@ use crate::{
     output,
 };
 
-/// Prints the settings that `serve` would use, as a configuration file. Fails if `serve` would fail.
+/// Prints the settings that `serve` would use, as a configuration file. Fails if `serve` would refuse them.
 pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError> {
     let CheckConfigArguments { file, data, raw } = arguments;
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };

@@ -59,7 +59,7 @@ async fn load_and_serve(
     Ok(Exit::Done)
 }
 
-/// Listens on the first free port, starting with the wanted port.
+/// Listens on the first free one of [`PORTS_TRIED`] ports, starting with the wanted port.
 async fn listen_nearby(wanted: SocketAddr) -> Result<TcpListener, CommandError> {
     let mut address = wanted;
     for port in wanted.port()..wanted.port().saturating_add(PORTS_TRIED) {

@@ -112,7 +112,8 @@ impl Run {
         Ok(exit)
     }
 
-    /// Copies the remaining rows. Returns `Some` with the exit code if a signal asked the command to stop.
+    /// Copies the remaining rows. Returns `Some` with the exit code if the command has to end because of a
+    /// signal.
     async fn copy(&mut self, migration: &mut Migration) -> Result<Option<Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "copying".to_owned(), "row", None);
         let stop = AtomicBool::new(false);

@@ -120,8 +120,8 @@ async fn cull<'a>(
     // If everything is kept, there is nothing to process.
     let mut lapsed = !domains.is_empty();
     if lapsed {
-        // If the clock was set back, the first sweep moves the cursor of the queue back to the present, past
-        // entries that were added before it.
+        // If the clock was set back, the first sweep sets the cursor of the queue to the present, and skips
+        // entries that are eligible already. So it runs before the values are enqueued.
         let sweep = buckets.maintenance().sweep(limit).await?;
         culled.add(sweep);
     }

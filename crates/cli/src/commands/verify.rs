@@ -57,8 +57,8 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Restores flipped bits of keys. Refuses if the structure of the file's pages is damaged. Returns a line for
-/// each repair.
+/// Restores flipped bits of keys. Refuses if the page structure of the SQLite file is damaged. Returns a line
+/// for each repair.
 async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, CommandError> {
     let Some(sqlite) = store.sqlite() else { return Ok(Vec::new()) };
     let planning = Arc::clone(&sqlite);
@@ -66,7 +66,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     let planned = planned.map_err(|error| CommandError::Stopped(error.to_string()))?;
     let plan = planned.map_err(rashomon_buckets::Error::from)?;
     if dry_run {
-        // The dry run of later repairs sees these keys as restored.
+        // The dry run of the other repairs then reads these keys as if they were restored.
         sqlite.read_as_repaired();
     } else {
         sqlite.repair_keys(&plan).await.map_err(rashomon_buckets::Error::from)?;
@@ -128,8 +128,8 @@ async fn check_files(
     Ok(())
 }
 
-/// Compares the content of rows: bodies with their SHA-1, and indexes with their targets. Returns a
-/// description of the checks.
+/// Compares the content of rows: bodies with their SHA-1, and indexes with their targets. Returns a text with
+/// the counts of what was checked.
 async fn check_buckets(
     store: &Store,
     clock: &Arc<dyn Clock>,

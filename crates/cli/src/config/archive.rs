@@ -14,11 +14,11 @@ use super::{
     values::{ByteSize, Span},
 };
 
-/// The minimum of `after`, the time since a revision was superseded. It is longer than any write, and longer
-/// than the difference between usable clocks.
+/// The minimum of `after`, the time since a revision was superseded. It is longer than any write takes, and
+/// longer than the clocks of working servers differ.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// The table `[archive]` in a file. Its presence turns the archive on.
+/// The table `[archive]` in a file. It turns the archive on, unless `enabled` is false.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of its own: [archive], with its settings below")]
 pub(crate) struct RawArchive {
@@ -51,7 +51,7 @@ pub(crate) enum ArchivePolicy {
     Interval(Span),
 }
 
-/// The notation of the policy that has a time.
+/// The error about an interval without its time.
 const INTERVAL: &str = "an interval needs its time: policy = { interval = \"1d\" }";
 
 impl<'de> Deserialize<'de> for ArchivePolicy {
@@ -204,8 +204,8 @@ impl ArchiveSettings {
         settings
     }
 
-    /// The settings of single buckets, which override the settings of all buckets. Only buckets with their
-    /// own table or grace have settings.
+    /// The settings of single buckets, which override the settings of all buckets. Only a bucket with its own
+    /// archive table, or with its own `grace`, has such settings.
     pub(super) fn of_buckets(
         &self,
         domain: &RawDomain,
@@ -247,8 +247,9 @@ impl ArchiveSettings {
 }
 
 impl super::Settings {
-    /// Turns the archive on for a command that has the store to itself, optionally with another `after`.
-    /// Returns an error if the result is not allowed.
+    /// Turns the archive on for `archive seal` and `import --archive`, optionally with another `after`. On a
+    /// cluster, the configuration must have turned it on already. Returns an error if the result is not
+    /// allowed.
     pub(crate) fn seal(&mut self, after: Option<Span>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
@@ -284,7 +285,7 @@ impl super::Settings {
         Ok(())
     }
 
-    /// Describes an error if buckets are sealed too early, compared with their graces.
+    /// Describes an error if a bucket is sealed before its grace is over, and its policy leaves renders out.
     fn check_after(&self) -> Option<String> {
         let check = |archive: BucketArchive, retention: &BucketRetention| {
             archive.check_grace(retention.policy().map(|policy| policy.grace))
@@ -314,8 +315,8 @@ impl super::Settings {
     }
 
     /// Describes an error if the strategy does not fit the archive. With an archive nothing is culled: values
-    /// that retention would delete are sealed instead. This needs app-ttl, since only its values are in the
-    /// tables that are sealed.
+    /// that retention would delete are sealed instead. This needs app-ttl, since the other strategies have
+    /// superseded values in tables that are not sealed.
     pub(super) fn check_archive_strategy(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());

@@ -59,7 +59,8 @@ impl Settings {
             read_only: self.merged.read_only,
             max_body_bytes: self.merged.body_limit.0,
             max_url_bytes: usize::try_from(self.merged.url_limit.0).unwrap_or(usize::MAX),
-            // A reader that waits for a renderer gets the renderer's result or error.
+            // A read that waits for a renderer must end with the renderer's result or error, not with a
+            // timeout of the store.
             read_seconds: seconds(self.merged.read_timeout) + seconds(Span(self.longest_generation())),
             body_idle_seconds: seconds(self.merged.idle_timeout),
             body_seconds: seconds(self.merged.body_timeout),
@@ -90,7 +91,8 @@ impl Settings {
     }
 }
 
-/// Returns whole seconds, rounded up, since a limit of 0 would refuse everything.
+/// Returns whole seconds, rounded up: a limit that is shorter than a second must not become 0, which would
+/// refuse everything.
 fn seconds(span: Span) -> u64 {
     let Span(duration) = span;
     duration.as_secs() + u64::from(duration > Duration::from_secs(duration.as_secs()))

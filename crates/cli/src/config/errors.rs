@@ -13,7 +13,7 @@ pub(crate) enum ConfigError {
     /// A file that a setting names cannot be used.
     #[error("{0}")]
     File(String),
-    /// All errors, in the order of the file.
+    /// All errors of the settings.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
 }
@@ -127,8 +127,8 @@ fn in_words(expected: &str) -> &str {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
         "a nonzero u32" => "a whole number from 1 to 4294967295",
-        "a nonzero u64" | "a nonzero usize" => "a whole number above 0, and not as large as that",
-        "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative, and not as large as that",
+        "a nonzero u64" | "a nonzero usize" => "a whole number above 0",
+        "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or higher, that is not too large",
         "f64" => "a number",
         "a sequence" => "a list, in brackets",
         "a map" => "a table",

@@ -112,8 +112,8 @@ impl Settings {
         HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
     }
 
-    /// How long a reader may wait for a renderer: first until the renderer takes the request, then for its
-    /// answer.
+    /// How long a reader may wait for a renderer: at most the timeout for a free place among `max_requests`,
+    /// and then at most the timeout for the answer.
     pub(super) fn longest_generation(&self) -> Duration {
         let of_buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
         let of_buckets = of_buckets.filter_map(|bucket| bucket.generator.as_ref());

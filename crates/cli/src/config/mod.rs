@@ -2,9 +2,7 @@
 //! override both.
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
-//! `--body-limit` on the command line. Tables of settings are in the file only:
-//! [`MergedSettings::properties`], [`MergedSettings::domains`], the retention, and the store if it is a
-//! cluster.
+//! `--body-limit` on the command line. Tables, such as `[retention]`, are in the file only.
 
 mod access;
 mod archive;
@@ -130,7 +128,8 @@ impl Settings {
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
-    /// Loads the settings in the same way, for a command that does not listen.
+    /// Loads the settings for a command that does not listen: like [`Self::load`], but without the checks of
+    /// staging memory and access rights.
     pub(crate) fn load_offline(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -199,7 +198,7 @@ impl Settings {
         problems.extend(self.retention.timeline.find_error().map(|message| Problem { message, place: None }));
     }
 
-    /// Adds hosts under which a domain's pages are at `/wiki/`.
+    /// Sets the hosts under which a domain's pages are at `/wiki/`. The domain has no other settings then.
     pub(crate) fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
         let hosts = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         self.domains.insert(domain, Domain { hosts, buckets: BTreeMap::new() });

@@ -196,7 +196,7 @@ impl BucketRetention {
         // The default slack is a quarter of the grace.
         let slack = raw.slack.or_else(|| raw.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
-        // By default, queue entries are kept twice as long as values.
+        // By default, queue entries are kept at least twice as long as superseded values.
         let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
         let strategy = raw.strategy.unwrap_or(Strategy::AppTtl);
         // Options of another strategy are not inherited.
@@ -255,14 +255,14 @@ impl BucketRetention {
         })
     }
 
-    /// Describes an error if the slack is too short for several writing processes: it must not end before the
-    /// sweep comes. A write may count as made up to `max_clock_error` later than its time. The superseded
-    /// value may also count as stored up to `max_clock_error` later than its time.
+    /// Describes an error if the slack is too short for several writing processes: the sweep must cull a
+    /// value before its slack is over. A write may count as made up to `max_clock_error` later than its time.
+    /// The superseded value may also count as stored up to `max_clock_error` later than its time.
     fn check_slack_on_cluster(&self, max_clock_error: Option<Span>) -> Option<String> {
         let max_clock_error = max_clock_error.filter(|_| self.strategy != Strategy::KeepEverything)?;
         let waits = max_clock_error.0.saturating_mul(2).saturating_add(self.skew.0);
-        // The sweep pauses for a quarter of the slack. The rest of the slack is the waiting time, so the
-        // pause is a third of it.
+        // The sweep pauses for a quarter of the slack. The other three quarters must be at least `waits`, so
+        // the pause is a third of `waits`.
         let pause = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
         let least = Span(waits.saturating_add(pause));
         (self.slack < least).then(|| {
@@ -425,7 +425,8 @@ impl super::Settings {
     }
 
     /// Applies the flags to the configuration. Returns an error in the result, as for a file. Refuses deletes
-    /// if neither a configuration nor a flag sets a policy, or if the configuration keeps everything.
+    /// if neither a configuration nor a flag sets a policy. Also refuses flags that would delete what the
+    /// configuration keeps.
     pub(crate) fn retain(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
         // If a bucket has a table, keeping everything is intended for the buckets without a table, unless
         // flags override it.

@@ -167,7 +167,7 @@ fn misspelled_variable_is_reported() {
 }
 
 #[test]
-fn retention_table_turns_it_on_and_a_buckets_own_overrides_it() {
+fn retention_table_turns_retention_on_and_a_bucket_table_overrides_it() {
     assert_eq!(load("").unwrap().buckets().retention.policy, None);
     let settings = load(
         "[retention]\ngrace = '2h'\nmin_keep = 3\n[domains.a.buckets.page.retention]\ngrace = '1h'\n\
@@ -344,7 +344,7 @@ fn invalid_archive_is_reported_with_the_right_notation() {
 
 /// Sealing removes the renders that a policy leaves out.
 #[test]
-fn archive_that_leaves_out_before_the_grace_is_over_is_refused() {
+fn archive_that_removes_renders_before_their_grace_is_over_is_refused() {
     let retention = "[retention]\ngrace = '24h'\n";
     let page = "[domains.a.buckets.page.archive]";
     let cure = "raise after to at least 24h, lower grace, or use policy = \"every\"";
@@ -497,7 +497,7 @@ fn errors_repeat_an_excerpt_of_the_file_at_most() {
 }
 
 #[test]
-fn hosts_are_checked_on_loopback_unless_any_may_be_asked_for() {
+fn hosts_are_checked_on_loopback_unless_any_host_is_allowed() {
     let api = |file: &str| load(file).unwrap().api();
     assert!(api("").check_host);
     let named = api("hosts = ['wiki.internal:8080']");

@@ -15,7 +15,8 @@ pub(crate) struct Loaded {
     pub(crate) renders: u64,
 }
 
-/// Writes the history in its order, each event with its own time. Does not change stored data.
+/// Writes the history in its order, each event with its own time. Events that are stored already change
+/// nothing.
 pub(crate) async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
     let mut loaded = Loaded::default();
     for event in history {

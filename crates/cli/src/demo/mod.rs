@@ -234,7 +234,7 @@ impl Wiki {
         });
     }
 
-    /// Renders the latest revisions whose texts match once more, a second after `time`, like a job queue.
+    /// Renders the latest revisions again whose texts match `asks`, a second after `time`, like a job queue.
     fn render_again(&mut self, time: Timestamp, renderer: Renderer, asks: impl Fn(&str) -> bool) {
         let time = time.saturating_add(std::time::Duration::from_secs(1));
         for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| asks(text)) {

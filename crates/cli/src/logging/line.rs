@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_very_many_fields_is_left_out_by_name() {
+    fn json_line_of_very_many_fields_is_replaced_by_a_message() {
         let fields: Vec<String> = (0..5000).map(|field| format!("\"field{field}\":true")).collect();
         let line = format!(r#"{{"level":"WARN",{}}}"#, fields.join(","));
         let event: Value = serde_json::from_slice(&bounded(line.as_bytes(), LogFormat::Json)).unwrap();

@@ -17,7 +17,7 @@ const MAX_LINES: usize = 10_000;
 /// The maximum number of bytes of waiting lines.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// The minimum that a line counts in bytes, so that at most [`MAX_LINES`] lines wait.
+/// A shorter line counts as this many bytes, so that at most [`MAX_LINES`] lines wait.
 const MIN_LINE_BYTES: usize = MAX_BYTES.div_ceil(MAX_LINES);
 
 /// Starts a thread that writes lines to `inner`. Lines that do not fit into the queue are dropped, so that no
@@ -25,8 +25,7 @@ const MIN_LINE_BYTES: usize = MAX_BYTES.div_ceil(MAX_LINES);
 pub(super) fn start(inner: impl Write + Send + 'static) -> (LineQueue, WorkerGuard) {
     let waiting = Arc::new(AtomicUsize::new(0));
     let (lines, guard) = NonBlockingBuilder::default()
-        // Two more places are needed: for the line that is being written, and for the message that ends the
-        // thread.
+        // There are more places than lines, since the message that ends the thread needs a place too.
         .buffered_lines_limit(MAX_LINES + 2)
         .thread_name("log")
         .finish(Written { inner, waiting: Arc::clone(&waiting) });
@@ -136,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Lets all waiting lines be written, and returns the sizes of all lines.
+    /// Lets all waiting lines be written, and returns their sizes.
     fn read_all(
         (mut queue, guard, permits, written): (LineQueue, WorkerGuard, Sender<()>, Arc<Mutex<Vec<usize>>>),
     ) -> Vec<usize> {

@@ -23,8 +23,8 @@ pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Tabl
 /// A store that returns `Unavailable` for every call until it can be reached. Only `create` succeeds; its
 /// table is created when the store answers.
 ///
-/// This store offers no partition versions, so it may replace only stores that other processes write to as
-/// well.
+/// This store offers no partition versions. So it may take the place only of a store that other processes
+/// write to as well, such as a cluster: such stores have none either.
 pub(super) struct Awaited {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,

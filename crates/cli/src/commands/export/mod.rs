@@ -76,7 +76,7 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
     Ok(())
 }
 
-/// Refuses titles without a page, before a file is replaced by an empty export.
+/// Refuses the titles if none of them has a page, before a file is replaced by an empty export.
 async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
     for title in &arguments.titles {
         let page =
@@ -123,7 +123,7 @@ async fn write(
         }
         Err(exit) => {
             gone.wait().await;
-            output::to_stderr("stopped: the export is incomplete, and no file has the final name");
+            output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
             return Ok(exit);
         }
     };

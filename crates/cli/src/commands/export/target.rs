@@ -33,7 +33,7 @@ enum Writer {
 pub(super) struct Gone(Option<oneshot::Receiver<()>>);
 
 impl Target {
-    /// Creates a file of this name, or opens standard output.
+    /// Creates a temporary file that gets this name at the end, or opens standard output.
     pub(super) fn open(output: Option<&Path>) -> Result<(Self, Gone), CommandError> {
         let writer = match output {
             None => Writer::Standard(io::stdout()),

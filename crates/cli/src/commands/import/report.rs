@@ -96,7 +96,7 @@ impl Outcome {
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
-    /// Names, on standard error, the first exception of each kind, with the numbers of exceptions.
+    /// Names, on standard error, the first exceptions of each kind, and says how many more there are.
     pub(super) fn print_exceptions(&self, file: &str) {
         print(
             file,
