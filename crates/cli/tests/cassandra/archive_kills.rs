@@ -196,7 +196,7 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     }
     assert!(begun.len() > 8, "{begun:?}");
     let status = wiki.archive(&["erase", "--status"]).ends_with(1);
-    // One command was killed before it reported that it had begun, and the last was not killed.
+    // One command was killed before it recorded its erasure, and the last command was not killed.
     assert!(status.stdout.matches("NOT DONE: run the command again").count() >= 5, "{status:?}");
     let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();

@@ -146,7 +146,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
     assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
-    // Some pieces were stored before, but the blocks that had erased content are gone.
+    // Pieces of content that stays are still in the tables. The blocks that had erased content are gone.
     let current = wanted.found_in(&in_tables);
     assert!((1..MIN_FOUND_PIECES / 2).contains(&current.len()), "{} pieces are in tables", current.len());
     let left = |folder: &Path| {

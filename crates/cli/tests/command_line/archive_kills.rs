@@ -23,7 +23,7 @@ const ROUNDS: u64 = 12;
 const PAGES: u64 = 12;
 const REVISIONS_PER_ROUND: u64 = 4;
 
-/// A page's text in a round: much of the previous text, and some new words.
+/// The text of a page's revision: most words of the previous revision, and some new words.
 fn text(page: u64, rev: u64) -> String {
     let words = |from: u64, count: u64| {
         (from..from + count).map(|word| format!("w{:x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40))

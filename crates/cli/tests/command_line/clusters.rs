@@ -45,7 +45,7 @@ fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
 }
 
 #[test]
-fn unreachable_cluster_is_reported_soon_by_every_command() {
+fn unreachable_cluster_is_reported_soon() {
     let nobody = nobody();
     // A listener that accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

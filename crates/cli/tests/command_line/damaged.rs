@@ -1,4 +1,5 @@
-//! A damaged archive: readable revisions are exported, and the rest is reported.
+//! Damaged SQLite stores: blocks of the archive, rows, keys and the page structure of the file. Commands
+//! continue where they can, and report the damage.
 
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
@@ -51,8 +52,8 @@ fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
     })
 }
 
-/// Flips a bit in the length of a row's block. The block's own checks, and not the store, find faults within
-/// a block.
+/// Flips a bit in the length that precedes a block in its row, so that the row cannot be read. A flipped bit
+/// within the block would not have this effect: the store leaves the check of a block's bytes to the archive.
 fn rot(directory: &Path, block: &[u8]) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
@@ -235,7 +236,8 @@ fn flip_title(directory: &Path, title: &str) {
     std::fs::write(path, file).unwrap();
 }
 
-/// The damaged row affects no count of pages or revisions, and the buckets do not read it for their counts.
+/// The counts of pages and revisions do not need the damaged row. The damage is found when the rows of the
+/// SQLite file are counted.
 #[test]
 fn statistics_report_a_damaged_index_row() {
     let Some(home) = Home::new() else { return };
@@ -314,8 +316,8 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
     assert_eq!(on_sqlite(&export).ends_with(0).stdout, whole);
 }
 
-/// A store with three pages and a second domain. Returns the keys of one table's rows, in the order of the
-/// file.
+/// Fills a store with three pages of one domain, and a page of another. Returns the keys of one table's rows,
+/// in the order of the file.
 fn wiki_with_keys(home: &Home, data: &str, table: &str) -> Vec<Vec<u8>> {
     for (domain, title) in [("wiki", "Alpha"), ("wiki", "Middle_title"), ("wiki", "Omega"), ("other", "Beta")]
     {
@@ -349,7 +351,8 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     let Some(home) = Home::new() else { return };
     let last = |key: &[u8]| key.len() - 1;
     let domain = |key: &[u8]| key.windows(4).position(|four| four == b"wiki").unwrap();
-    // The table, the byte of its key, the bit, and the number of revisions that an export lacks.
+    // The table, the byte of a key in it, the bit to flip, and the number of revisions that an export may
+    // lack.
     type Byte = fn(&[u8]) -> usize;
     let (last, domain): (Byte, Byte) = (last, domain);
     for (number, (table, byte, mask, lost)) in [
@@ -374,7 +377,7 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
         let key = keys.iter().rfind(|key| key.windows(4).any(|four| four == b"wiki")).expect(&what);
         flip_key(&home.path().join(&data), key, byte(key), mask);
 
-        // An export does not read that index.
+        // An export does not read the index by time.
         let code = if table == "revisions_by_time" { 0 } else { 3 };
         let ran = on_sqlite(&export).ends_with(code);
         let missing = whole.lines().filter(|line| !ran.stdout.contains(line)).count();
@@ -394,9 +397,9 @@ fn flipped_bit_in_a_key_stops_nothing_and_is_restored() {
     }
 }
 
-/// If pages of the file are in the place of other pages, a write could increase the damage.
+/// If an SQLite page is in the place of another one, a write could increase the damage.
 #[test]
-fn repair_is_refused_while_pages_are_in_wrong_places() {
+fn repair_is_refused_while_sqlite_pages_are_in_wrong_places() {
     let Some(home) = Home::new() else { return };
     let titles: Vec<String> = (0..60).map(|number| format!("Title {number}")).collect();
     for title in &titles {

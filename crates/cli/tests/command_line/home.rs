@@ -24,7 +24,7 @@ impl Home {
         Some(Self { kept: Kept::new(directory.path())?, directory })
     }
 
-    /// Creates a home whose stores have an archive.
+    /// Creates a home whose stores may have an archive.
     pub(crate) fn archiving() -> Option<Self> {
         let mut home = Self::new()?;
         home.kept.archive(home.directory.path());
@@ -91,7 +91,7 @@ impl Home {
         self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
     }
 
-    /// Advances the clock by a day, after which all waiting periods are over.
+    /// Advances the clock by a day, after which superseded revisions may be sealed.
     pub(crate) fn pass_a_day(&self) {
         self.kept.pass_a_day();
     }

@@ -176,7 +176,7 @@ fn interrupted_migration_says_how_to_continue() {
 fn progress_is_printed_every_few_seconds() {
     let directory = tempdir().unwrap();
     let ran = in_its_midst(directory.path(), |running| {
-        // The command takes so long on any machine.
+        // So the command takes longer than the interval between two lines, on any machine.
         running.signal(Signal::STOP);
         sleep(Duration::from_secs(6));
         running.signal(Signal::CONT);

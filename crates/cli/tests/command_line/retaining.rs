@@ -61,8 +61,8 @@ fn server_culls_after_redis_lost_all_entries() {
     });
 }
 
-/// If Redis is down or hangs, no write fails, and values are culled at the same time as usual. Entries that
-/// Redis did not accept are not counted.
+/// If Redis is down, no write fails, and values are culled at the same time as usual. Entries that Redis did
+/// not accept are not counted.
 #[test]
 fn server_culls_without_its_redis() {
     let Some(home) = Home::new() else { return };
@@ -74,7 +74,7 @@ fn server_culls_without_its_redis() {
     });
 }
 
-/// Writes two revisions. The first must be culled, but not before its time, while the second must stay.
+/// Writes two revisions. The first must be culled, but not before its grace is over. The second must stay.
 fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     home.write("short.toml", config);
     let (server, address) = home.serve(&["--config", "short.toml"]);
@@ -110,7 +110,7 @@ fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     exported.stderr_contains(&["left out: revision 1 of Night"]);
 }
 
-/// Repeats a dry run with a short grace until this many bytes are eligible. Returns the report.
+/// Repeats a dry run with this configuration until this many bytes are eligible. Returns the report.
 fn until_bytes_are_eligible(home: &Home, config: &str, bytes: u64) -> Value {
     let mut report = Value::Null;
     for _ in 0..MAX_POLLS {
@@ -285,7 +285,7 @@ fn configuration_that_keeps_everything_is_respected() {
                 "--dry-run",
             ]);
     }
-    // Before retention is turned on, --dry-run is allowed.
+    // With --dry-run these flags are allowed, so that a policy can be tried before retention is turned on.
     home.run(&["retention", "--dry-run", "--config", "kept.toml", "--min-keep", "2"])
         .ends_with(0)
         .stdout_contains(&["wiki: would free 3 B of 13 B", "the newest 2 revisions"]);

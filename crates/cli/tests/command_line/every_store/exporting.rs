@@ -1,4 +1,4 @@
-//! `rashomon export`: the output equals the import.
+//! `rashomon export`: which pages and revisions it writes, and that an imported export is exported unchanged.
 
 use std::fs;
 

@@ -74,7 +74,7 @@ fn stopped_import_keeps_stored_revisions() {
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    // A group of revisions is stored at once.
+    // Revisions are stored in groups, each of which has more than 20 of these.
     wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
     ran.stderr_contains(&["stopped in standard input after", "stored revisions stay"]);
