@@ -127,7 +127,7 @@ impl Multipart {
             }
             let padding = self.buffer.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
             match &self.buffer[padding..] {
-                [b'\r', b'\n', ..] => {
+                [b'\r', b'\n', ..] if padding <= MAX_PADDING => {
                     // The line break stays in the buffer: it is also the end of an empty header block.
                     self.buffer.advance(padding);
                     return Ok(false);
@@ -135,9 +135,10 @@ impl Multipart {
                 [] | [b'\r'] if padding <= MAX_PADDING => {}
                 [b'-'] if padding == 0 => {}
                 _ => {
-                    return Err(FormError::malformed(
-                        "a boundary must be followed by a line break, and the last one by '--'",
-                    ));
+                    return Err(FormError::malformed(format!(
+                        "a boundary must be followed by a line break (after at most {MAX_PADDING} spaces), and \
+                         the last one by '--'"
+                    )));
                 }
             }
             self.fill("the end of a boundary").await?;

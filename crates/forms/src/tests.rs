@@ -139,6 +139,20 @@ async fn malformed_multipart_bodies_are_refused() {
     }
 }
 
+/// The limit must not depend on the pieces in which a body arrives.
+#[tokio::test]
+async fn spaces_after_a_boundary_are_limited() {
+    for (spaces, is_accepted) in [(256, true), (257, false)] {
+        let padding = " ".repeat(spaces);
+        let part = "Content-Disposition: form-data; name=\"a\"\r\n\r\n1";
+        let body = format!("--b d{padding}\r\n{part}\r\n--b d--");
+        for piece in [1, body.len()] {
+            let result = read_in_pieces(FORM_DATA, body.as_bytes(), piece).await;
+            assert_eq!(result.is_ok(), is_accepted, "{spaces} spaces, {piece}: {result:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn endless_headers_are_refused() {
     // The header exceeds the limit of a body. Reading all of it would report a body that is too large.
