@@ -10,9 +10,9 @@ use std::{
 
 use rashomon_buckets::migration::{Counts, MIGRATIONS, MigrationError, MigrationState, Outcome};
 use rashomon_records::rows::TypedRow as _;
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
+use rashomon_tables::{Batch, Call, Fault, Faulty, Gate, Memory, Plan, Row, TableStore as _};
 
-use super::{SourceAndTarget, clock, copy, fill, put, rows_of};
+use super::{NOTES, SourceAndTarget, clock, copy, fill, put, rows_of};
 use crate::support::PositionRow;
 
 async fn faulty(pages: i64) -> (SourceAndTarget, Arc<Faulty<Memory>>) {
@@ -121,6 +121,20 @@ async fn migration_from_a_changed_source_is_not_resumed() {
         "{error}"
     );
     assert_eq!(stores.rows(&stores.target).await, before);
+}
+
+/// An empty store under the name of the source must not end the migration as if it were complete.
+#[tokio::test]
+async fn migration_from_an_emptied_source_is_not_resumed() {
+    let (stores, target) = faulty(300).await;
+    assert!(killed_at(&stores, &target, Call::Write, 280, false).await);
+    for row in rows_of(&stores.source, &NOTES).await {
+        let mut batch = Batch::new(row.key.partition);
+        batch.delete(&NOTES, row.key.clustering, row.written_at);
+        stores.source.write(Vec::new(), batch).await.unwrap();
+    }
+    let error = stores.begin().await.unwrap_err();
+    assert!(matches!(&error, MigrationError::SourceChanged { table: "notes", .. }), "{error}");
 }
 
 #[tokio::test]
