@@ -483,7 +483,10 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
 /// Refuses two flags that name different stores. `--data` overrides a store from the environment, but two
 /// different flags are a mistake.
 fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Result<(), clap::Error> {
-    let Some((_, matches)) = matches.subcommand() else { return Ok(()) };
+    let mut matches = matches;
+    while let Some((_, of_subcommand)) = matches.subcommand() {
+        matches = of_subcommand;
+    }
     let given = |id: &str| {
         let known = matches.try_contains_id(id).is_ok();
         known && matches.value_source(id) == Some(ValueSource::CommandLine)
@@ -515,7 +518,7 @@ fn name_variable(
     if words.any(|word| word.to_string_lossy().split('=').next() == Some(&flag)) {
         return error;
     }
-    let variable = (command.get_subcommands().flat_map(clap::Command::get_arguments))
+    let variable = (all_arguments(command).into_iter())
         .find(|known| known.get_long().is_some_and(|long| flag.strip_prefix("--") == Some(long)))
         .and_then(|known| known.get_env()?.to_str());
     if let Some(variable) = variable.filter(|variable| std::env::var_os(variable).is_some()) {
@@ -525,10 +528,16 @@ fn name_variable(
     error
 }
 
+/// The arguments of a command and of all its subcommands.
+fn all_arguments(command: &clap::Command) -> Vec<&clap::Arg> {
+    let of_subcommands = command.get_subcommands().flat_map(all_arguments);
+    command.get_arguments().chain(of_subcommands).collect()
+}
+
 /// The environment variables that the commands read.
 pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
-    (command.get_subcommands().flat_map(clap::Command::get_arguments))
+    (all_arguments(&command).into_iter())
         .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned))
         .collect()
 }

@@ -82,8 +82,11 @@ fn unknown_variable_is_warned_of() {
 #[test]
 fn two_names_of_the_store_are_refused() {
     let directory = tempdir().unwrap();
-    let ran = run(directory.path(), &["serve", "--data", "a", "--store", "memory:"]).ends_with(2);
-    ran.stderr_contains(&["--data DIR is short for --store sqlite:DIR"]);
+    for command in [&["serve"][..], &["stats"], &["archive", "stats"]] {
+        let two = [command, &["--data", "a", "--store", "memory:"]].concat();
+        let ran = run(directory.path(), &two).ends_with(2);
+        ran.stderr_contains(&["--data DIR is short for --store sqlite:DIR"]);
+    }
     let ran = run(directory.path(), &["stats", "--store", "redis:x"]).ends_with(2);
     ran.stderr_contains(&[
         "'redis:' is not a kind of store; a store is one of sqlite:DIRECTORY, memory: and cassandra://",
