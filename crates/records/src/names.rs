@@ -88,10 +88,7 @@ text_newtype!(DomainName);
 pub struct BucketName(std::sync::Arc<str>);
 
 impl BucketName {
-    /// The names that have another meaning in a URL.
-    pub const RESERVED: [&'static str; 4] = ["page", "import", "changes", "timeline"];
-
-    /// Checks a name. Does not refuse reserved names, such as `page`.
+    /// Checks a name.
     pub fn new(text: &str) -> Result<Self, NameError> {
         let mut bytes = text.bytes();
         let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase())
