@@ -17,10 +17,9 @@ pub(crate) enum ArchiveCommand {
     #[command(after_help = "\
 Exit codes:
   0  done
-  1  an error ended the command, or damaged revisions stay in the tables; all others were
-     sealed
-  2  the command line is wrong, there is no store, or the configuration of a cluster has no
-     [archive]
+  1  an error ended the command, or damaged revisions stay in the tables
+  2  the command line is wrong, there is no store, or the configuration of a cluster, or one
+     with a retention policy, has no [archive]
   130, 143  interrupted; sealed revisions stay sealed
 
 Examples:
@@ -52,17 +51,18 @@ Examples:
     /// with 410, and imports leave it out. Other revisions with the same text keep it: erase them as well. If
     /// the command was interrupted, run it again to complete the erasure.
     ///
-    /// With SQLite, no server may have the store open, and the file is rewritten: this needs as much free
-    /// space as the file has, and as much again for temporary files. Copies elsewhere (backups, exports, HTTP
+    /// With SQLite, no server may have the store open. The file is rewritten, which needs free disk space of
+    /// the size of the file, and the same again for temporary files. Copies elsewhere (backups, exports, HTTP
     /// caches) are not changed. On a cluster, the files of the nodes hold the content until a compaction
-    /// removes it: at the latest a compaction after the time that --status shows. docs/erasing.md says how to
-    /// remove it earlier, and which other places may have it.
+    /// removes it. A full compaction after the time that --status shows does; an earlier one may.
+    /// docs/erasing.md says how to remove the content earlier, and which other places may have it.
     #[command(after_help = "\
 Exit codes:
   0  the content is erased
   1  an error ended the command, some content is left, or --status found an unfinished
      erasure; run the command again
   2  the command line is wrong, or the store, the page or the revision does not exist
+  130, 143  interrupted; run the command again
 
 Examples:
   rashomon archive erase --data /var/lib/rashomon --domain en.wikipedia.org --title Main_Page --rev 12345 --by Ann
@@ -92,7 +92,8 @@ pub(crate) struct SealArguments {
     pub(crate) domain: Option<DomainName>,
 
     /// Minimum time since a revision was superseded; overrides the configuration. Times are those of the
-    /// writes to this store, not those of the edits, so use 0s after an import. Refused on a cluster
+    /// writes to this store, not those of the edits, so use 0s to seal right after an import. Refused on a
+    /// cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 }
@@ -149,7 +150,7 @@ pub(crate) struct EraseArguments {
     #[arg(long, value_name = "NAME", value_parser = one_line)]
     pub(crate) by: Option<String>,
 
-    /// Reason, shown by --status and in exports
+    /// Reason, shown by --status and in exports as JSON lines
     #[arg(long, value_name = "TEXT", value_parser = one_line)]
     pub(crate) reason: Option<String>,
 
@@ -161,13 +162,13 @@ pub(crate) struct EraseArguments {
     #[arg(long)]
     pub(crate) comment: bool,
 
-    /// If the block of the revision is damaged, also give up the other unreadable revisions in the block, and print
-    /// them. A replica or a backup of the block may still have them
+    /// If the block of the revision is damaged, also delete the other revisions in it that cannot be read,
+    /// and report them. Use this only if neither a replica nor a backup has the block
     #[arg(long)]
     pub(crate) give_up_damaged: bool,
 
-    /// List the erasures. On a cluster, each has a time: at the latest a compaction after it removes the
-    /// content
+    /// List the erasures. On a cluster, each finished erasure is listed with a time: a full compaction after
+    /// this time removes the content from the files of the nodes; an earlier one may
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }

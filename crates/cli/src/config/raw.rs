@@ -20,7 +20,7 @@ use super::{
 pub(crate) type RawSettings = <MergedSettings as Config>::Layer;
 
 /// The settings from all sources. An entry has all about a setting: name, type, default, flag, variable and
-/// description. `config(layer_attr(...))` is an attribute of the entry in [`RawSettings`].
+/// description. `config(layer_attr(X))` puts the attribute `X` on the entry in [`RawSettings`].
 ///
 /// Settings that may be tables in a file have no default here: they are taken out, checked, and completed by
 /// [`Settings`](super::Settings).
@@ -42,7 +42,7 @@ pub(crate) struct MergedSettings {
     #[serde(skip)]
     pub(crate) store_of_file: Option<Spanned<RawStore>>,
 
-    /// Bytes of the latest bodies that are cached in memory [default: 256 MiB]
+    /// Memory for cached bodies of latest renders. Not used on Cassandra [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) cache_size: ByteSize,
@@ -122,9 +122,9 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
     pub(crate) min_upload_rate: ByteSize,
 
-    /// Memory for receiving the bodies of all writes and imports. A request waits if there is no room for
-    /// receiving its body. A received body for which there is no room goes to the store in chunks, before the
-    /// write itself [default: 256 MiB]
+    /// Memory for the bodies of all writes and imports until they are stored. A request waits until there is
+    /// room to receive its body piece by piece. A body that has no room to stay in memory as a whole goes to
+    /// the store in chunks, before the write itself [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,
@@ -134,8 +134,8 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")))]
     pub(crate) staging_wait: Span,
 
-    /// Time that a read waits for the store. With a renderer, twice the timeout of the renderer is added
-    /// [default: 30s]
+    /// Time that a read waits for the store before it is answered with 503. With a renderer, twice the
+    /// timeout of the renderer is added [default: 30s]
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")))]
     pub(crate) read_timeout: Span,
@@ -176,7 +176,8 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
     pub(crate) max_spool: ByteSize,
 
-    /// Maximum number of cached sets of response headers, one for each body of the latest [default: 8192]
+    /// Maximum number of cached sets of response headers. A set serves the reads of one property of the
+    /// latest render of one page [default: 8192]
     #[config(default = 8192)]
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,

@@ -320,9 +320,9 @@ pub(crate) enum Access {
 pub(crate) enum AccessLog {
     /// All requests
     All,
-    /// Failed requests
+    /// Requests with a status of 400 or more
     Failures,
-    /// None, except failures of the server
+    /// Only failures of the server (500 or more)
     Off,
 }
 

@@ -141,7 +141,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let revs = ["--rev", "1", "--rev", "2", "--rev", "3", "--rev", "4"];
     home.run(&[&erase[..], &revs].concat())
         .ends_with(0)
-        .stdout_contains(&["the nodes' files hold the content until they are compacted"]);
+        .stdout_contains(&["the nodes' files hold the content until a compaction removes it"]);
     let mut erased = Wanted::new();
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();

@@ -161,16 +161,16 @@ fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
         ))?;
         if let Some(time) = erased.kept_for {
             output::line(format_args!(
-                "if that is too early, since a failed batch may still name them: run the command again \
-                 after {} s",
+                "if it prints this again, a failed write may still make pages reference the blocks: then run \
+                 it after {} s",
                 time.as_secs()
             ))?;
         }
     }
     match erased.kept_for {
         Some(time) => output::line(format_args!(
-            "the nodes' files hold the content until they are compacted: at the latest a compaction after \
-             {} s removes it (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
+            "the nodes' files hold the content until a compaction removes it: a full one after {} s does, an \
+             earlier one may (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
              at once; docs/erasing.md names other places that may have it",
             time.as_secs()
         )),
@@ -210,8 +210,8 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
                 (Some(_), None) => "erased from all files".to_owned(),
                 (Some(_), Some(until)) => {
                     format!(
-                        "deleted; the nodes' files hold the content until a compaction, at the latest one \
-                         after {}",
+                        "deleted; the nodes' files hold the content until a compaction removes it: a full \
+                         one after {} does, an earlier one may",
                         time(*until)
                     )
                 }
