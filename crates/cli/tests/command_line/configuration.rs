@@ -19,7 +19,7 @@ fn flags_override_environment_and_environment_overrides_file() {
         "body_limit = \"1 MiB\"",
         "store = \"memory:\"",
     ]);
-    // The short flag overrides the environment variable of the long flag.
+    // `--data` overrides the environment variable of `--store`.
     let ran = finish(command.args(["--data", "d"])).ends_with(0);
     ran.stdout_contains(&["store = \"sqlite:d\""]);
 }
@@ -34,7 +34,7 @@ fn the_configuration_can_be_named_by_the_environment() {
 }
 
 #[test]
-fn every_command_reports_a_wrong_file() {
+fn commands_report_a_wrong_file() {
     let directory = tempdir().unwrap();
     std::fs::write(directory.path().join("dump.xml"), "").unwrap();
     std::fs::write(directory.path().join("c.toml"), "skew = '1s'\n[domains.a]\nhost = ['a.org']\n").unwrap();

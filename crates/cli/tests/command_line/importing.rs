@@ -54,7 +54,7 @@ fn the_files_after_a_damaged_one_are_named() {
 }
 
 #[test]
-fn unreadable_files_are_reported_before_the_import() {
+fn wrong_files_and_arguments_are_reported() {
     let directory = tempdir().unwrap();
     let import = |file: &str| run(directory.path(), &["import", "--data", "data", "--domain", "wiki", file]);
     import("none.xml").ends_with(2).stderr_contains(&["cannot read none.xml: No such file"]);
@@ -91,7 +91,7 @@ fn sizes_declared_by_an_archive_do_not_end_the_process() {
 }
 
 #[test]
-fn locked_store_is_refused_with_the_way_to_import() {
+fn error_for_a_locked_store_suggests_import_through_the_server() {
     let Some(home) = Home::new() else { return };
     let (server, _) = home.serve(&[]);
     let ran = home.import_file(&dump("Page", &[("1", "one")])).ends_with(1);
@@ -133,8 +133,8 @@ fn answer_of_a_server_that_closes_early_is_read() {
             stream.read_exact(&mut vec![0; 1_000_000]).unwrap();
             let detail = r#"{"detail": "the reason"}"#;
             let length = detail.len();
-            // The answer is sent in one piece: data that the system holds back is lost when the connection
-            // closes.
+            // One write sends the answer. The kernel may delay the data of a second write (Nagle's
+            // algorithm), and such data is lost when a connection with unread data is closed.
             let answer = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {length}\r\n\r\n{detail}");
             stream.write_all(answer.as_bytes()).unwrap();
         }

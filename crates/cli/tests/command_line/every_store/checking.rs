@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{home::Home, wiki::dump};
 
 #[test]
-fn a_sound_store_is_sound_and_counted() {
+fn verify_and_stats_count_a_sound_store() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three")]));
     let ran = home.run(&["verify"]).ends_with(0);

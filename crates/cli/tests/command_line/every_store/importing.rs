@@ -19,7 +19,7 @@ fn importing_again_changes_nothing() {
 }
 
 #[test]
-fn several_files_and_standard_input_go_in_with_one_command() {
+fn one_command_imports_a_file_and_standard_input() {
     let Some(home) = Home::new() else { return };
     home.write("b.xml", &dump("B", &[("2", "b")]));
     let mut command = home.command(&["import", "--domain", "wiki", "--jobs", "1", "-", "b.xml"]);
@@ -74,7 +74,8 @@ fn stopped_import_keeps_stored_revisions() {
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();
     stdin.flush().unwrap();
-    // Revisions are stored in groups, each of which has more than 20 of these.
+    // Revisions are stored in groups of up to 1 MiB. A group of these texts has more than 20, so the first
+    // stored group ends the wait.
     wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
     ran.stderr_contains(&["stopped in standard input after", "stored revisions stay"]);
