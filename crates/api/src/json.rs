@@ -63,7 +63,7 @@ fn text(value: Option<&String>) -> Option<&str> {
     value.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// A render: `?rev/latest/`, `?rev/{tid}/`, and the `latest` of a conflict.
+/// A render: `?rev/latest/`, `?rev/{tid}/`, and the member `latest` of a problem of type `not-latest`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Render)]
 pub(crate) struct RenderJson<'a> {
@@ -307,8 +307,9 @@ struct SummaryJson<'a> {
     tid: Option<Tid>,
     /// The number of renders, counted up to 5,000, or to fewer if their rows are very large.
     renders: u64,
-    /// The total size in bytes of the undamaged properties of the render `tid`. If no render is stored, of the
-    /// properties of the revision.
+    /// The total size in bytes of the undamaged properties of the revision and of the render `tid`, also of
+    /// those that are no longer stored. If the archive kept only those of the revision, or if the rows of all
+    /// renders are damaged, only those of the revision count.
     size: u64,
     /// `true` if a part of the revision cannot be read because a row or a block of the archive is damaged; else absent.
     /// If it is the row of the revision, only the number is known: `timestamp` and `tid` are absent, and the other

@@ -1,7 +1,8 @@
 //! Imports of whole histories: the body is an export, and the answer reports the progress.
 //!
-//! The answer begins after the first revisions have been processed. An import that fails before that is
-//! answered like any other bad request. A later failure is reported in the last line.
+//! The answer begins when the first part of the body is stored, such as the metadata of the wiki or a group
+//! of revisions. An import that fails before that is answered with a problem, as other requests are. A later
+//! failure is reported in the last line.
 
 mod report;
 
@@ -159,7 +160,7 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let _ = lines.send(line).await;
 }
 
-/// The problem for an import that failed before any revision was processed.
+/// The problem for a failed import. It is the answer if no line has been sent yet.
 fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
     match &error.failure {
         ImportFailure::Read(ReadError { problem: TooLarge(_), .. }) => Problem::new(
