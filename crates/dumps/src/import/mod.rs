@@ -72,9 +72,10 @@ impl Default for ImportOptions {
 
 /// Imports a history into the pages of a domain, and returns a report.
 ///
-/// `progress` is called after each group of revisions, some hundred times a second. Must be called within a
-/// runtime of tokio; the parser runs on one of its blocking threads. Stored revisions are not changed. So an
-/// import may be repeated, and continues where it stopped.
+/// `progress` is called whenever a group of revisions, the metadata of a page or the metadata of the wiki is
+/// stored: some hundred times a second. Must be called within a runtime of tokio; the parser runs on one of
+/// its blocking threads. Stored revisions are not changed. So an import may be repeated, and continues where
+/// it stopped.
 ///
 /// Revisions that can never be true, or that could not be read back unchanged, are left out and listed, see
 /// [`LeftOutReason`]. Examples are a revision that is its own parent, and one with a time that is more than

@@ -5,7 +5,7 @@ use rashomon_buckets::SlotRecord;
 /// MediaWiki's default model and format.
 const WIKITEXT: (&str, &str) = ("wikitext", "text/x-wiki");
 
-/// The formats of MediaWiki's own models.
+/// The formats of known models: those of MediaWiki, and that of its extension TemplateStyles.
 const FORMATS: [(&str, &str); 6] = [
     WIKITEXT,
     ("css", "text/css"),
@@ -15,8 +15,8 @@ const FORMATS: [(&str, &str); 6] = [
     ("sanitized-css", "text/css"),
 ];
 
-/// The content type of a slot. `None` if the slot is wikitext, or if its format is no media type: the type in
-/// the property's definition applies.
+/// The content type of a slot. `None` if the slot is wikitext, if its format is not a media type, or if it
+/// has an unknown model and no format. The type in the property's definition then applies.
 pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     let model = slot.model.as_deref().unwrap_or(WIKITEXT.0);
     let format = slot.format.as_deref().or_else(|| format_of(model))?;
@@ -31,7 +31,8 @@ pub(super) fn content_type_of_slot(slot: &SlotRecord) -> String {
     content_type(slot).unwrap_or_else(|| format!("{}; charset=utf-8", WIKITEXT.1))
 }
 
-/// The format and the model of a slot: those in its record, or else those that follow from the content type.
+/// The format and the model of a slot. A format that is not recorded follows from the recorded model, or else
+/// from the content type. A model that is not recorded follows from the format.
 pub(crate) fn format_and_model(slot: Option<&SlotRecord>, content_type: Option<&str>) -> (String, String) {
     let recorded = |get: fn(&SlotRecord) -> &Option<String>| slot.and_then(|slot| get(slot).clone());
     let format = recorded(|slot| &slot.format).unwrap_or_else(|| {
@@ -52,7 +53,7 @@ fn format_of(model: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(known, _)| *known == model).map(|(_, format)| *format)
 }
 
-/// Whether a text can be stored as a media type. Other texts of an export are kept in the record alone.
+/// Whether the format of a slot can be stored as a media type. Other formats are kept only in the record.
 fn is_media_type(text: &str) -> bool {
     let token = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn type_determines_format_and_model() {
+    fn format_and_model_follow_from_record_or_type() {
         let both = |slot: Option<&SlotRecord>, content_type: Option<&str>| {
             let (format, model) = format_and_model(slot, content_type);
             format!("{model} {format}")
