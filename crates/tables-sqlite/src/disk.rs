@@ -13,7 +13,7 @@ use std::{
 
 use rashomon_tables::Error;
 
-/// The size of a page, see the settings of the file.
+/// The size of a page of the SQLite file: `PRAGMA page_size` in `file.rs`.
 const PAGE_BYTES: usize = 16_384;
 
 /// The log is read in pieces of this size.

@@ -77,7 +77,7 @@ impl TreePage {
             content => content,
         };
         if content > page.len() || header + 2 * rows > content {
-            return Err("its rows lie outside of it".to_owned());
+            return Err("its rows begin within its row offsets, or after its end".to_owned());
         }
         let mut parsed = Self {
             keys: Vec::new(),
@@ -230,9 +230,11 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     while next != 0 {
         let behind = blocks.last().map_or(content, |block| block.end);
         let (after, size) = (short(page, next), short(page, next + 2));
-        let (Some(after), Some(size)) = (after, size) else { return Err("its free room ends".to_owned()) };
+        let (Some(after), Some(size)) = (after, size) else {
+            return Err("its list of free blocks leads outside of it".to_owned());
+        };
         if next < behind || size < 4 || next + size > page.len() {
-            return Err("its free room is out of order".to_owned());
+            return Err("one of its free blocks is in a wrong place, or has a wrong size".to_owned());
         }
         blocks.push(next..next + size);
         next = after;
@@ -240,14 +242,14 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     Ok(blocks)
 }
 
-/// Checks that rows and free blocks do not overlap, and that the header has the number of bytes that neither
-/// covers.
+/// Checks that rows and free blocks do not overlap. Also checks the number of fragmented bytes in the header,
+/// which are the bytes that belong to no row and no free block.
 fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
     used.sort_unstable_by_key(|range| range.start);
     let (mut end, mut between) = (content, 0);
     for range in used {
         if range.start < end {
-            return Err("its rows overlap".to_owned());
+            return Err("its rows or free blocks overlap".to_owned());
         }
         between += range.start - end;
         end = range.end;
@@ -307,7 +309,7 @@ const fn local_bytes(page: usize, payload: usize) -> usize {
     local_bytes_up_to(page, payload, (page - 12) * 64 / 255 - 23)
 }
 
-/// Like [`local_bytes`], if a page has at most `most` bytes of a record.
+/// Like [`local_bytes`], for a kind of page that holds up to `most` bytes of a record without overflow pages.
 pub(super) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
