@@ -90,7 +90,8 @@ impl Migration {
     /// Creates the tables that are missing in either store, and determines where to begin.
     ///
     /// `source_name` identifies the source, and has to be the same each time: a migration is resumed by this
-    /// name. The source is not changed, except that missing tables are created in it. They stay empty.
+    /// name. The source is only read, except that tables that it lacks are created, empty. If the source may
+    /// not create tables, this is an error.
     ///
     /// Returns [`MigrationError::NotEmpty`] if the target holds other data. Returns
     /// [`MigrationError::SourceChanged`] if a migration would be resumed, and the first partition of a table

@@ -375,7 +375,7 @@ pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// The erasures in a bucket: which revision, when, and by whom. An erasure is finished if `finished_at` is
-/// set. The files of the store may have the content until the first compaction after `kept_until`.
+/// set. A full compaction after `kept_until` removes the content from the files of the store.
 pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("erasures")
         .partition("domain", Text)

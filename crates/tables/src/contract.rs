@@ -137,7 +137,7 @@ macro_rules! contract_tests {
             times_are_sorted_by_size
             time_uuids_are_sorted_by_time_then_by_signed_bytes
             columns_are_sorted_one_after_the_other
-            ranges_below_a_prefix_have_their_rows
+            ranges_with_a_prefix_return_exactly_their_rows
             a_row_is_read_as_it_was_put
             a_batch_spans_tables
             a_call_applies_all_its_batches

@@ -1,4 +1,4 @@
-//! The store in memory: for tests, and the oracle that every other store is compared with.
+//! The store in memory: for tests, for `memory:`, and as the oracle that every other store is compared with.
 
 mod cursor;
 mod position;

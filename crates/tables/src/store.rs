@@ -69,8 +69,8 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     ) -> Result<Swap>;
 
     /// Removes from the store's files all data that was deleted or overwritten before this call. `Some`: the
-    /// files keep deleted data for this time, and the first compaction after that removes it. May take as
-    /// long as writing all stored data.
+    /// files still hold deleted data, and a full compaction after this time removes it. May take as long as
+    /// writing all stored data.
     async fn scrub(&self) -> Result<Option<Duration>>;
 
     /// How long a failed write may still take effect by itself, such as by a hint that a node of a cluster

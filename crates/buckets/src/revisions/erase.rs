@@ -96,7 +96,8 @@ pub struct EraseReport {
     /// The number of blocks that may have the revision, and that another process may be about to add to the
     /// index. If there are any, the erasure has to be repeated in some hours.
     pub left: u64,
-    /// How long the store's files keep the deleted data. `None` if no file has the data any more.
+    /// A full compaction this long after the erasure removes the deleted data from the store's files. `None`
+    /// if no file has the data any more.
     pub kept_for: Option<Duration>,
 }
 
@@ -123,8 +124,8 @@ pub struct ErasureState {
     /// When the erasure was finished. `None` if it is running, or has to be repeated: it was interrupted, or
     /// left blocks.
     pub finished_at: Option<Timestamp>,
-    /// The time until which the store's files keep the deleted data. `None` if no file had the data when the
-    /// erasure was finished, or if the erasure is not finished.
+    /// A full compaction after this time removes the deleted data from the store's files. `None` if no file
+    /// had the data when the erasure was finished, or if the erasure is not finished.
     pub kept_until: Option<Timestamp>,
 }
 

@@ -53,7 +53,8 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
     revisions
 }
 
-/// All rows of the store, without the random names of chunk sets.
+/// All rows of the store except chunks, whose sets have random names. Rows that reference chunks are cut
+/// before the encoding of the body.
 async fn dump(world: &World) -> Vec<String> {
     let lines = world.dump().await.into_iter();
     let mut lines: Vec<_> = lines

@@ -26,8 +26,8 @@ async fn concurrent_requests_are_bounded() {
         waiting.spawn(async move { generator.generate(&page("A"), rev(number)).await });
     }
     server.await_requests(2).await;
-    // If the limit did not hold, the other requests would have arrived before these answers to another
-    // generator.
+    // If the limit did not hold, the four waiting requests would arrive while another generator gets these 20
+    // answers.
     let page = page("B");
     let renderer =
         upstream(&[("html", source(server.url("/{rev}/{title}")))], &[server.host()], LONG_TIMEOUT);
@@ -37,13 +37,13 @@ async fn concurrent_requests_are_bounded() {
     }
     assert_eq!(server.asked(), 2 + 20);
     waiting.abort_all();
-    // All requests are answered, two at a time.
+    // The aborted requests have released their places, so six requests for another page succeed.
     let made = join_all((1..=6).map(|number| generator.generate(&page, rev(number)))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");
 }
 
 #[tokio::test]
-async fn request_that_waits_too_long_is_busy() {
+async fn request_that_waits_too_long_fails_with_busy() {
     let server = Server::new(|_| Reply::Nothing).await;
     let renderer = upstream(&[("html", source(server.url("/{rev}")))], &[server.host()], SHORT_TIMEOUT);
     let generator = HttpGenerator::new(at_most(1, settings(renderer))).unwrap();

@@ -19,7 +19,7 @@ use rashomon_buckets::{
 };
 use rashomon_generator_http::{HttpGenerator, Settings, Source, Upstream};
 
-/// A timeout that only a server that never answers reaches, even on a busy machine.
+/// A timeout that is long enough for every server that answers, even on a busy machine.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout for servers that do not answer.
@@ -44,7 +44,7 @@ pub(crate) fn page(title: &str) -> Page {
     }
 }
 
-/// A source of any type, with up to [`MAX_SIZE`] bytes.
+/// A source whose answer may have any media type, and up to [`MAX_SIZE`] bytes.
 pub(crate) fn source(url: impl Into<String>) -> Source {
     Source { url: url.into(), content_type: None, max_size: MAX_SIZE }
 }

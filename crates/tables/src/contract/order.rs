@@ -106,10 +106,10 @@ pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Fa
     };
     let uuids = vec![
         time_uuid(0, last(0, 0x80)),
-        // The low bits of the time come first in the UUID's bytes, and must not decide the order.
         time_uuid(5, last(0, 0x80)),
         time_uuid(5, last(0, 0x81)),
         time_uuid(5, last(0, 0xbf)),
+        // The low bits of the time come first in the UUID's bytes. The high bits decide the order.
         time_uuid(0xffff_ffff, last(0, 0x80)),
         time_uuid(1 << 32, last(1, 0x80)),
         time_uuid(1 << 32, last(1, 0xff)),
@@ -223,8 +223,9 @@ pub async fn columns_are_sorted_one_after_the_other(factory: &dyn Factory) {
     assert_eq!(clustering(world.scan(&MIXED, scan.reverse()).await), reverse);
 }
 
-/// Ranges below a prefix of any number of columns, with bounds on ascending and on descending columns.
-pub async fn ranges_below_a_prefix_have_their_rows(factory: &dyn Factory) {
+/// A range with a prefix of any number of columns, and with bounds on the next column, returns exactly its
+/// rows. The column is ascending or descending.
+pub async fn ranges_with_a_prefix_return_exactly_their_rows(factory: &dyn Factory) {
     let world = World::new(factory, &[&MIXED]).await;
     let all = fill_mixed(&world).await;
     let middle = all[all.len() / 2].clone();

@@ -1,5 +1,6 @@
-//! The archive beside retention. With both configured, a server gets no retention policy: it culls nothing,
-//! and seals superseded values, also those of any strategy that are stored when the archive is turned on.
+//! The archive beside retention. If both are configured, the server opens the buckets without a retention
+//! policy: nothing is culled, and superseded values are sealed. This includes values that a strategy of
+//! retention stored before the archive was turned on.
 
 use std::sync::Arc;
 
@@ -84,7 +85,8 @@ async fn sealed_revision_is_kept_permanently(world: World) {
     }
     world.pass(2 * DAY);
     assert_eq!(seal(&world).await.revisions, 2);
-    // Retention is turned on again, beside the archive. Sealed revisions are not affected.
+    // The buckets are opened with a policy and the archive, which no server does. Even then, sealed revisions
+    // are not culled.
     let both = Settings { archive: archive().archive, ..crate::retention::settings(by(Strategy::AppTtl)) };
     let world = world.restarted_with(both).await;
     world.rescan(&page).await;
@@ -115,7 +117,8 @@ async fn no_read_copies_are_made_beside_an_archive(world: World) {
     }
 }
 
-/// Retention alone would record sealed revisions as culled, and lists and exports would lack them.
+/// Retention alone would record sealed revisions as culled: lists would show them as not stored, and exports
+/// would lack their bodies.
 async fn retention_alone_is_refused_if_revisions_are_sealed(world: World) {
     let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
     let open = |settings: Settings| {
