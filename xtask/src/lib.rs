@@ -13,7 +13,6 @@ pub mod process;
 pub mod same;
 pub mod service;
 pub mod test;
-pub mod tidy;
 mod tools;
 
 use std::{path::Path, process::Command};
@@ -46,8 +45,7 @@ pub const DIST: &str = "dist";
 /// arguments.
 pub fn bench(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())
-        .args(["run", "--quiet", "--profile", DIST, "--package", "xtask", "--features", "bench"])
-        .args(["--bin", "xtask-bench", "--"])
+        .args(["run", "--quiet", "--profile", DIST, "--package", "xtask-bench", "--"])
         .args(arguments)
         .current_dir(root())
         .status()
@@ -58,7 +56,7 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
 /// Builds the program that counts the functions of requests, and runs it with these arguments.
 pub fn calls(arguments: &[String]) -> Result<bool> {
     let status = Command::new(process::cargo())
-        .args(["run", "--quiet", "--package", "xtask", "--bin", "xtask-calls", "--"])
+        .args(["run", "--quiet", "--package", "xtask-calls", "--"])
         .args(arguments)
         .status()
         .context("cannot start cargo")?;

@@ -18,7 +18,7 @@ enum Command {
     /// Run all checks that a change must pass, the cheapest first.
     Test(xtask::test::Options),
     /// Check what no compiler checks: dependencies between crates, sizes, words, links, decisions.
-    Tidy(xtask::tidy::Options),
+    Tidy(xtask_tidy::Options),
     /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
@@ -60,7 +60,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Test(options) => xtask::test::run(&options),
-        Command::Tidy(options) => xtask::tidy::run(&options),
+        Command::Tidy(options) => xtask_tidy::run(xtask::root(), &options),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),

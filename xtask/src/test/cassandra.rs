@@ -111,7 +111,7 @@ fn run_tests(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::Tree;
+    use xtask_tidy::Tree;
 
     #[test]
     fn named_test_programs_and_modules_exist() {

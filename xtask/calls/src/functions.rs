@@ -1,6 +1,6 @@
 //! The functions in a source file, by their lines.
 
-use xtask::tidy::source::{Token, code, tokens};
+use xtask_tidy::source::{Token, code, tokens};
 
 /// A function of a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{Tree, rust::is_test};
 #[derive(Debug)]
 pub(super) struct Crate<'a> {
     /// The folder of its package, such as `crates/api`, or else the folder of its root, such as
-    /// `xtask/src/bench`.
+    /// `crates/a/src/bench`.
     pub(super) name: &'a str,
     pub(super) files: Vec<Module<'a>>,
 }

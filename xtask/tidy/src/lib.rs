@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from the project's files to the problems in them. It reads nothing else, so its
 //! tests can pass files that break the rule. The check of [`commits`] reads the log of git.
+#![allow(clippy::print_stdout)] // It prints the problems.
 
 mod commits;
 mod decisions;
@@ -18,7 +19,7 @@ mod text;
 mod tree;
 mod words;
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 use anyhow::Result;
 
@@ -93,15 +94,14 @@ pub struct Options {
     write: bool,
 }
 
-/// Checks the project that this program was built from, and prints problems. Returns `true` if there are
-/// none.
-pub fn run(options: &Options) -> Result<bool> {
+/// Checks the project in the folder `root`, and prints problems. Returns `true` if there are none.
+pub fn run(root: &Path, options: &Options) -> Result<bool> {
     if options.write {
-        map::write(crate::root())?;
+        map::write(root)?;
     }
-    let tree = Tree::load(crate::root())?;
+    let tree = Tree::load(root)?;
     let mut problems = problems(&tree);
-    match commits::log(crate::root())? {
+    match commits::log(root)? {
         commits::Log::Read(log) => problems.extend(commits::subjects(&log)),
         commits::Log::Missing(reason) => println!("tidy: the subjects of commits are not checked: {reason}"),
     }

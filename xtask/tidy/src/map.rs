@@ -25,7 +25,7 @@ pub(super) fn is_current(tree: &Tree) -> Vec<Problem> {
     match with_map(text) {
         None => vec![Problem::file(PAGE, "the two comments around the map of the crates are missing")],
         Some(current) if current != text => {
-            let message = "the map of the crates differs from xtask/src/tidy/dependencies.rs: \
+            let message = "the map of the crates differs from xtask/tidy/src/dependencies.rs: \
                            run `cargo xtask tidy --write`";
             vec![Problem::file(PAGE, message)]
         }

@@ -15,10 +15,10 @@ const MAX_CRATE_LINES: usize = 7_000;
 const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 10_000), ("crates/cli", 10_000)];
 
 /// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
-const CRATES_OVER_LIMIT: &[(&str, usize)] = &[("xtask", 8_800)];
+const CRATES_OVER_LIMIT: &[(&str, usize)] = &[];
 
 /// The file with the list.
-const THIS_FILE: &str = "xtask/src/tidy/rust.rs";
+const THIS_FILE: &str = "xtask/tidy/src/rust.rs";
 
 /// Words that mark unfinished work. They are split, so that this file does not contain them.
 const UNFINISHED: &[&str] = &[
