@@ -2,7 +2,8 @@
 //!
 //! A file has each name once, as `(id) name`, and only `(id)` after that. A line number is absolute, or
 //! relative to the line number before it: `+3`, `-2`, or `*` for the same line. The line number of a call is
-//! relative too, but no other number is relative to it. Costs are not read.
+//! relative too, but no other number is relative to it. Of the costs, only the
+//! total is read.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,6 +17,10 @@ use anyhow::{Context, Result, bail, ensure};
 pub(super) struct Profile {
     pub(super) functions: Vec<Function>,
     pub(super) calls: Vec<Call>,
+    /// The instructions that ran.
+    pub(super) instructions: u64,
+    /// The bytes that the process passed to the system meanwhile. The file does not have them.
+    pub(super) written_bytes: u64,
 }
 
 /// A function that ran.
@@ -128,6 +133,10 @@ impl Parser {
         }
         if line.starts_with("events:") {
             self.has_events = true;
+            return Ok(());
+        }
+        if let Some(instructions) = line.strip_prefix("totals:") {
+            self.profile.instructions = instructions.trim().parse()?;
             return Ok(());
         }
         let Some((key, value)) = line.split_once('=') else { return Ok(()) };
@@ -270,6 +279,7 @@ totals: 90
         let profile = Profile::parse(FILE).unwrap();
         let call = |caller, callee, count| Call { caller, callee, count };
         assert_eq!(profile.calls, [call(0, 1, 1), call(0, 2, 2), call(3, 0, 3)]);
+        assert_eq!(profile.instructions, 90);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    callgrind::{Function, Profile},
+    callgrind::{Call, Function, Profile},
     functions::{SourceFunction, find, functions},
     symbol::{crate_of, is_closure, last, simplify, type_and_trait},
 };
@@ -55,6 +55,41 @@ pub(super) struct Counted {
     /// Calls of the functions of `TableStore`, by the type of the store and the name of the function. All
     /// decorators share one function, and a call may pass several of them.
     pub(super) store_calls: BTreeMap<(String, String), u64>,
+    pub(super) costs: Costs,
+}
+
+/// The costs of a recording, including functions of libraries and of the system.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Costs {
+    pub(super) instructions: u64,
+    /// Calls of the functions that allocate memory.
+    pub(super) allocations: u64,
+    /// Steps of SQL statements. A step returns a row, or ends the statement.
+    pub(super) statement_steps: u64,
+    /// The bytes that the process passed to the system: files, and the answer.
+    pub(super) written_bytes: u64,
+}
+
+/// The functions that allocate memory.
+const ALLOCATORS: &[&str] = &["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
+
+impl Costs {
+    fn of(profile: &Profile) -> Self {
+        let calls_of = |names: &[&str]| -> u64 {
+            let is_called = |call: &&Call| {
+                let symbol = &profile.functions[call.callee].symbol;
+                // A recursive call has a number: `malloc'2`.
+                names.contains(&symbol.split('\'').next().unwrap_or_default())
+            };
+            profile.calls.iter().filter(is_called).map(|call| call.count).sum()
+        };
+        Self {
+            instructions: profile.instructions,
+            allocations: calls_of(ALLOCATORS),
+            statement_steps: calls_of(&["sqlite3_step"]),
+            written_bytes: profile.written_bytes,
+        }
+    }
 }
 
 /// The functions in the source files, which are read on demand.
@@ -124,7 +159,7 @@ pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
     let functions: Vec<Option<&ProjectFunction>> =
         functions.iter().map(|found| found.as_ref().map(|found| sources.known(found))).collect();
 
-    let mut counted = Counted::default();
+    let mut counted = Counted { costs: Costs::of(profile), ..Counted::default() };
     for found in functions.iter().flatten() {
         let ProjectFunction { name, krate, class, .. } = found;
         let called = Called { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
@@ -270,6 +305,25 @@ impl TableStore for A {
 }
 ";
 
+    const ALLOCATING: &str = "\
+positions: line
+events: Ir
+fn=(1) a
+1 10
+cfn=(2) malloc
+calls=3 0
+1 30
+cfn=(3) malloc'2
+calls=1 0
+1 10
+cfn=(4) sqlite3_step
+calls=2 0
+1 40
+fn=(5) malloc_usable_size
+1 1
+totals: 91
+";
+
     /// `work` is called by two functions, and calls a closure that runs twice.
     const PROFILE: &str = "\
 positions: line
@@ -375,6 +429,14 @@ fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
         let [first, second] = counted([PROFILE, closure]);
         let key = second.functions.keys().next().unwrap();
         assert_eq!(first.functions[key].name, "rashomon_x::a::A::work");
+    }
+
+    #[test]
+    fn costs_include_functions_of_libraries() {
+        let mut profile = Profile::parse(ALLOCATING).unwrap();
+        profile.written_bytes = 7;
+        let expected = Costs { instructions: 91, allocations: 4, statement_steps: 2, written_bytes: 7 };
+        assert_eq!(Costs::of(&profile), expected);
     }
 
     #[test]

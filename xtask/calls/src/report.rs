@@ -9,7 +9,7 @@ use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
 use super::{
-    count::{Called, Class, Counted, Key},
+    count::{Called, Class, Costs, Counted, Key},
     requests::Kind,
     symbol::last,
 };
@@ -111,6 +111,9 @@ impl Report {
                 store_line(&store_calls([first]))
             );
         }
+        for (name, cost) in self.costs() {
+            println!("    {name}: {}", each(&cost));
+        }
         for entry in self.coders() {
             println!("    encoded or decoded: {} {}", entry.calls(), entry.called.name);
         }
@@ -122,6 +125,18 @@ impl Report {
         println!();
     }
 
+    /// The costs of each recording, by name.
+    fn costs(&self) -> [(&'static str, Vec<u64>); 4] {
+        let of =
+            |cost: fn(&Costs) -> u64| self.recordings.iter().map(|counted| cost(&counted.costs)).collect();
+        [
+            ("instructions", of(|costs| costs.instructions)),
+            ("allocations", of(|costs| costs.allocations)),
+            ("steps of SQL statements", of(|costs| costs.statement_steps)),
+            ("bytes written", of(|costs| costs.written_bytes)),
+        ]
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "request": self.kind.to_possible_value().map(|value| value.get_name().to_owned()),
@@ -129,6 +144,7 @@ impl Report {
             "getters": self.numbers(Class::Getter),
             "generated": self.numbers(Class::Generated),
             "crates": self.crates(),
+            "costs": self.costs().into_iter().collect::<BTreeMap<_, _>>(),
             "store_calls": store_json(store_calls(&self.recordings)),
             "store_calls_of_first": self.first.as_ref().map(|first| store_json(store_calls([first]))),
             "idle": self.idle.functions.values().map(|called| &called.name).collect::<Vec<_>>(),

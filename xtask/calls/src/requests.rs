@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Post,
     /// GET of the latest html, which is in memory
     Latest,
+    /// GET of the html of an old render by its tid, without an archive
+    Tid,
     /// GET of the html of an archived render by its tid
     Archived,
 }
@@ -33,6 +35,7 @@ impl Kind {
         match self {
             Self::Post => "POST of a new revision",
             Self::Latest => "GET of the latest, from memory",
+            Self::Tid => "GET of an old render by tid",
             Self::Archived => "GET of an archived render by tid",
         }
     }
@@ -40,20 +43,22 @@ impl Kind {
     /// The settings of the server. They turn off work that would run beside a request.
     pub(super) const fn settings(self) -> &'static str {
         match self {
-            Self::Post | Self::Latest => "collect_every = \"0s\"\n",
+            Self::Post | Self::Latest | Self::Tid => "collect_every = \"0s\"\n",
             Self::Archived => "collect_every = \"0s\"\n[archive]\n",
         }
     }
 
     /// Fills the store before the server starts.
     pub(super) fn prepare(self, program: &Path, folder: &Path) -> Result<()> {
-        if self != Self::Archived {
-            return Ok(());
-        }
+        let option: &[&str] = match self {
+            Self::Post | Self::Latest => return Ok(()),
+            Self::Tid => &[],
+            Self::Archived => &["--archive"],
+        };
         let dump = folder.join("dump.jsonl");
         fs::write(&dump, history())?;
         let mut command = Command::new(program);
-        command.args(["import", "--archive", "--domain", "enwiki", "--jobs", "1", "--data"]);
+        command.arg("import").args(option).args(["--domain", "enwiki", "--jobs", "1", "--data"]);
         let output = command.arg(store(folder)).arg(&dump).output().context("cannot start the program")?;
         let printed = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "the import ended with {}: {}", output.status, printed.trim());
@@ -68,7 +73,7 @@ impl Kind {
             Self::Latest if number == 0 => (post(1), 201),
             Self::Latest => (http::get(&format!("{PAGE}?rev/latest/html")), 200),
             // Each request is for another render, so that no earlier read has left its values in memory.
-            Self::Archived => {
+            Self::Tid | Self::Archived => {
                 let tid = tid(number % ARCHIVED + 1);
                 (http::get(&format!("{PAGE}?rev/{tid}/html")), 200)
             }
@@ -139,7 +144,7 @@ mod tests {
 
     #[test]
     fn requests_are_not_repeated_unless_the_latest_is_read() {
-        for kind in [Kind::Post, Kind::Archived] {
+        for kind in [Kind::Post, Kind::Tid, Kind::Archived] {
             let requests: std::collections::BTreeSet<_> = (0..8).map(|number| kind.request(number)).collect();
             assert_eq!(requests.len(), 8, "{kind:?}");
         }

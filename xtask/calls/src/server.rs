@@ -104,13 +104,24 @@ impl Server {
         more: Duration,
     ) -> Result<Profile> {
         self.control(&["instrumentation on"])?;
+        let before = self.written_bytes()?;
         action(self)?;
         thread::sleep(more);
+        let written_bytes = self.written_bytes()?.saturating_sub(before);
         self.control(&["instrumentation off", "dump"])?;
         self.dumps += 1;
         let path = profile(&self.folder).with_extension(self.dumps.to_string());
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Profile::parse(&text).with_context(|| format!("cannot understand {}", path.display()))
+        let profile =
+            Profile::parse(&text).with_context(|| format!("cannot understand {}", path.display()))?;
+        Ok(Profile { written_bytes, ..profile })
+    }
+
+    /// The bytes that the server has passed to the system.
+    fn written_bytes(&self) -> Result<u64> {
+        let io = fs::read_to_string(format!("/proc/{}/io", self.service.id()))?;
+        let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+        Ok(written.context("a process counts what it writes")?.parse()?)
     }
 
     /// Gives commands to callgrind. `callgrind_control` gives the same commands in the same way.
