@@ -13,9 +13,9 @@ use crate::{
     rows::{ColumnValue, key_in_words, page_of},
 };
 
-/// The maximum number of rows that are remembered, so that each row is logged and reported once. Beyond this
-/// number, reported rows are forgotten, and may be logged again. If none of them was reported, further rows
-/// are neither logged nor reported.
+/// The maximum number of rows that are remembered, so that each row is logged and reported once. When the
+/// number is reached, rows that were reported are forgotten, and may be logged again. As long as this many
+/// rows are not reported yet, further rows are neither logged nor reported.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// A damaged row that a read skipped.

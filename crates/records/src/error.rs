@@ -161,11 +161,12 @@ pub enum Missing {
     /// The page did not exist yet.
     #[error("the first revision of the page is later than the requested time")]
     BeforeFirst,
-    /// None of the examined revisions has the property. The number of examined revisions is bounded, and
-    /// there are more.
+    /// The examined revisions do not determine the requested state. There are more revisions, but the number
+    /// of examined ones is bounded.
     #[error(
-        "none of the {examined} revisions nearest to the requested time has the property, and one request \
-         examines no more: the timemap lists all revisions that have it, page by page"
+        "the {examined} revisions nearest to the requested time do not determine the state of the property, \
+         and one request examines no more: the timemap lists all revisions that have the property, page by \
+         page"
     )]
     OutOfReach {
         /// The number of examined revisions.

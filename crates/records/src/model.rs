@@ -247,7 +247,7 @@ pub struct RevisionSummary {
     pub newest_renders: Vec<Tid>,
     /// The number of bytes of the properties of the render `tid`, including those of the revision. If the
     /// archive's policy kept none of the renders, only the properties of the revision count. If the revision
-    /// has none, those of the render count, although their bodies are not stored.
+    /// has no properties, those of the render count, although their bodies are not stored.
     pub size: u64,
     /// Whether the bodies are stored. `false` for a superseded revision whose bodies were culled. Also
     /// `false` for a revision that has only properties of renders, if the archive's policy kept none of

@@ -60,8 +60,8 @@ impl RevisionStore {
         Err(shared.records.incomplete(page))
     }
 
-    /// Returns the newest render of a revision from which a property can be read: the newest render of all,
-    /// or the newest read copy, or a render that the renderer generates now.
+    /// Returns a render of a revision from which a property can be read: the newest render, else the newest
+    /// read copy, else a render that the renderer generates now.
     #[boxed]
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
         let shared = &self.0;

@@ -1,5 +1,5 @@
-//! New revisions are complete, become the latest in any order of writes, can be repeated, and are refused
-//! when they are wrong.
+//! New revisions are stored completely. The latest is the highest, in any order of writes. Repeating a write
+//! changes nothing. Wrong values are refused.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::{START, World, at, block_on, name, page, rev};
 crate::support::on_every_store![
     new_revision_is_read_back_unchanged,
     repeated_revision_returns_the_first_tid,
-    one_of_32_writers_on_one_condition_succeeds,
+    one_of_32_writers_with_the_same_condition_succeeds,
     one_of_32_posts_of_a_revision_is_stored,
 ];
 
@@ -210,7 +210,7 @@ async fn conditional_revision_needs_the_expected_latest() {
     assert_eq!(world.assert_consistent().await.revisions, 3);
 }
 
-async fn one_of_32_writers_on_one_condition_succeeds(world: World) {
+async fn one_of_32_writers_with_the_same_condition_succeeds(world: World) {
     let page = page("Main_Page");
     let mut latest = Parent::None;
     for round in 0..10 {

@@ -507,7 +507,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test]
-    async fn writes_without_condition_or_other_processes_need_no_lease() {
+    async fn lease_is_taken_only_beside_other_processes_for_conditions_and_changes() {
         let clock = Arc::new(ManualClock::new(START));
         let page = page("Main_Page");
         for alone in [true, false] {

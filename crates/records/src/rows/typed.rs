@@ -145,7 +145,7 @@ pub trait TypedRow: Sized {
     /// The names of all columns but those of the partition, in the order of the type.
     fn column_names() -> Vec<&'static str>;
 
-    /// Reads a row. `None` if a column is missing or has another type.
+    /// Reads a row. `None` if a column has another type, or a required column is missing or empty.
     fn read(row: &Row) -> Option<Self>;
 
     /// The clustering columns.
@@ -154,7 +154,7 @@ pub trait TypedRow: Sized {
     /// The value columns.
     fn values(&self) -> Vec<Option<Value>>;
 
-    /// Reads a row. Fails with `Corrupt` if a column is missing or has another type.
+    /// Reads a row. Fails with `Corrupt` where [`Self::read`] returns `None`.
     fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable(Self::table().name(), row))
     }

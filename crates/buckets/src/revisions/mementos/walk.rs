@@ -27,20 +27,21 @@ use crate::{
 /// The maximum number of revisions that a walk examines.
 const MAX_REVISIONS: usize = 2_000;
 
-/// The cost of read rows, in units of [`cost`], at which a walk stops. The rows of the last revision may
-/// exceed it.
+/// The cost at which a walk stops: the [`cost`] of each row that it has read, and one for each read. The last
+/// reads may exceed it.
 const MAX_COST: usize = 10_000;
 
-/// The maximum cost of the renders of one revision. If the renders cost more, only the newest ones are
-/// states.
+/// The maximum cost of the renders of one revision that [`Walk::renders_of`] reads. If all of them cost more,
+/// only the newest are read. The older ones can then be neither selected nor listed.
 const MAX_COST_OF_STATE: usize = 4_000;
 
 /// The number of revisions that the first step looks up. Each further step looks up four times as many, up to
 /// [`INDEX_PAGE_ROWS`].
 const FIRST_STEP: usize = 8;
 
-/// A step reads rows for all its revisions in one scan: on average at most this number for each revision, and
-/// at most [`INDEX_PAGE_ROWS`] in all. Revisions that the scan does not cover completely are read one by one.
+/// A step reads rows for all its revisions in one scan. The limit of the scan is this number times the number
+/// of revisions, but at most [`INDEX_PAGE_ROWS`]. Revisions that the scan does not cover completely are read
+/// one by one.
 const ROWS_OF_REVISION: usize = 4;
 
 /// The cost of reading a row: one, and one for each KiB.
@@ -83,7 +84,8 @@ pub(super) struct Walk<'a> {
 #[derive(Default)]
 struct RowsAhead {
     culls: Culls,
-    /// The lowest revision from which on all existing rows are here. `None` if no revision is complete.
+    /// All rows of this revision, and of the higher ones in [`Walk::ahead`], were read. `None` if that is
+    /// known of no revision.
     whole_from: Option<Revision>,
     renders: BTreeMap<Revision, Vec<RenderRow>>,
     revisions: BTreeMap<Revision, RevisionRow>,
@@ -128,20 +130,20 @@ impl<'a> Walk<'a> {
         Self { examined: after, ..walk }
     }
 
-    /// A walk forward from a time, within the bounds that this walk has left.
+    /// A walk forward in time, beginning after `from`. Its bounds are what this walk has not used of its own.
     pub(super) fn back_to_the_present(self, from: Timestamp) -> Self {
         let ranges = vec![ClusteringRange::all().above(from)];
         let Self { revisions_left, cost_left, .. } = self;
         Self { revisions_left, cost_left, ..Self::new(self.page, self.name, ranges, Order::Reverse) }
     }
 
-    /// The second of the last revision that was examined.
+    /// The time of the last examined revision, in whole seconds since 1970.
     pub(super) fn examined_until(&self) -> Option<i64> {
         self.examined.map(|(time, _)| second(time))
     }
 
-    /// The position at which another walk continues. `state` is the last state, if this walk has not found
-    /// the state after it.
+    /// The position at which the next result page continues. `state` is the state whose renders may not all
+    /// be listed yet, because this walk stopped before it found the next state.
     pub(super) fn position(
         &self,
         state: Option<(Timestamp, Revision, Option<Tid>)>,
@@ -149,7 +151,7 @@ impl<'a> Walk<'a> {
         self.examined.map(|examined| MementoPosition { state, examined })
     }
 
-    /// The error for a walk that found nothing within its bounds.
+    /// The error for a walk that reached its bounds before the state was certain.
     pub(super) fn out_of_reach(&self) -> Error {
         Error::NotFound(Missing::OutOfReach { examined: MAX_REVISIONS - self.revisions_left })
     }
@@ -274,8 +276,8 @@ impl<'a> Walk<'a> {
 
     /// Returns the renders of a revision that have the property, oldest first.
     ///
-    /// Renders that the archive's policy left out, or that were culled, are not states of the page: only the
-    /// properties of the revision can be read from such renders.
+    /// For a property of the render, skips renders whose bodies were culled or left out by the archive's
+    /// policy. For a property of the revision, includes them: the property can still be read.
     async fn renders_with(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<PropertyVersion>> {
         let is_whole = self.rows_ahead.whole_from.is_some_and(|from| from <= rev);
         let of_revision = if self.is_of_render(shared) {

@@ -90,7 +90,7 @@ async fn no_reader_sees_a_superseded_value(world: World) {
                     }
                 }
                 acknowledged.store(write, Ordering::SeqCst);
-                // From time to time, readers find the value in memory.
+                // Lets the readers read between two writes, so that some reads find the value in the cache.
                 if write % 10 == 0 {
                     tokio::task::yield_now().await;
                 }
