@@ -49,8 +49,8 @@ pub(crate) enum Command {
     /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
     /// (by more than the setting `skew`, 5 minutes by default), if a property is larger than its `max_size`,
     /// or if it was erased in this store. In JSON lines, a revision with headers that are not valid in HTTP
-    /// is left out too. A text whose sha1 differs from that in the file is stored. All of these are counted,
-    /// and the first 20 of each kind are named.
+    /// is left out too. A text that does not match the sha1 that the file gives for it is stored anyway. All
+    /// of these are counted, and the first 20 of each kind are named.
     ///
     /// Progress goes to standard error, and the counts go to standard output at the end.
     #[command(after_help = "\
@@ -96,8 +96,9 @@ Examples:
     /// Copies the rows of all tables with their write times and expiry times (page leases get new write
     /// times). Damaged rows are not copied, and the first 100 are named. Nothing else may use either store
     /// during the migration. To continue after an interruption, run the same command again. After a completed
-    /// migration, the same command starts from the beginning and adds new rows. A target with other data is
-    /// refused.
+    /// migration, the same command starts from the beginning and adds new rows. It fails if a row that is
+    /// written by compare-and-set, such as a page lease, has changed in the source. A target with other data
+    /// is refused.
     ///
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
@@ -128,16 +129,17 @@ Exit codes:
     /// Show what retention would delete, or delete it now
     ///
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
-    /// configuration does this by itself. The policy comes from the configuration, and flags override it.
-    /// Without a policy, --dry-run assumes a grace of one day, and --now requires --grace. If the
-    /// configuration sets the strategy `keep-everything`, --now is refused with --grace or --min-keep.
+    /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
+    /// the configuration has no retention table, --dry-run assumes a grace of one day, and --now requires
+    /// --grace. Nothing is deleted where the strategy is `keep-everything`. If it is the strategy of
+    /// `[retention]`, or of the domain that --domain names, --now refuses --grace and --min-keep.
     #[command(after_help = "\
 Exit codes:
   0  done
   1  an error ended the command, or a clock jump or damaged rows kept values from being
      deleted; other values may have been deleted
   2  the command line is wrong, there is no store, the configuration has [archive], or --now
-     has no policy
+     was refused as described above
   130, 143  interrupted
 
 Examples:
@@ -317,8 +319,8 @@ pub(crate) struct CompareStrategiesArguments {
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,
 
-    /// Also estimate how many timeline entries the four wikis of the design notes would have, with 1.3 to
-    /// 186,497 edits a day
+    /// Also estimate the number of timeline entries for each of the four wikis in the design notes. The
+    /// smallest has 1.3 edits a day, and the largest 186,497
     #[arg(long)]
     pub(crate) timelines: bool,
 
@@ -361,10 +363,10 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Before the check, restore rows that can be derived from undamaged ones: keys with a flipped bit,
-    /// entries of titles and domains, indexes of revisions by time and by tid, references to chunks. Prints
-    /// each repair. Refused if the page structure of the SQLite file is damaged. No server may write during
-    /// the repair
+    /// Before the check, correct keys with one flipped bit, and restore rows that follow from undamaged ones:
+    /// catalog entries of titles and domains, indexes of revisions by time and by tid, and references to
+    /// chunks. Prints the corrected keys, and the first 1,000 other repairs. Refused if the page structure of
+    /// the SQLite file is damaged. No server may write during the repair
     #[arg(long)]
     pub(crate) repair: bool,
 
@@ -485,8 +487,8 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&matches)
 }
 
-/// Refuses `--data` and `--store` together on the command line. `--data` overrides only a store from the
-/// environment.
+/// Refuses `--data` and `--store` together on the command line. `--data` overrides a store from the
+/// environment or the file.
 fn refuse_two_stores(matches: &ArgMatches, command: &mut clap::Command) -> Result<(), clap::Error> {
     let mut matches = matches;
     while let Some((_, of_subcommand)) = matches.subcommand() {

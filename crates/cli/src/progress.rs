@@ -32,7 +32,7 @@ pub(crate) struct Progress {
     started: Duration,
     /// The current object, such as the name of a file.
     label: String,
-    /// The unit of the items: `revision`.
+    /// The unit of the items, such as `revision`.
     unit: &'static str,
     /// The final position; `None` if it is unknown, as for standard input.
     total: Option<u64>,

@@ -18,8 +18,8 @@ pub(crate) enum ArchiveCommand {
 Exit codes:
   0  done
   1  an error ended the command, or damaged revisions stay in the tables
-  2  the command line is wrong, there is no store, or the configuration of a cluster, or one
-     with a retention policy, has no [archive]
+  2  the command line is wrong, there is no store, or [archive] is missing in the
+     configuration (a cluster and a retention policy require it)
   130, 143  interrupted; sealed revisions stay sealed
 
 Examples:
@@ -54,8 +54,9 @@ Examples:
     /// With SQLite, no server may have the store open. The file is rewritten, which needs free disk space of
     /// the size of the file, and the same again for temporary files. Copies elsewhere (backups, exports, HTTP
     /// caches) are not changed. On a cluster, the files of the nodes hold the content until a compaction
-    /// removes it. A full compaction after the time that --status shows does; an earlier one may.
-    /// docs/erasing.md says how to remove the content earlier, and which other places may have it.
+    /// removes it. A full compaction after the time that --status shows removes it. An earlier compaction may
+    /// remove it too. docs/erasing.md says how to remove the content earlier, and which other places may have
+    /// it.
     #[command(after_help = "\
 Exit codes:
   0  the content is erased
@@ -168,7 +169,7 @@ pub(crate) struct EraseArguments {
     pub(crate) give_up_damaged: bool,
 
     /// List the erasures. On a cluster, each finished erasure is listed with a time: a full compaction after
-    /// this time removes the content from the files of the nodes; an earlier one may
+    /// this time removes the content from the files of the nodes, and an earlier one may remove it
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }

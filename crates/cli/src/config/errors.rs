@@ -100,8 +100,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Rewords an error of the parser. An unknown key is reported with the nearest known key, and a wrong value
-/// with the allowed values.
+/// Rewords an error of the parser. An unknown key or word is reported with the nearest known one, or with all
+/// known ones if none is near. Another wrong value is reported with a description of the right ones.
 pub(crate) fn explain(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {

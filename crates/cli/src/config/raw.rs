@@ -22,8 +22,8 @@ pub(crate) type RawSettings = <MergedSettings as Config>::Layer;
 /// The settings from all sources. An entry has all about a setting: name, type, default, flag, variable and
 /// description. `config(layer_attr(X))` puts the attribute `X` on the entry in [`RawSettings`].
 ///
-/// Settings that may be tables in a file have no default here: they are taken out, checked, and completed by
-/// [`Settings`](super::Settings).
+/// Settings that may be tables in a file have no default here. [`Settings`](super::Settings) takes them out
+/// of this struct, checks them, and adds the defaults.
 #[derive(Debug, Clone, PartialEq, Config, Serialize)]
 #[config(layer_attr(derive(Debug, Clone, Default, PartialEq, clap::Args)))]
 #[config(layer_attr(serde(deny_unknown_fields)))]
@@ -122,9 +122,10 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
     pub(crate) min_upload_rate: ByteSize,
 
-    /// Memory for the bodies of all writes and imports until they are stored. A request waits until there is
-    /// room to receive its body piece by piece. A body that has no room to stay in memory as a whole goes to
-    /// the store in chunks, before the write itself [default: 256 MiB]
+    /// Memory for the bodies of all writes and imports until they are stored. A write reserves at most 4 MiB
+    /// before it receives its body, and an import 24 MiB; if they are not free, it waits. A body that is too
+    /// large for memory, or finds none free, goes to the store in chunks, before the write itself [default:
+    /// 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,

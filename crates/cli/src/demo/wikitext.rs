@@ -168,7 +168,8 @@ fn line_kind(line: &str) -> (Vec<&'static str>, &str) {
     (if alone { vec![] } else { vec!["p"] }, line)
 }
 
-/// A run of two, three or five quotes, as the elements that it turns on or off, with the rest of the text.
+/// Parses a run of two, three or five quotes at the beginning of the text. Returns the elements that the run
+/// turns on or off, and the text after it.
 fn quotes(text: &str) -> Option<(&'static [&'static str], &str)> {
     let rest = text.trim_start_matches('\'');
     match text.len() - rest.len() {

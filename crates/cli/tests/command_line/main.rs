@@ -1,4 +1,4 @@
-//! Tests of the binary, which is run like by a user or a service manager.
+//! Tests of the binary, which is run as a user or a service manager runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

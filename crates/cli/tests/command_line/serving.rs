@@ -26,7 +26,7 @@ fn address_in_use_is_reported() {
 }
 
 #[test]
-fn a_second_server_of_one_store_is_refused_by_name() {
+fn a_second_server_of_one_store_is_refused_and_the_first_is_named() {
     let Some(home) = Home::new() else { return };
     let (server, _) = home.serve(&[]);
     let ran = home.run(&["serve", "--listen", "127.0.0.1:0"]).ends_with(1);
