@@ -32,8 +32,9 @@ pub enum MigrationError {
     },
     /// A row that is written by compare-and-set has other values, or another expiry, in the target.
     #[error(
-        "in the table {table} of the target, {row} has other values than in the source: another process \
-         writes to one of the stores. Stop that process, and migrate into an empty target"
+        "in the table {table} of the target, {row} has other values or another expiry than in the source: \
+         one of the stores was written to after the row was copied. Stop all processes that use the stores, \
+         and migrate into an empty target"
     )]
     Conflict {
         /// The table.

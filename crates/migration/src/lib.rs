@@ -157,9 +157,10 @@ impl Migration {
     /// Returns `SourceChanged` if the source seems to differ from the rows that were copied before.
     ///
     /// Compares the first partition of each table of which rows were copied, except tables that are written
-    /// by compare-and-set. A difference means that the source is another store under the same name, or that
-    /// it was written to. The partitions that are copied already would then keep their old content.
-    /// [`Self::compare`] compares all partitions.
+    /// by compare-and-set. If the table of the source is empty, this is the first partition of the target. A
+    /// difference means that the source is another store under the same name, or that it was written to. The
+    /// partitions that are copied already would then keep their old content. [`Self::compare`] compares all
+    /// partitions.
     async fn refuse_changed_source(&self) -> Result<()> {
         for table in self.tables.iter().copied().filter(|table| !table.swap_only()) {
             if self.record.of(table).copied.rows == 0 {
