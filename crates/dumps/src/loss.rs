@@ -1,8 +1,8 @@
-//! Content that the format of an export cannot represent.
+//! Content that an export lacks, or that its schema does not allow.
 
 use crate::LeftOut;
 
-/// Something that XML, or the schema of exports, cannot represent.
+/// Why an export lacks content, or has content that its schema does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {

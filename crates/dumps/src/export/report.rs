@@ -18,19 +18,21 @@ pub struct ExportReport {
     pub bytes: u64,
     /// Requested pages that do not exist.
     pub missing: Vec<Title>,
-    /// Pages and revisions that were omitted because the format cannot represent them. Revisions whose bodies
-    /// are no longer all stored are listed as well; JSON lines have them without these bodies.
+    /// Pages and revisions that were omitted because the format cannot represent them. Revisions of which
+    /// retention or the archive's policy has removed bodies are listed as well. XML omits such a revision if
+    /// it lacks one of its texts. JSON lines have it, but without any body of the revision if one is missing;
+    /// each render is treated in the same way.
     pub left_out: CountedItems<Warning>,
     /// Values that were written although the schema does not allow them.
     pub invalid: CountedItems<Warning>,
     /// The number of omitted properties, such as html. XML cannot contain them, and JSON lines can.
     pub properties_left_out: u64,
-    /// Damaged rows that belong to no revision, each described in a sentence. These are rows of titles, which
-    /// are taken from their keys instead, and imported metadata of a page or the wiki. Pages whose latest
-    /// revision is unknown because of damage are listed as well.
+    /// Damaged rows that belong to no revision, each described in a sentence. These are rows of titles (the
+    /// export takes the title from the key of the row), and the imported metadata of a page or of the wiki.
+    /// Pages whose latest revision is unknown because of damage are listed as well.
     pub damaged: CountedItems<String>,
-    /// Revisions that the store has lost and that are missing from the export. The list is long, because a
-    /// repair needs all of them.
+    /// Revisions of which the store has lost bodies. The revision is missing from the export, or in JSON
+    /// lines perhaps only a render of it. The list is long, because a repair needs all of them.
     pub unreadable: CountedItems<Unreadable, 10_000>,
 }
 
@@ -48,14 +50,14 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// Something that the format cannot represent.
+/// A page or a revision that lacks content in the export, or has content that the schema does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// The page.
     pub title: Title,
     /// The revision. `None` if the page itself is concerned.
     pub rev: Option<Revision>,
-    /// What cannot be represented.
+    /// What is missing or not allowed.
     pub loss: Loss,
 }
 

@@ -156,7 +156,8 @@ impl Feed {
         let bytes = std::mem::take(&mut self.bytes);
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
-        // A revision that is larger than the whole limit is sent alone.
+        // A revision that is larger than the whole limit takes all permits, so it waits until no other
+        // revision is in memory.
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.max_buffered_bytes);
         let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
         // The semaphore is never closed.

@@ -349,7 +349,7 @@ async fn progress_rises_to_the_totals_of_the_report() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_too_large_for_its_property_is_left_out_alone() {
+async fn revision_with_a_too_large_text_is_left_out_and_others_are_stored() {
     let mut settings = Settings::default();
     let mut definition = settings.definitions.get(&PropertyName::wikitext()).clone();
     definition.max_size = 1000;
