@@ -28,7 +28,8 @@ fn parse_as(format: &str, text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(seconds * 1_000_000))
 }
 
-/// Converts a time to the calendar. A time outside of the years -9999 to 9999 becomes the nearest in them.
+/// Converts a time to the calendar. A time outside of the range of [`jiff::Timestamp`], about the years -9999
+/// to 9999, becomes its nearest end.
 fn to_civil(time: Timestamp) -> civil::DateTime {
     let clamped = jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(if time > Timestamp::EPOCH {
         jiff::Timestamp::MAX

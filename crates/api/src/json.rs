@@ -307,13 +307,13 @@ struct SummaryJson<'a> {
     tid: Option<Tid>,
     /// The number of renders, counted up to 5,000, or to fewer if their rows are very large.
     renders: u64,
-    /// The total size in bytes of the undamaged properties of the revision and of the render `tid`, also of
-    /// those that are no longer stored. If the archive kept only those of the revision, or if the rows of all
-    /// renders are damaged, only those of the revision count.
+    /// The total size in bytes of the undamaged properties of the revision and of the render `tid`, whether or
+    /// not they are still stored. If the archive kept only properties of the revision, or if the rows of all
+    /// renders are damaged, only the properties of the revision count.
     size: u64,
-    /// `true` if a part of the revision cannot be read because a row or a block of the archive is damaged; else absent.
-    /// If it is the row of the revision, only the number is known: `timestamp` and `tid` are absent, and the other
-    /// members have no meaning.
+    /// `true` if a part of the revision cannot be read, because a row, or a block of the archive, is damaged; else
+    /// absent. If the row of the revision itself is damaged, only the number is known: `timestamp` and `tid` are
+    /// absent, and the other members have no meaning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     damaged: bool,

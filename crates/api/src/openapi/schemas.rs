@@ -81,7 +81,8 @@ pub(super) fn new_revision() -> Object {
         .required("_rev")
         .property(
             "_parent",
-            text("The parent revision, in the same forms; `0` for none.").pattern(Some(REV_OR_NONE)),
+            text("The parent revision, in the same forms as `_rev`; `0` for none.")
+                .pattern(Some(REV_OR_NONE)),
         )
         .property("_timestamp", date_time(TIMESTAMP))
         .property("_user", text("The author; at most 4,096 bytes."))

@@ -28,8 +28,7 @@ fn inline_code(text: &str) -> impl Iterator<Item = &str> {
     lines.flat_map(|part| part.split('`').skip(1).step_by(2))
 }
 
-/// Checks that a query of a page is valid: its answer is a property, a redirect or 404, but not an error of
-/// syntax.
+/// Checks that the syntax of a query of a page is valid: the answer has the status 200, 302 or 404.
 async fn check_query(world: &World, document: &str, query: &str) {
     let tid = "8f545ba0-2601-11e3-885c-4160918f0fb9";
     let names = [("{tid}", tid), ("{rev}", "1"), ("{property}", "html"), ("{time}", "2024-01-02T00:00:00Z")];

@@ -171,7 +171,7 @@ async fn refusal_follows_the_previous_answers() {
 }
 
 #[tokio::test]
-async fn answer_can_be_read_if_the_body_is_not() {
+async fn answer_arrives_although_the_body_is_not_read() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
     // The server does not read the body of a request that needs none.

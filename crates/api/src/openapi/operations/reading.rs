@@ -117,7 +117,7 @@ pub(super) const READING: &[Operation] = &[
             "rev/",
             "The revisions of the page, latest first",
             &[
-                answer(200, Document("revision-list"), CACHED, "One page of the list."),
+                answer(200, Document("revision-list"), CACHED, "One result page of the list."),
                 NOT_MODIFIED,
                 BAD_LIST,
                 NO_PAGE,
@@ -128,8 +128,8 @@ pub(super) const READING: &[Operation] = &[
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "`next` leads to older renders. A page has fewer renders than `limit` if it would exceed 1 MiB \
-                      otherwise.",
+        description: "`next` leads to older renders. A result page has fewer renders than `limit` if it would \
+                      exceed 1 MiB otherwise.",
         ..get(
             "readRevision",
             Reading,
@@ -275,8 +275,8 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         headers: &["Accept-Datetime"],
         description: "The timegate of RFC 7089. Selects among the revisions that have the property. Without a date, \
-                      it selects the newest; with a date before the first, the first. It examines the 2,000 revisions \
-                      nearest to the date.",
+                      it selects the newest; with a date before the first, the first. It examines at most the 2,000 \
+                      revisions nearest to the date.",
         ..get(
             "timegate",
             TimeTravel,
@@ -292,8 +292,8 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                 problem(400, "Accept-Datetime is not a date."),
                 problem(
                     404,
-                    "No revision of the page has the property, or none of those that were examined: then a Link \
-                     leads to the timemap.",
+                    "No revision of the page has the property. Or the state does not follow from the examined \
+                     revisions; then a Link leads to the timemap.",
                 ),
             ],
         )
@@ -301,8 +301,8 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         headers: CONDITIONS,
         parameters: &["limit", "page"],
-        description: "The timemap of RFC 7089: all states that the timegate can select, oldest first. One page of the \
-                      timemap examines 2,000 revisions, so it may have few states or none although more follow.",
+        description: "The timemap of RFC 7089: all states that the timegate can select, oldest first. One result \
+                      page examines at most 2,000 revisions, so it may have few states or none although more follow.",
         ..get(
             "timemap",
             TimeTravel,
@@ -313,7 +313,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                     200,
                     Other("application/link-format"),
                     CACHED,
-                    "Links in the format of RFC 6690; the one with rel=\"next timemap\" leads to the next page.",
+                    "Links in the format of RFC 6690; the one with rel=\"next timemap\" leads to the next result page.",
                 ),
                 NOT_MODIFIED,
                 BAD_LIST,

@@ -105,7 +105,7 @@ pub(super) const WRITING: &[Operation] = &[
         )
     },
     Operation {
-        description: "The same, but missing properties are copied from the named render.",
+        description: "Like a new render of a revision, but missing properties are copied from the named render.",
         curl: "--data-urlencode 'html@page.html'",
         ..write(
             Post,
