@@ -19,7 +19,7 @@ use crate::{
 const FIRST_ROWS: usize = 16;
 /// The greatest number of rows that one request asks for.
 const MAX_ROWS: usize = 1_000;
-/// A page of a scan ends after this many expired or damaged rows, so that the time of a call is bounded.
+/// A result page ends after this many expired or damaged rows, so that the time of a call is bounded.
 const MAX_SKIPPED_ROWS: usize = 4_000;
 
 /// Reads the row under a key, expired or not.

@@ -19,9 +19,9 @@ const SLOTS: usize = 1 << 16;
 /// ([`PartitionVersions::begin_read`]). It caches the value with this version if the version is the same after
 /// the read and no commit is in progress. A cached value is current until a later commit has ended.
 ///
-/// While a commit is in progress, the cache still serves the value from before. So until the commit has
-/// ended, no read may return a value of the commit. A read may already see such a value. Therefore the store
-/// waits for the end ([`PartitionVersions::wait_committed`]) before it returns the result.
+/// While a commit is in progress, the cache still serves the value from before. So a read must not return a
+/// value of the commit before the commit has ended. A store whose reads can see the value earlier waits for
+/// the end ([`PartitionVersions::wait_committed`]) before it returns the result.
 ///
 /// Partitions share slots by hash. Sharing costs an unnecessary read now and then, but never serves a stale
 /// value.

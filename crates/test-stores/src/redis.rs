@@ -115,7 +115,7 @@ impl Redis {
 
     /// Whether this server answers, rather than another program on its port.
     fn is_answering(&self) -> bool {
-        /// The answer is a list of two texts, each with its length before it.
+        /// The lines of the answer: a list of two texts, each with its length before it.
         const LINES: usize = 5;
         let directory = self.directory.path().canonicalize().expect("it was made");
         self.ask("CONFIG GET dir", LINES)

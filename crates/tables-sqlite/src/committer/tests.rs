@@ -151,7 +151,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
             } else {
                 number(&store, &title).await.is_some()
             };
-            assert!(seen && OVER.load(Ordering::SeqCst), "it was seen before its end");
+            assert!(seen && OVER.load(Ordering::SeqCst), "it was not seen, or before its end");
         };
         let end = async {
             // A read that does not wait for the end of the commit would return during these reads.
@@ -209,8 +209,8 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
     }
 }
 
-/// Makes the file refuse puts with one write time, without undoing the earlier changes of the same call.
-/// Damages the row `damaged`.
+/// Creates a trigger that refuses puts with the write time [`REFUSED`]. `RAISE(FAIL)` does not undo the
+/// earlier changes of the same call, so the committer has to. Damages the row `damaged`.
 fn refuse_a_write_time(directory: &TempDir) {
     let connection = Connection::open(crate::file::path(directory.path())).expect("opens");
     let sql = format!(

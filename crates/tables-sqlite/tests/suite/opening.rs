@@ -45,7 +45,7 @@ async fn written_rows_are_there_after_reopening() {
 }
 
 #[tokio::test]
-async fn a_store_in_use_is_refused_by_name() {
+async fn a_store_in_use_is_refused_and_its_process_is_named() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
     let expected =
