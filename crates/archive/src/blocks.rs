@@ -71,7 +71,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The share of a page in a full block is large if it is at least one part in this number.
+    /// A share is large if it is at least the whole divided by this number.
     const MIN_SHARE_DIVISOR: u64 = 4;
 
     fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {

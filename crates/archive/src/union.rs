@@ -22,8 +22,8 @@ use rashomon_records::{
     rows::page_of,
 };
 
-/// A search that finds at least this many rows of revisions that are not decoded yet decodes these revisions
-/// on another thread.
+/// If a search finds at least this many rows of revisions that are not decoded yet, another thread decodes
+/// these revisions.
 const MIN_UNITS_FOR_THREAD: usize = 8;
 
 /// A row of the archive, and the block that contains it.

@@ -18,7 +18,7 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The number of renders that make a page worth sealing at once.
+/// A page is sealed without a further wait if it has at least this many renders to seal.
 const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {

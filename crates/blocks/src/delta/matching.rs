@@ -37,7 +37,7 @@ const FROM_POOL: i64 = 450;
 /// The cost of moving back in the parent. Without this cost, reading would be slow: a script that moves back
 /// takes long to fold. If moving back were forbidden, blocks would be larger.
 const BACK: i64 = 600;
-/// How much more a match at a later position has to gain.
+/// A match at a later position is used only if its gain is higher by this much.
 const LAZY_GAIN: i64 = 20;
 
 /// For a text, [`MAX_COMPARED_BASE`] bytes may be compared, and this many more for each byte of the text and

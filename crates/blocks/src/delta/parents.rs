@@ -9,7 +9,7 @@ use super::{
 
 /// The maximum number of earlier texts of a stream that a new text is compared with.
 const MAX_CANDIDATES: usize = 8;
-/// The maximum size of the texts and lists of all streams. The newest text is always kept.
+/// The maximum size of the texts and segment lists of all streams, in bytes. The newest text is always kept.
 const MAX_KEPT: usize = 16 << 20;
 /// The penalty for a text that is not the newest of its stream, in bytes.
 const OLDER_TEXT_PENALTY: usize = 24;

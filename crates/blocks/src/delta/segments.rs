@@ -12,7 +12,7 @@ use super::{
 /// of the list, and for each segment of one part, so both numbers should be small.
 const MAX_PART_SEGMENTS: usize = 96;
 
-/// The maximum number of edits of a script that moves back and is folded in place. For more edits the whole
+/// A script that moves back is folded in place if it has at most this many edits. For more edits the whole
 /// list is rebuilt, since finding the parts that can stay takes quadratic time.
 const MAX_IN_PLACE_EDITS: usize = 256;
 

@@ -11,7 +11,7 @@ use super::{
 };
 
 const MIB: usize = 1 << 20;
-/// How many bytes may be compared for each byte of a text and of the longest text.
+/// The bytes that may be compared for each byte of the text, and for each byte of the longest text.
 const COMPARED: u64 = 100;
 
 /// Encodes texts, and compares the number of compared bytes with the bound.
