@@ -88,7 +88,7 @@ fn answers_of_earlier_commits_are_known_as_such() {
 }
 
 #[test]
-fn blends_have_parts_of_commits_alone() {
+fn blends_have_only_parts_of_commits() {
     let item = |rev: i64, time: &str| format!(r#"{{"rev":{rev},"timestamp":"{time}"}}"#);
     let list =
         |items: &[String]| response(200, &format!(r#"{{"title":"A","revisions":[{}]}}"#, items.join(",")));
@@ -141,7 +141,7 @@ fn stores_are_judged_by_all_their_answers() {
 }
 
 #[test]
-fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
+fn earlier_commits_are_allowed_only_for_older_pages_and_logs() {
     let first = |base: &Base, answers: &mut Answers| {
         answers.by_question.clone_from(&base.answers(0).expect("answers").by_question);
     };
@@ -160,7 +160,7 @@ fn earlier_commits_are_allowed_for_older_pages_and_logs_alone() {
 
 /// If all pages above a row are from earlier commits, a search does not find the row.
 #[test]
-fn rows_are_missed_beside_several_older_pages_alone() {
+fn rows_may_be_missing_only_beside_several_older_pages() {
     // No commit has an answer with these words.
     let nothing = r#"{"detail":"nothing"}"#;
     let missing =

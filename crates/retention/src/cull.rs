@@ -352,10 +352,10 @@ pub(crate) async fn cull_renders_to(
     let done = culled_renders(core, page, rev).await?;
     let mut kept_render = kept_render;
     if let Some(done) = done.as_ref().filter(|done| done.below < kept_render && done.extent.until > cutoff) {
-        // The watermark has a later time than the cutoff: its clock was ahead, or was set back since, or the
-        // grace was shorter. A revision has one watermark for all its renders. With that time, the watermark
-        // would also cover renders that may not be culled yet. These are enqueued for later, and this cull
-        // stops below them.
+        // The watermark has a later time than the cutoff: the clock that set it was ahead, or was set back
+        // since, or the grace was shorter then. A revision has one watermark for all its renders. With that
+        // time, the watermark would also cover renders that may not be culled yet. These are enqueued for
+        // later, and this cull stops below them.
         if let Some(not_yet) =
             written_between(core, page, rev, done.below..kept_render, cutoff, done.extent.until).await?
         {

@@ -55,8 +55,8 @@ pub(crate) struct Run {
     expected: Expectations,
     /// When a server rescans next.
     next_rescan: Timestamp,
-    /// The times at which a sweep completes interrupted writes, before the copies expire. A sweep that keeps
-    /// to its slack completes them in time.
+    /// The times at which a sweep runs to complete interrupted writes. A sweep that keeps to its slack does
+    /// so before the copies of the written values expire.
     completing_sweeps: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,

@@ -27,8 +27,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a process. `handle` is its access to the store, and `store` is `handle` with the wrappers of
-    /// the variant.
+    /// Starts a process. `handle` is its access to the store. `store` is `handle`, perhaps in a wrapper that
+    /// misbehaves ([`Variant::store`](crate::Variant)).
     pub(crate) async fn begin(
         handle: Arc<Handle>,
         store: AnyStore,
@@ -68,7 +68,8 @@ impl Process {
             Disturbance::Dies { after } => handle.die_after(after),
             Disturbance::CullsFail => handle.fail_culls(),
             Disturbance::Late(by) => handle.delay(now, now.saturating_add(by)),
-            // The code that carries out the write plans this one, since other processes act meanwhile.
+            // `Client::carry_out` plans this one when it writes: it has to let another process act while the
+            // write waits.
             Disturbance::LosesLease => {}
         }
     }
