@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The default time limit of an answer.
+/// The default time limit of connecting, and of each read.
 const READ_LIMIT: Duration = Duration::from_secs(60);
 const MAX_HEADERS: usize = 64;
 
@@ -24,13 +24,13 @@ pub struct Head {
 }
 
 impl Head {
-    /// Parses the head at the beginning of `bytes`, once it is complete. An answer without a content length,
-    /// or in chunks, is an error: no request of these programs gets such an answer.
+    /// Parses the head at the beginning of `bytes`, once it is complete. An answer of unknown length, such as
+    /// one in chunks, is an error: no request of these programs gets such an answer.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let httparse::Status::Complete(length) = response.parse(bytes)? else { return Ok(None) };
-        let status = response.code.context("an answer has a status")?;
+        let status = response.code.context("an answer without a status")?;
         let given = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
         let body = match given {
             Some(header) => std::str::from_utf8(header.value)?.trim().parse()?,

@@ -26,7 +26,7 @@ enum Command {
     Fuzz(xtask::fuzz::Options),
     /// Compare two versions of the program: the same requests and commands give the same answers and rows.
     Same(xtask::same::Options),
-    /// Print the number of functions of this project that a request calls. Needs valgrind.
+    /// Print the number of functions of this project that a request calls, and its costs. Needs valgrind.
     #[command(disable_help_flag = true)]
     Calls {
         /// Arguments of the program; `--help` lists them.

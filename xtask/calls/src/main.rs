@@ -36,11 +36,13 @@ use self::{
 /// Closures count with their function. Two kinds of functions are counted separately: getters, and code that
 /// macros generate. A getter takes `self`, has one expression as its body, and calls no functions of this
 /// project except getters. A function that also runs without a request counts only if another function calls
-/// it during the request.
+/// it during the request. Also prints costs of the whole process: instructions, allocations, steps of SQL
+/// statements, and written bytes.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask calls", bin_name = "cargo xtask calls")]
 struct Options {
-    /// Measure this program, built without optimization (which removes functions), instead of building one
+    /// Measure this program instead of building one. Optimization removes functions, so build it without
+    /// optimization, unless only its costs matter
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement of reads and of writes, after one second of warm-up.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// Number of connections that read, and number that write.
+    /// Number of connections that read, and number of connections that write.
     #[arg(long, default_value_t = 16)]
     connections: usize,
     #[command(flatten)]
