@@ -16,6 +16,7 @@ mod recorder;
 mod report;
 mod retention;
 mod service;
+mod versions;
 mod write;
 mod writes;
 
@@ -66,6 +67,8 @@ enum Command {
     Kill(kill::Options),
     /// Measure the load generator itself. Compare with wrk.
     Generator,
+    /// Compare the throughput of this version and of another program in turns, as ratios.
+    Versions(versions::Options),
     /// Serve one body from memory, for the comparison of `read`.
     #[command(hide = true)]
     Bare(read::bare::Options),
@@ -96,6 +99,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Blocks(options) => blocks::run(options, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
+        Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
         Command::Bare(options) => return read::bare::serve(options),
     };
     report.print(&machine);
