@@ -74,7 +74,7 @@ impl What {
             Self::Update => "write a later revision",
             Self::Current => "read current",
             Self::Recent => "read recent",
-            Self::Leaving => "read recent, about to go",
+            Self::Leaving => "read recent, grace nearly over",
             Self::Historical => "read historical",
             Self::Sweep => "sweep a page",
         }

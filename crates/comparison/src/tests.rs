@@ -19,8 +19,13 @@ const fn reads(reads: f64) -> Option<Core> {
 }
 
 /// The actions, in the order of [`COUNTED`].
-const DONE: [&str; 5] =
-    ["write a later revision", "read current", "read recent", "read recent, about to go", "read historical"];
+const DONE: [&str; 5] = [
+    "write a later revision",
+    "read current",
+    "read recent",
+    "read recent, grace nearly over",
+    "read historical",
+];
 
 /// The core operations of each action, for each of [`CONTESTANTS`]. `None` if the value is gone.
 /// docs/comparison.md has the same numbers, unless they depend on how often a page is edited.
@@ -30,12 +35,14 @@ const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
     // The first update of each page finds nothing to cull.
     const CULLED: f64 = (EDITS - 2) as f64 / (EDITS - 1) as f64;
     [
-        // The sweep culls earlier than any write.
+        // When a write looks for eligible values, the sweep has culled them already. So the write deletes
+        // nothing.
         [Some((0.1, 2.0, 0.0)), ONE, ONE, ONE, TWO],
         [Some((1.0, 2.0, CULLED)), ONE, ONE, ONE, ONE],
         [Some((1.0, 3.0, 1.0)), ONE, TWO, TWO, TWO],
         [Some((1.0, 5.0, 0.0)), ONE, ONE, ONE, ONE],
-        // A copy expires a grace and a slack after its write. In this history the next edit comes later.
+        // A value is copied only when it is written, and the copy expires after `grace` and `slack` together.
+        // In this history that is before the next edit, so superseded values cannot be read.
         [Some((1.0, 3.0, 0.0)), ONE, None, None, None],
         [Some((1.0, 3.0, 0.0)), Some((4.0, 2.0, 0.0)), ONE, Some((3.0, 2.0, 0.0)), ONE],
         [Some((1.0, 5.0, 1.0)), ONE, ONE, ONE, ONE],
@@ -117,7 +124,7 @@ async fn app_ttl_reads_historical_values_with_one_more_read() {
     for (what, reads) in [
         ("read current", 1.0),
         ("read recent", 1.0),
-        ("read recent, about to go", 1.0),
+        ("read recent, grace nearly over", 1.0),
         ("read historical", 2.0),
     ] {
         let done = of(&report, what);
