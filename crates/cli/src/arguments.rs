@@ -131,8 +131,9 @@ Exit codes:
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
     /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
     /// the configuration has no retention table, --dry-run assumes a grace of one day, and --now requires
-    /// --grace. Nothing is deleted where the strategy is `keep-everything`. If it is the strategy of
-    /// `[retention]`, or of the domain that --domain names, --now refuses --grace and --min-keep.
+    /// --grace. Nothing is deleted in a domain for which the configuration sets the strategy
+    /// `keep-everything`, itself or by `[retention]`. --now refuses --grace and --min-keep if --domain names
+    /// such a domain, or if --domain is absent and `[retention]` sets this strategy.
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -363,10 +364,10 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Before the check, correct keys with one flipped bit, and restore rows that follow from undamaged ones:
-    /// catalog entries of titles and domains, indexes of revisions by time and by tid, and references to
-    /// chunks. Prints the corrected keys, and the first 1,000 other repairs. Refused if the page structure of
-    /// the SQLite file is damaged. No server may write during the repair
+    /// Before the check, repair keys in which one bit is flipped, and restore rows that can be derived from
+    /// undamaged rows: catalog entries of titles and domains, indexes of revisions by time and by tid, and
+    /// references to chunks. Prints the repaired keys, and the first 1,000 other repairs. Refused if the page
+    /// structure of the SQLite file is damaged. No server may write during the repair
     #[arg(long)]
     pub(crate) repair: bool,
 

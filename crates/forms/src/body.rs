@@ -36,8 +36,8 @@ pub struct BodyLimits {
     pub idle: Duration,
     /// The time limit for the whole body, from when it is first read.
     pub total: Duration,
-    /// The minimum rate in bytes per second, averaged over the last 60 s that the server spent waiting for
-    /// the client. Other time does not count. 0 for no minimum.
+    /// The minimum rate in bytes per second, averaged over the last 60 s of waiting for the client. Other
+    /// time does not count. 0 for no minimum.
     pub rate: u64,
 }
 

@@ -68,9 +68,9 @@ impl<T> Found<T> {
 }
 
 impl Maintenance {
-    /// Restores rows that follow from undamaged rows: the catalog entries of titles and domains, the indexes
-    /// of revisions by time and by tid, and damaged references to chunks. Also removes damaged catalog rows
-    /// of titles without a page.
+    /// Restores rows that can be derived from undamaged rows: the catalog entries of titles and domains, the
+    /// indexes of revisions by time and by tid, and damaged references to chunks. Also removes damaged
+    /// catalog rows of titles without a page.
     ///
     /// With `dry_run` nothing is written, and the report is the same. No other process or task may write
     /// meanwhile. A repair may be interrupted at any point.

@@ -147,7 +147,7 @@ pub(crate) struct EraseArguments {
     #[arg(long, value_name = "REV", required_unless_present = "status")]
     pub(crate) rev: Vec<Revision>,
 
-    /// Name of the person who erases the revision, shown in lists
+    /// Name of the person who erases the revision, shown by --status, over HTTP, and in exports as JSON lines
     #[arg(long, value_name = "NAME", value_parser = one_line)]
     pub(crate) by: Option<String>,
 

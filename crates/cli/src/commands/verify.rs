@@ -45,8 +45,8 @@ async fn run_on(
     verify(store, clock).await
 }
 
-/// Corrects keys, restores rows that follow from undamaged rows, and prints these repairs. After the first
-/// 1,000, restored rows are only counted.
+/// Repairs keys, restores rows that can be derived from undamaged rows, and prints these repairs. After the
+/// first 1,000, restored rows are only counted.
 async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
