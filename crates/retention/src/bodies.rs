@@ -71,9 +71,9 @@ impl RetentionEngine {
         Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
-    /// Keeps a superseded body that is about to be returned readable for another `ttl`, if the bucket has a
-    /// policy. Two-table only extends a copy that exists already; copy-on-read also copies the latest.
-    /// Returns the body, or `None` if the body is not stored.
+    /// Returns the body, or `None` if the body is not stored. If the bucket has a policy, a superseded body
+    /// first gets a copy that lasts for another `ttl`, if it needs one. Two-table only extends a copy that
+    /// exists already; copy-on-read also copies the latest.
     pub async fn on_read(
         &self,
         found: FoundBody,
@@ -176,9 +176,9 @@ impl RetentionEngine {
         let policy = core.settings.of(page);
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = newest_by_rev(core, page, rev, name).await?
-            // The row may be of a later render. If that render was generated, it counts only for a property
-            // that the newest render lacks, although it may have more properties. If it is being written, it
-            // does not count yet: a copy is made before its render, which may follow later or never.
+            // The row may be of a later render than `newest`. A generated render counts only for a property
+            // that the newest render lacks. A render that is being written does not count yet: its copies are
+            // made first, and its write may fail.
             && (tid == newest || (!is_named && tid > newest && core.records.has_tid(page, tid).await?))
         {
             return Ok(Some(tid));
@@ -248,15 +248,15 @@ impl RetentionEngine {
         replaced_copies(&self.0, body.page, body.value(), body.name, new, at).await
     }
 
-    /// The properties of a generated render that no index has. Such a render was generated for a reader of
-    /// its revision, and exists for as long as its copies.
+    /// The properties of a generated render that has no row in `renders`. Such a render was generated for a
+    /// reader of its revision, and exists for as long as its copies.
     pub async fn generated_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<Properties>> {
         generated_render(&self.0, page, rev, tid).await
     }
 
-    /// Keeps a generated render of the latest revision, which has the property `name`, even if the render is
-    /// superseded at once. It stays readable for the grace after that, and for the `ttl` within which its
-    /// reader may return.
+    /// Ensures that a generated render of the latest revision, which has the property `name`, stays readable
+    /// for another `ttl`, within which its reader may return: even if the render is superseded at once, and
+    /// culled after its `grace`.
     pub async fn keep_generated(
         &self,
         page: &Page,

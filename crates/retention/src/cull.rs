@@ -112,8 +112,8 @@ pub(crate) async fn cull_below(
     cutoff: Timestamp,
     written: &RangeInclusive<Revision>,
 ) -> Result<Culled> {
-    // If the policy was changed to keep more, the watermark may be above `below`, and revisions that were
-    // kept since then may lie below it. So the cull begins with the lowest revision.
+    // If the policy was changed to keep more, the watermark may be above `below`. Revisions below the
+    // watermark may then have been kept. So the cull begins with the lowest revision.
     let done = watermarks(core, page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
     let done = once_kept_below(core, page, policy, done).await?;
     let mut culled = cull_revisions(core, page, done..below, below, cutoff).await?;
@@ -417,8 +417,8 @@ async fn written_between(
     }
 }
 
-/// Enqueues a revision again, since some of its superseded renders were written after the cutoff: at `at` or
-/// earlier. They were replaced, or the clock of their writer was ahead.
+/// Enqueues a revision again, since some of its superseded renders were written after the cutoff, the last of
+/// them at `at`. They were replaced, or the clock of their writer was ahead.
 async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));

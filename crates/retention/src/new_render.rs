@@ -136,8 +136,8 @@ async fn plan_new_render(
             false => times,
         };
         let copies = copy_batches(core, page, policy, (old.rev, old.tid), &old.bodies, times).await?;
-        // If the revision stays, requests by revision get its new render, so the old render is copied by tid
-        // alone.
+        // If the new render belongs to the same revision, requests by revision get the new render. So the old
+        // render is copied for requests by tid alone.
         let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
         write.batches_before.extend(copies);
     }
@@ -330,7 +330,7 @@ async fn plan_current_rows(
 /// Moves the values of `others` to the content tables, where the sweep finds them. `others` are the existing
 /// `current` rows that this write replaces, with values that an import has already superseded. These values
 /// were never copied, since an import copies nothing. Moves the other `current` values of their renders too,
-/// and returns the rows of those, which have to be cleared.
+/// and returns the rows of those, which have to be cleared. Does not move values that may be culled already.
 #[boxed]
 async fn move_older_values_to_content(
     core: &Core,

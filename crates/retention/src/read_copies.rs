@@ -70,7 +70,8 @@ pub(crate) async fn keep_render(
         return Ok(true);
     }
     let Some(render) = core.records.render(page, rev, tid).await? else { return Ok(false) };
-    // Neither the render nor its revision can have been superseded before it was stored.
+    // A value can be superseded only after it was stored. So if `grace` after `stored_at` reaches `until`,
+    // the value stays readable until then without a copy.
     let stored_at = render.stored_at.min(revision.stored_at);
     if !policy.strategy.deletes_uncopied() && stored_at.saturating_add(policy.grace) >= until {
         return Ok(true);
@@ -100,8 +101,8 @@ pub(crate) async fn keep_latest(
     keep_render(core, page, policy, &revision, tid, name).await.map(drop)
 }
 
-/// The earliest expiry of a copy that can be read for another `ttl` even by a process whose clock is ahead of
-/// ours.
+/// The expiry that a copy must reach, so that it can be read for another `ttl`, even by a process whose clock
+/// is `skew` ahead of ours.
 fn needed_until(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
 }
@@ -172,14 +173,14 @@ pub(crate) async fn replaced_copies(
             table: &HISTORICAL,
             clustering: copy_key(rev, tid, name),
             values: BodyRow { info: body.info.clone(), stored }.to_values(),
-            // The write time of the property itself, unless the existing copy is later. The next copy is
-            // written later than the property, so it replaces this one.
+            // The write time of the new body, or just after that of the existing copy if that is later. A
+            // copy that a later read makes gets a later write time, so it replaces this one.
             written_at: at.max(written_at.just_after()),
             expires_at: Some(until),
         });
     }
-    // An expired copy was written long before this time. Any copy that a process makes from now on is written
-    // later, so that the delete does not hide it.
+    // The write time of the deletes is now minus `skew`. So the deletes hide copies that expired, but no copy
+    // that a process makes from now on.
     let skew = core.records.skew.max(core.settings.greatest_skew()) + Duration::from_micros(1);
     let written_at = core.records.clock.now().saturating_sub(skew);
     copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
@@ -190,7 +191,7 @@ pub(crate) async fn replaced_copies(
     Ok(copies)
 }
 
-/// The tid in a set, or, without a tid, the tids of all renders of the revision.
+/// A set of `tid` alone, or, if `tid` is `None`, of the tids of all renders of the revision.
 async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<HashSet<Tid>> {
     if let Some(tid) = tid {
         return Ok(HashSet::from([tid]));
@@ -236,9 +237,10 @@ pub(crate) async fn store_copies(
 ) -> Result<()> {
     let now = core.records.clock.now();
     let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-    // A clock that is ahead, such as ours before a correction, may just have dated a replacement up to `skew`
-    // later than now. That replacement would hide the new copy of its property, and expire before the others.
-    // So the new copies get a later write time.
+    // A process whose clock is ahead, or this one before its clock was corrected, may just have replaced a
+    // property of the render. The copy of that property then has a write time of up to `skew` from now. With
+    // an earlier write time, the new copy of the property would be hidden, and would expire before the copies
+    // of the others.
     let times = (now.saturating_add(policy.skew), until);
     let times @ (_, until) = in_place_of_copies(core, page, (rev, tid), times).await?;
     let mut copies = copy_batches(core, page, policy, (rev, tid), &bodies, times).await?;
@@ -251,8 +253,9 @@ pub(crate) async fn store_copies(
     Ok(())
 }
 
-/// Adjusts the write time and the expiry of new copies of a render to the existing copies. The new copies are
-/// written later, and do not expire earlier: an earlier reader, under a longer `ttl`, may return until then.
+/// Adjusts the write time and the expiry of new copies of a render to the existing copies. The new copies get
+/// later write times than the existing ones, and expire no earlier: somebody who read the render under a
+/// longer `ttl` may return until the existing copies expire.
 pub(crate) async fn in_place_of_copies(
     core: &Core,
     page: &Page,
@@ -266,8 +269,8 @@ pub(crate) async fn in_place_of_copies(
     Ok((written_at, until))
 }
 
-/// Stores the row that maps the tid of a render to its revision, for a render that the indexes do not have.
-/// The row lasts as long as the copies of the render.
+/// Stores the row that maps the tid of a generated render to its revision. Such a render has no row in
+/// `renders`. The row expires after twice the `ttl`, as copies that are made now.
 pub(crate) async fn store_tid(
     core: &Core,
     page: &Page,
@@ -282,8 +285,8 @@ pub(crate) async fn store_tid(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// The read copy of a property of a render. If the copy expires in less than a `ttl`, the whole render is
-/// copied again before the property is returned.
+/// The read copy of a property of a render. Before the property is returned, the whole render is copied again
+/// if the copy expires too early (see [`needed_until`]), or belongs to another render of the revision.
 pub(crate) async fn read_copy(
     core: &Core,
     page: &Page,
@@ -301,8 +304,8 @@ pub(crate) async fn read_copy(
     let Some(row) = row else { return Ok(None) };
     if let Some(policy) = policy {
         match HistoricalKey::read(&row.key) {
-            // The property of the revision was copied with another render of the revision. Now this render is
-            // read.
+            // The copy of the property of the revision belongs to another render. This render is copied too,
+            // since it was read.
             Some(other) if other.tid != tid => copy_again(core, page, policy, rev, tid).await?,
             _ => refresh(core, page, policy, rev, tid, &row).await?,
         }
@@ -334,8 +337,8 @@ pub(crate) async fn copy_row(
     core.records.get(&HISTORICAL, page, copy_key(rev, tid, name)).await
 }
 
-/// Copies the whole render again if `copy`, the copy of one of its properties, expires in less than a
-/// `ttl`.
+/// Copies the whole render again if `copy`, the copy of one of its properties, expires before
+/// [`needed_until`].
 pub(crate) async fn refresh(
     core: &Core,
     page: &Page,
@@ -369,7 +372,8 @@ async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, ti
             }
         }
     }
-    // The row that maps the tid, for a render that the indexes do not have, lasts as long as the copies.
+    // A generated render has no row in `renders`. The row that maps its tid expires, and is written again
+    // with the copies.
     let named = core.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
     if named.is_some_and(|named| named.expires_at.is_some()) {
         store_tid(core, page, policy, rev, tid).await?;
@@ -415,8 +419,8 @@ async fn copied_until_of(
     Ok(copy_row(core, page, rev, tid, name).await?.and_then(|row| row.expires_at))
 }
 
-/// The properties of a generated render that no index has. Such a render was generated for a reader of its
-/// revision, and exists for as long as its copies.
+/// The properties of a generated render that has no row in `renders`. Such a render was generated for a
+/// reader of its revision, and exists for as long as its copies.
 pub(crate) async fn generated_render(
     core: &Core,
     page: &Page,

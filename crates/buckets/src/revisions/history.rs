@@ -64,8 +64,8 @@ impl RevisionStore {
         Ok(Listing { items, next })
     }
 
-    /// Returns the bodies of one property of the revision, as stored, for the revisions from `first` to
-    /// `last`: at most about 4 MiB. Exports read histories by this function.
+    /// Returns the stored bodies of `name`, which is a property of the revision, for the revisions from
+    /// `first` to `last`: at most about 4 MiB. Exports read histories by this function.
     ///
     /// If the result does not reach `last`, the caller continues above the last returned revision.
     #[boxed]

@@ -303,8 +303,8 @@ impl Verifier<'_> {
         while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let TidRow { tid, rev } = TypedRow::from_row(row)?;
-                // A row that expires maps the tid of a render that was generated for an old revision. The
-                // indexes do not have such a render, and its read copies expire too.
+                // A row that expires maps the tid of a render that was generated for an old revision. Such a
+                // render has no row in `renders`, and its read copies expire too.
                 let lasts = row.expires_at.is_none();
                 if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
                     report.problem(
