@@ -29,8 +29,8 @@ const ENTRIES_PER_READ: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 pub(super) enum References {
     /// All pages of the block reference it.
     AllPages,
-    /// Some pages of the block reference it. The garbage collection entry stays, so that an erasure of
-    /// another page's revision finds the block.
+    /// Some pages of the block reference it. The garbage collection entry stays: the block still contains
+    /// revisions of the other pages. An erasure of such a revision finds the block by this entry.
     SomePages,
     /// No page of the block references it.
     NoPage,
@@ -79,7 +79,7 @@ impl Waiting {
             what,
             entries = self.entries,
             %outage,
-            "garbage collection waits for a replica: nothing is deleted before all replicas answer"
+            "a replica does not answer: garbage collection keeps these entries until all replicas answer"
         );
     }
 }
@@ -214,8 +214,9 @@ impl BlockStore {
         }
     }
 
-    /// Like [`Self::references`], for the deletion of the entry: every replica confirms `AllPages`, too,
-    /// since the batch by which a page leaves the block may have reached only one replica.
+    /// Like [`Self::references`], but every replica confirms `AllPages` too. For both results the caller
+    /// deletes the entry. If a batch by which a page leaves the block failed, it may have reached only one
+    /// replica, and may take effect later.
     async fn confirmed_references(&self, entry: &GcEntry) -> Result<References> {
         match self.references_from(entry, ReadFrom::Quorum).await? {
             References::SomePages => Ok(References::SomePages),
@@ -239,8 +240,8 @@ impl BlockStore {
         })
     }
 
-    /// Whether a page may have left the block after `due`, so that a process may still be reading the block.
-    /// If so, the block has a later entry, since it is enqueued again before a page leaves it. Call this
+    /// Whether the block was enqueued after `due`. A block is enqueued again before a page leaves it. So if a
+    /// page left it after `due`, the result is `true`: a process may still be reading the block. Call this
     /// after the check that no page references the block.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
         Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
@@ -251,9 +252,10 @@ impl BlockStore {
         self.page_references_from(page, id, ReadFrom::Quorum).await
     }
 
-    /// Like [`Self::page_references`], but reads from these replicas. If all replicas answer and the page
-    /// does not reference the block, they agree on its whole index after the read. So the row by which the
-    /// page references another block instead, from the same batch, is on all replicas too.
+    /// Like [`Self::page_references`], but reads from these replicas. If `read_from` is `AllReplicas` and the
+    /// result is `false`, all replicas agree on the whole index of the page after the read. A compaction or
+    /// an erasure replaces the row of an old block by the row of a new block in one batch. So the new row is
+    /// on all replicas too.
     async fn page_references_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);

@@ -133,8 +133,8 @@ pub(super) fn delete(
     // A write that was not acknowledged may be on one replica only. A read repair may then have brought its
     // rows of some tables to other replicas. The positions of its other rows in the indexes are unknown, and
     // a range delete must not delete these rows. So rows by time and by tid are deleted by range only if
-    // every other revision in the region was seen with all its rows. Revisions outside the region are not
-    // checked, since only those of their rows were read that are inside it.
+    // every other revision between the first and the last deletable one was seen with all its rows. Lower and
+    // higher revisions are not checked, since only some of their rows were read.
     let (Some((first, _)), Some((last, _))) = (deletable.first_key_value(), deletable.last_key_value())
     else {
         return Ok(());

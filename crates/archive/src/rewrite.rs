@@ -1,9 +1,9 @@
 //! Rewrites blocks, for compaction and for erasure.
 //!
-//! The revisions that pages have in some blocks are written into new blocks, which are read back and compared
-//! like sealed ones. Then one batch for each page replaces its references to the old blocks by references to
-//! the new ones. An interrupted run leaves blocks that no page references, each with a garbage collection
-//! entry.
+//! The revisions that pages have in some blocks are written into new blocks, which are read back and
+//! compared, as in a seal. Then one batch for each page replaces its references to the old blocks by
+//! references to the new ones. An interrupted run leaves blocks that no page references, each with a garbage
+//! collection entry.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ pub(super) struct BlockRewriter<'a> {
     replacements: Vec<IndexReplacement>,
     /// The epoch of the bucket before the first read.
     epoch: Option<Epoch>,
-    /// The blocks that pages no longer reference.
+    /// The blocks that at least one page has left. Other pages may still reference them.
     unreferenced_blocks: BTreeSet<BlockId>,
     /// Number of new blocks.
     pub(super) new_blocks: u64,
@@ -119,7 +119,7 @@ impl<'a> BlockRewriter<'a> {
         }
     }
 
-    /// Writes the last block. Returns the blocks that pages no longer reference.
+    /// Writes the last block. Returns the blocks that at least one page has left.
     pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
         self.end_block().await?;
         Ok(std::mem::take(&mut self.unreferenced_blocks))

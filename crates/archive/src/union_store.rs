@@ -20,7 +20,8 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// A store in which the sealed rows still exist in their tables. Writes go to the tables themselves.
+/// A store that returns sealed rows as if they were still in their tables. Writes go to the tables
+/// themselves.
 ///
 /// A row in a table hides a row with the same key in a block, since the row in the table was written later. A
 /// table is always read before the index of the archive, so that a row that is being sealed is found in the
@@ -31,7 +32,7 @@ pub struct UnionStore {
 }
 
 impl UnionStore {
-    /// Creates the union of the store of these blocks and the rows in the blocks.
+    /// Creates the union of the tables and the rows in these blocks.
     #[must_use]
     pub fn new(blocks: Arc<BlockStore>) -> Self {
         Self { blocks }
@@ -53,7 +54,9 @@ impl UnionStore {
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // Nothing after a full result page is searched: the next one shows whether more rows exist.
+        // If the rows of the table fill the result page, the archive is not searched beyond them: the next
+        // page shows whether more rows exist. Nor is it searched beyond the rows that were read from the
+        // table.
         let is_full = table_rows.rows.len() >= scan.limit.get();
         let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());

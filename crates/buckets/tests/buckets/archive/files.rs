@@ -88,7 +88,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     }
     let found = wanted.found_in(&files);
     let left = found.iter().filter(|piece| !live.contains(*piece)).count();
-    assert_eq!(left, 0, "content as it was stored, of {} pieces", found.len());
+    assert_eq!(left, 0, "pieces of stored content that no live row has, of {} pieces found", found.len());
     assert!(!live.is_empty());
     assert_eq!(world.read(&main, texts[5].0, "wikitext").await, texts[5].1[0].as_bytes());
     world.assert_consistent().await;

@@ -15,7 +15,7 @@ on_every_store! {
     revision_changed_after_its_seal_is_sealed_again,
     unreferenced_block_is_collected,
     few_young_revisions_wait_to_be_sealed,
-    wait_for_a_seal_begins_when_a_revision_is_superseded,
+    wait_for_a_seal_begins_when_a_revision_becomes_eligible,
     stats_count_blocks_and_rows_separately,
 }
 
@@ -111,7 +111,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
 
 /// A page is edited every two months. Its superseded revisions wait until the first of them has waited long
 /// enough, and are then sealed together.
-async fn wait_for_a_seal_begins_when_a_revision_is_superseded(world: World) {
+async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO };
