@@ -47,7 +47,8 @@ impl ChunkReference {
 }
 
 typed_row! {
-    /// The chunk set of a copy of a revision's body.
+    /// The chunk set of a copy of a body, by revision. An erasure of the revision finds the chunks by this
+    /// row. The row and the chunks expire at `until`, an hour after the copy.
     pub struct ChunkCopy in CHUNK_COPIES {
         key { rev: Revision, chunk_set: ChunkSetId }
         values { until: Timestamp }

@@ -33,8 +33,9 @@ pub trait WriteHooks: Debug + Send + Sync {
     /// the batch are part of the intent of a page lease.
     fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp);
 
-    /// Adds to the batch of a write, directly before it is committed. Decides where the bodies of the batch
-    /// are stored. Returns the steps that follow the commit, if there are any.
+    /// Adds copies, deletes and a queue entry to the batch of a write, directly before the batch is
+    /// committed. Decides where the bodies of the batch are stored. Returns the steps that follow the commit,
+    /// if there are any.
     async fn plan(&self, batch: &mut PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>>;
 
     /// Completes the latest write of a page, if its writer was interrupted after the commit. Called for a

@@ -302,8 +302,9 @@ impl PageWriter<'_> {
             }
             match row {
                 Some(row) if name.replaces => {
-                    // A copy of a superseded value keeps its expiry. The row may have been written by a clock
-                    // that is ahead; the write was then to replace the row just after the row's write time.
+                    // The new write time is after that of the write that is rolled back. If the row was
+                    // written by a clock that is ahead, that write was to replace it just after the row's own
+                    // write time. A copy of a superseded value keeps its expiry.
                     let replaced_at = intent.at.max(row.written_at.just_after());
                     batch.page_batch.mutations.push(Mutation::Put {
                         table: name.table,
