@@ -50,8 +50,9 @@ impl CassandraStore {
         })
     }
 
-    /// Opens the store like another process with this clock, but over the same connections. This is for
-    /// tests: most tests take less time than a login.
+    /// Returns a second store on the same keyspace, with this clock. It behaves like the store of another
+    /// process, but shares the connections and the catalog of this one. It is for tests, since a login takes
+    /// longer than most of them.
     #[must_use]
     pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -141,8 +142,8 @@ impl TableStore for CassandraStore {
         grace::longest(&self.cluster).await.map(Some)
     }
 
-    /// Nodes keep hints for replicas that miss a write, even of writes that fail. A hint that is older than
-    /// the `gc_grace_seconds` of its tables is no longer applied.
+    /// If a replica misses a write, another node keeps a hint for it, even if the write fails. A hint that is
+    /// older than the `gc_grace_seconds` of its tables is no longer applied.
     async fn late_write_window(&self) -> Result<Duration> {
         grace::longest(&self.cluster).await
     }

@@ -343,7 +343,7 @@ impl AuditConnection {
         })?
     }
 
-    /// Reads the rest of a long key from its overflow pages.
+    /// Reads the rest of a long key or record from its overflow pages.
     pub(crate) fn overflow(&self, first: u32, length: usize) -> std::result::Result<Vec<u8>, String> {
         let mut rest = Vec::new();
         let mut number = first;

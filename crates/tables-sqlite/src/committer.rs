@@ -3,8 +3,8 @@
 //! The committer takes all waiting calls from the queue, up to a bound, and commits them as one transaction,
 //! so that they share one fsync. If a call fails, the transaction is undone and repeated with a savepoint for
 //! each call, so that no other call fails. The first attempt has no savepoints: a savepoint costs a copy of
-//! every changed page, and calls hardly ever fail. The committer never waits for more calls: during a commit
-//! the next calls queue up.
+//! every changed SQLite page, and calls hardly ever fail. The committer never waits for more calls: during a
+//! commit the next calls queue up.
 
 mod upkeep;
 
@@ -61,7 +61,7 @@ pub(crate) enum Job {
     Create(&'static Schema, Reply<()>),
     Sweep(Reply<usize>),
     Scrub(Reply<()>),
-    /// Restores the flipped bits of the keys on a page.
+    /// Restores the flipped bits of the keys on a SQLite page.
     RestoreKeys(u32, Reply<()>),
     Stop,
 }
@@ -206,7 +206,8 @@ impl Committer {
     }
 
     fn commit_group(&mut self, group: Vec<Call>) {
-        // A write to a page whose rows are out of order would go to a wrong place.
+        // On a SQLite page whose rows are out of order, a write could go to a wrong place. So flipped bits of
+        // keys are restored first.
         for page in self.parts.connection.damaged_keys().take_flipped() {
             if let Err(error) = self.restore_keys(page) {
                 tracing::warn!(page, %error, "cannot repair flipped bits of keys");
@@ -387,7 +388,7 @@ impl Call {
 
     /// Applies the changes of the call, or fails halfway.
     fn apply(&self, connection: &AuditConnection, now: Timestamp) -> Result<Option<Swap>> {
-        // The page of a row with a lost key stays out of order, so it must not be changed.
+        // The rows on a SQLite page with a lost key stay out of order. So such a page must not be changed.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
         }

@@ -18,7 +18,8 @@ pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The prefix that all keys of a partition have, in all tables of this shape.
+/// The prefix of all keys of a partition, in all tables whose partition columns have the same types
+/// ([`Table::shape`]).
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
     // Room for the numbers, the terminators of texts, and usual clustering columns.

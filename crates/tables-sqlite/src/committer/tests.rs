@@ -151,7 +151,10 @@ async fn unfinished_commit_is_invisible_to_reads() {
             } else {
                 number(&store, &title).await.is_some()
             };
-            assert!(seen && OVER.load(Ordering::SeqCst), "it was not seen, or before its end");
+            assert!(
+                seen && OVER.load(Ordering::SeqCst),
+                "the read misses the row, or does not wait for the end of the commit"
+            );
         };
         let end = async {
             // A read that does not wait for the end of the commit would return during these reads.

@@ -69,7 +69,7 @@ impl Upkeep {
     /// The number of pages that were added to the log since the last checkpoint.
     fn pending(&mut self) -> u32 {
         let pages = self.log_pages.load(Ordering::Relaxed);
-        // A log with fewer pages than were written into the file is a new log.
+        // A log with fewer pages than at the last checkpoint is a new log.
         if pages < self.checkpointed {
             self.checkpointed = 0;
         }

@@ -14,8 +14,8 @@ const FLIPS: u64 = 20;
 const TITLES: u64 = 12;
 const REVISIONS: i64 = 30;
 
-/// The number of bytes of a key before its title, and of the whole key: two numbers, the end of the text, the
-/// revision.
+/// The number of bytes of a key before its title, and of the whole key. A key has a number for the types of
+/// its partition columns, the title, the end of the text, the number of the table, and the revision.
 const BEFORE_TITLE: usize = 2;
 const KEY_BYTES: usize = BEFORE_TITLE + 8 + 2 + 2 + 8;
 

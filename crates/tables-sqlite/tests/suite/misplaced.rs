@@ -50,7 +50,8 @@ fn root_of(directory: &Path, tree: &str) -> usize {
     file.query_row(sql, [tree], |row| row.get::<_, u32>(0)).expect("read") as usize - 1
 }
 
-/// The offsets in the file at which the numbers of leaves are, and these numbers, counted from 0.
+/// For each leaf below `page`: the offset in the file of the pointer to the leaf, and the number of the
+/// leaf's page. Page numbers are counted from 0.
 fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
     let start = page * PAGE_BYTES;
     assert_eq!(file[start], INTERIOR, "the tree has one page");
@@ -68,7 +69,8 @@ fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Reads everything, and checks that each answer is correct or an error. Returns the number of errors.
+/// Reads everything, and checks that each answer is an error or complete: lists have all rows, and single
+/// rows their content. Returns the number of errors.
 async fn refusals(file: &[u8], what: &str) -> usize {
     refusals_of(file, TITLES, what).await
 }
@@ -108,7 +110,7 @@ async fn refusals_of(file: &[u8], titles: u64, what: &str) -> usize {
 }
 
 #[tokio::test]
-async fn swapped_child_pointers_are_errors_and_no_short_lists() {
+async fn swapped_child_pointers_give_errors_and_no_incomplete_lists() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     let leaves = leaves(&file, root(directory.path()));
@@ -124,7 +126,7 @@ async fn swapped_child_pointers_are_errors_and_no_short_lists() {
 }
 
 #[tokio::test]
-async fn leaf_written_over_another_is_an_error_and_no_short_list() {
+async fn leaf_written_over_another_gives_errors_and_no_incomplete_lists() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     let leaves = leaves(&file, root(directory.path()));
@@ -137,9 +139,10 @@ async fn leaf_written_over_another_is_an_error_and_no_short_list() {
     }
 }
 
-/// The root has no parent page whose rows bound its keys, so any other page of rows would be accepted.
+/// The root has no parent page whose rows bound its keys. So the comparison with the parent page, which
+/// detects other misplaced pages, cannot detect a page in the place of the root.
 #[tokio::test]
-async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
+async fn page_written_over_the_root_gives_errors_and_no_empty_store() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     let root = root(directory.path());
@@ -153,7 +156,7 @@ async fn page_written_over_the_root_is_an_error_and_no_empty_store() {
 /// A leaf is in the place of its parent page. The keys of the leaf are valid there, but the rows of the other
 /// leaves are hidden.
 #[tokio::test]
-async fn leaf_in_the_place_of_the_page_above_it_is_an_error_and_no_short_list() {
+async fn leaf_written_over_its_parent_page_gives_errors_and_no_incomplete_lists() {
     let titles = 60;
     let directory = TempDir::new().expect("a directory");
     let file = fill_titles(directory.path(), titles).await;
@@ -194,10 +197,10 @@ async fn statistics_of_misplaced_pages_are_errors() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// SQLite's own check does not detect this damage: the pages are valid, and the check does not look for
-/// particular rows.
+/// SQLite's own check does not detect this damage: the pages are valid, and it does not know which rows these
+/// two trees must have.
 #[tokio::test]
-async fn page_over_the_index_of_times_or_the_mark_of_the_log_is_named() {
+async fn check_names_a_page_written_over_the_expiry_index_or_over_the_log_mark() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     for (from, to, named) in [
@@ -232,7 +235,8 @@ async fn with_sql(directory: &Path, sql: &str) {
     assert!(file.execute(sql, ()).expect("done") > 0);
 }
 
-/// By its damaged time the row is older than a delete, although the row is later.
+/// A row was written after the time of a delete, but its damaged write time is before it. The delete must not
+/// remove the row.
 #[tokio::test]
 async fn delete_does_not_act_on_a_damaged_time() {
     let directory = TempDir::new().expect("a directory");

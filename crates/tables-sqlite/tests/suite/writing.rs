@@ -164,7 +164,7 @@ fn expiring(rows: i64, length: usize, seconds: u64) -> Batch {
     batch
 }
 
-/// Large values are stored apart from their keys. They must be deleted with their rows.
+/// Large values are stored apart from their rows, and must be deleted with them.
 #[tokio::test]
 async fn large_values_are_deleted_with_their_rows() {
     let directory = TempDir::new().expect("a directory");

@@ -47,7 +47,11 @@ pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &
     let before = partition_versions.current(elsewhere);
     world.store.write(vec![first], then).await.expect("written");
     assert!(changed(), "by a delete in `first`");
-    assert_ne!(partition_versions.current(elsewhere), before, "`then` is another partition");
+    assert_ne!(
+        partition_versions.current(elsewhere),
+        before,
+        "not changed by a put in `then`, in another partition"
+    );
 
     let row = Row { key: key.clone(), values: numbered(1), written_at: world.now(), expires_at: None };
     let swap = world.store.swap(&HEADS, &key, None, Some(row)).await.expect("answered");
