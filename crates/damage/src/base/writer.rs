@@ -197,7 +197,7 @@ impl Writer {
     /// Stores a revision.
     pub(super) async fn edit(&mut self, page: &Page, rev: i64, bodies: &[(&str, usize)]) -> Result<()> {
         let properties = self.properties(page, rev, bodies).await?;
-        let rev = Revision::new(rev).context("a revision")?;
+        let rev = Revision::new(rev).context("the number of the revision is not positive")?;
         let new = NewRevision {
             user: Some(format!("Writer {}", rev.get() % 7)),
             comment: (rev.get() % 3 > 0)
@@ -214,7 +214,7 @@ impl Writer {
     /// Stores a further render of a revision.
     pub(super) async fn render(&mut self, page: &Page, rev: i64, bodies: &[(&str, usize)]) -> Result<Tid> {
         let properties = self.properties(page, rev, bodies).await?;
-        let rev = Revision::new(rev).context("a revision")?;
+        let rev = Revision::new(rev).context("the number of the revision is not positive")?;
         let new = NewRender { base: RenderBase::Revision(rev), timestamp: None, if_latest: None, properties };
         let written = self.buckets()?.put_render(page, new).await?;
         self.renders(page).push((rev, written.tid));

@@ -115,7 +115,7 @@ impl<R: Read> XmlReader<R> {
                 self.open_element = OpenElement::Root;
             }
             Element::Other(name) if self.open_element == OpenElement::None => {
-                let what = format!("not a MediaWiki export: its first element is <{name}>, not <mediawiki>");
+                let what = format!("not a MediaWiki export: <{name}> instead of <mediawiki>");
                 return Err(Problem::Unsupported(what));
             }
             Element::Site => {

@@ -204,8 +204,9 @@ async fn missing_renderer_is_a_failure() {
     assert_failed(make(&nowhere).await, "");
 }
 
-/// A renderer may be one answer behind, or may send more than it announced. It then answers the next request
-/// with text about another page.
+/// A faulty renderer may answer each request on a connection with the answer to the request before, or may
+/// send more than it announced. On a connection that is used again, the next request would then get text
+/// about another page.
 #[tokio::test]
 async fn rest_of_one_answer_is_part_of_no_other() {
     let one = || ok("text/html", "one");

@@ -89,7 +89,8 @@ async fn failed_renders_are_not_stored_and_other_pages_continue() {
             move |target| if target == "/A/1" { wrong.clone() } else { html(target) }
         })
         .await;
-        // On a busy machine, the other requests may take longer than the timeout for a renderer that hangs.
+        // The read of the other page has the same timeout and must succeed. On a busy machine it may take
+        // longer than `SHORT_TIMEOUT`.
         let timeout = if expected == "TimedOut" { 4 * SHORT_TIMEOUT } else { LONG_TIMEOUT };
         let (wiki, page, other) = (wiki(&server, timeout).await, page("A"), page("B"));
         for page in [&page, &other] {

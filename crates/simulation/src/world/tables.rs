@@ -32,8 +32,8 @@ pub(crate) struct Tables {
     pub(crate) of_renders: BTreeMap<(Revision, Tid, Name), Sha1>,
     pub(crate) of_revisions: BTreeMap<(Revision, Name), Sha1>,
     pub(crate) historical: BTreeMap<(Revision, Tid, Name), Sha1>,
-    /// The rows of a strategy with one row per property. Each row belongs to a render, or without a tid to a
-    /// revision.
+    /// The rows of the table `current`, which has one row per property. A row with a tid belongs to a render,
+    /// and a row without a tid to a revision.
     one_row: BTreeMap<Name, (Revision, Option<Tid>, Sha1)>,
     /// Whether superseded values are stored in tables whose rows expire.
     expires: bool,
@@ -127,8 +127,8 @@ impl Tables {
         self.current(rev, tid, name).or_else(copy).or_else(other_copy)
     }
 
-    /// The copy of a property of the revision. It may be with any of the revision's renders, even with one
-    /// whose write has not taken effect yet.
+    /// The copy of a property of the revision. Its key may have the tid of any render of the revision, even
+    /// of a render whose write has not taken effect yet.
     fn copy_of_own(&self, rev: Revision, name: Name) -> Option<Sha1> {
         let is_own = |of: Revision, tid: &Tid, copied: Name| {
             name.is_of_revision() && (of, copied) == (rev, name) && self.tids.contains(tid)
