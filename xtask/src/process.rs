@@ -76,7 +76,7 @@ pub fn run_logged(
     limit: Duration,
     worth_showing: fn(&str) -> bool,
 ) -> Result<Finished> {
-    let folder = log.parent().context("a log lies in a folder")?;
+    let folder = log.parent().context("the path of the log has no folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     writeln!(file, "{command:?}")?;

@@ -115,7 +115,7 @@ pub(crate) async fn put_revision(
     number: u64,
 ) -> Result<()> {
     let properties = receive(buckets, page, contents, number).await?;
-    let rev = Revision::new(i64::try_from(number)?).context("a positive number is a revision")?;
+    let rev = Revision::new(i64::try_from(number)?).context("the number of the revision is not positive")?;
     let new = NewRevision::new(rev, properties);
     buckets.put_revision(page, new).await?;
     Ok(())

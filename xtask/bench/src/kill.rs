@@ -186,9 +186,9 @@ impl Reader<'_> {
         }
         ensure!(status == 200, "the revision was answered with {status}");
         let revision: Value = serde_json::from_slice(&body)?;
-        let renders = revision["renders"].as_array().context("a revision has renders")?;
+        let renders = revision["renders"].as_array().context("the revision has no renders")?;
         ensure!(renders.len() == 1, "it has {} renders", renders.len());
-        let tid = renders[0]["tid"].as_str().context("a render has a tid")?;
+        let tid = renders[0]["tid"].as_str().context("a render has no tid")?;
         self.check_whole(write, tid)?;
         Ok(true)
     }

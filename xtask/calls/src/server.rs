@@ -85,7 +85,7 @@ impl Server {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.service.id()))?;
         // The name of the program, in brackets, may contain spaces. User and system time are the fields 14
         // and 15.
-        let (_, fields) = stat.rsplit_once(") ").context("a process has a name")?;
+        let (_, fields) = stat.rsplit_once(") ").context("the process has no name in /proc/PID/stat")?;
         let times = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
         Ok(times.sum::<Result<u64, _>>()?)
     }
@@ -121,7 +121,7 @@ impl Server {
     fn written_bytes(&self) -> Result<u64> {
         let io = fs::read_to_string(format!("/proc/{}/io", self.service.id()))?;
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
-        Ok(written.context("a process counts what it writes")?.parse()?)
+        Ok(written.context("/proc/PID/io does not count the written bytes")?.parse()?)
     }
 
     /// Gives commands to callgrind. `callgrind_control` gives the same commands in the same way.

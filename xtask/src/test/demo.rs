@@ -20,7 +20,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(super) fn start() -> Result<(Service, String)> {
     let clock = Stopwatch::start();
     let log = log_file("demo-service");
-    fs::create_dir_all(log.parent().context("a log lies in a folder")?)?;
+    fs::create_dir_all(log.parent().context("the path of the log has no folder")?)?;
     let service = Service::start(&steps::binary(), &["demo"], &log)?;
     loop {
         let printed = service.output();

@@ -56,7 +56,13 @@ pub(super) fn check(chromium: &Path) -> Result<usize> {
     let file = settings.path().join("rashomon.toml");
     fs::write(&file, format!("[access]\norigins = [\"http://localhost:{port}\"]\n"))?;
     let log = log_file("browser-origins-service");
-    let arguments = ["serve", "--store", "memory:", "--config", file.to_str().context("a path in UTF-8")?];
+    let arguments = [
+        "serve",
+        "--store",
+        "memory:",
+        "--config",
+        file.to_str().context("the path of the configuration file is not UTF-8")?,
+    ];
     let service = Service::start(&steps::binary(), &arguments, &log)?;
     let server = service.address();
 

@@ -39,7 +39,10 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     let with_queries = folder.path().join("with-queries.json");
     fs::write(&with_queries, sub_resources_as_paths(&document)?)?;
     let served = format!("{base}/openapi.json");
-    let runs = [("served", served.as_str()), ("queries", with_queries.to_str().context("a path in UTF-8")?)];
+    let runs = [
+        ("served", served.as_str()),
+        ("queries", with_queries.to_str().context("the path of the temporary folder is not UTF-8")?),
+    ];
     for (name, document) in runs {
         if let Some(failure) = ask(&program, name, document, &base)? {
             return Ok(Outcome::Failed(failure));
@@ -61,15 +64,16 @@ fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<
     let log = log_file(&format!("schemathesis-{name}"));
     let finished =
         run_logged(command, &log, RUN_LIMIT, |line| line.contains("❌") || line.starts_with("- "))?;
-    Ok((!finished.status.success()).then(|| format!("{}, all of it in {}", finished.status, log.display())))
+    Ok((!finished.status.success())
+        .then(|| format!("{}; the whole output is in {}", finished.status, log.display())))
 }
 
 /// Replaces the document's `paths` by its `x-ms-paths`, which schemathesis does not know.
 fn sub_resources_as_paths(document: &[u8]) -> Result<String> {
     let mut document: Value = serde_json::from_slice(document)?;
-    let members = document.as_object_mut().context("the document is an object")?;
-    let mut paths = members.remove("x-ms-paths").context("it has x-ms-paths")?;
-    let operations = paths.as_object_mut().context("they are an object")?.values_mut();
+    let members = document.as_object_mut().context("the document is not an object")?;
+    let mut paths = members.remove("x-ms-paths").context("the document has no x-ms-paths")?;
+    let operations = paths.as_object_mut().context("x-ms-paths is not an object")?.values_mut();
     for operation in operations.filter_map(Value::as_object_mut).flat_map(|item| item.values_mut()) {
         if let Some(Value::Object(content)) = operation.pointer_mut("/requestBody/content") {
             content.retain(|media_type, _| !UNKNOWN_TYPES.contains(&media_type.as_str()));

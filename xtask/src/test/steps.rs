@@ -278,7 +278,7 @@ fn finish(
         Outcome::Passed(remark(&shown))
     } else {
         Outcome::Failed(format!(
-            "{status}, all of it in {}",
+            "{status}; the whole output is in {}",
             log.strip_prefix(crate::root()).unwrap_or(&log).display()
         ))
     })

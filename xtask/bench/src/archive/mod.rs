@@ -106,7 +106,7 @@ fn measure(
 
     reads::measure(options.reads, binary, &store, set, run as u64, clock, &mut add)?;
 
-    let page = set.pages.iter().max_by_key(|page| page.raw()).context("a set has pages")?;
+    let page = set.pages.iter().max_by_key(|page| page.raw()).context("the set has no pages")?;
     for (what, title, raw) in
         [("history of one page", Some(&page.title), page.raw() as f64), ("all histories", None, raw)]
     {

@@ -37,7 +37,7 @@ pub(super) fn pack(set: &Set) -> Result<usize> {
 fn run(mut command: Command, input: impl FnOnce(&mut dyn Write) -> Result<()> + Send) -> Result<Vec<u8>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start git")?;
-    let stdin = child.stdin.take().context("it has an input")?;
+    let stdin = child.stdin.take().context("git has no input")?;
     let (written, output) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut stdin = BufWriter::new(stdin);
@@ -70,7 +70,7 @@ fn names(set: &Set, marks: &Path) -> Result<String> {
     let marks = std::fs::read_to_string(marks)?;
     let mut blobs = Vec::new();
     for line in marks.lines() {
-        let (mark, name) = line.split_once(' ').context("a line has a mark and a name")?;
+        let (mark, name) = line.split_once(' ').context("a line does not have a mark and a name")?;
         let mark: usize = mark.trim_start_matches(':').parse()?;
         blobs.push((mark, format!("{name} page-{}\n", pages[mark - 1])));
     }

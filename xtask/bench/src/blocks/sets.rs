@@ -127,11 +127,12 @@ fn renders(folder: &Path) -> Result<Vec<Page>> {
         let mut page = Page { title: String::new(), versions: Vec::new() };
         for line in file.lines() {
             let line: Json = serde_json::from_str(&line?)?;
-            page.title = line["title"].as_str().context("a render has a title")?.to_owned();
-            let text = line["html"].as_str().context("a render has html")?.as_bytes().to_vec();
+            page.title = line["title"].as_str().context("a render has no title")?.to_owned();
+            let text = line["html"].as_str().context("a render has no html")?.as_bytes().to_vec();
             let mut values = vec![Value::Absent; columns().len()];
             values[REV] = line["rev"].as_i64().map_or(Value::Absent, Value::Integer);
-            let time: jiff::Timestamp = line["timestamp"].as_str().context("a render has a time")?.parse()?;
+            let time: jiff::Timestamp =
+                line["timestamp"].as_str().context("a render has no time")?.parse()?;
             values[TIMESTAMP] = Value::Integer(time.as_microsecond());
             page.versions.push(Version { text, values });
         }

@@ -184,7 +184,7 @@ fn latest_revision(client: &mut Client, title: &str) -> Result<u64> {
     let (status, body) = client.get(&format!("{}?rev/latest/", page_path(title)))?;
     ensure!(status == 200, "the newest render was answered with {status}");
     let render: serde_json::Value = serde_json::from_slice(&body)?;
-    render["rev"].as_u64().context("a render has a revision")
+    render["rev"].as_u64().context("the render has no revision")
 }
 
 /// Traffic that repeatedly reads one URL.

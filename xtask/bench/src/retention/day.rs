@@ -56,7 +56,7 @@ pub(super) fn how(options: &Day) -> String {
 
 pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Result<()> {
     let store = bench.location.new_store()?;
-    let (cluster, keyspace) = store.keyspace().context("a day of culls is measured on Cassandra")?;
+    let (cluster, keyspace) = store.keyspace().context("a day of culls can only be measured on Cassandra")?;
     let node = &cluster.node;
     let service = store.serve(bench.binary, &format!("{UNCACHED}{SETTINGS}"))?;
     let titles = titles(PAGES);

@@ -48,7 +48,7 @@ pub(super) fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let service = store.serve(bench.binary, &format!("{UNCACHED}{KEPT}"))?;
     let written = bench.fill(&service, &titles, 2)?;
     let (superseded, latest) = written.split_at(titles.len());
-    let (unread, superseded) = superseded.split_first().context("there are pages")?;
+    let (unread, superseded) = superseded.split_first().context("there are no pages")?;
     let unread = by_tid(&titles, [unread]).remove(0).0;
     let (superseded, latest) = (by_tid(&titles, superseded), by_tid(&titles, latest));
 

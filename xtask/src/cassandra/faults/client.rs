@@ -100,10 +100,10 @@ impl Client {
         ensure!(status == 200, "{write} is answered with {status} {}", error_text(&body));
         let revision: Value = serde_json::from_slice(&body)?;
         let mut renders = Renders::new();
-        for render in revision["renders"].as_array().context("a revision has renders")? {
-            let tid = render["tid"].as_str().context("a render has a tid")?;
+        for render in revision["renders"].as_array().context("the revision has no renders")? {
+            let tid = render["tid"].as_str().context("a render has no tid")?;
             let mut properties = Properties::new();
-            for name in render["properties"].as_object().context("a render has properties")?.keys() {
+            for name in render["properties"].as_object().context("a render has no properties")?.keys() {
                 let (status, body) = self.send_with_retry(&http::get(&format!("{page}?rev/{tid}/{name}")))?;
                 ensure!(matches!(status, 200 | 404), "{name} of {write} is answered with {status}");
                 if status == 200 {

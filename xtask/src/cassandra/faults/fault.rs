@@ -114,7 +114,7 @@ fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
     ring.signal(3, Signal::STOP)?;
     thread::sleep(FAILURE_WINDOW);
     // The new service does not know any node yet, and has no prepared statements.
-    let newcomer = (means.start_a_service)().context("a service that starts while a node hangs")?;
+    let newcomer = (means.start_a_service)().context("cannot start a service while a node hangs")?;
     traffic.remark(&format!("a service started in {:.1} s", newcomer.started_in().as_secs_f64()));
     traffic.try_service(newcomer.address());
     newcomer.stop()?;

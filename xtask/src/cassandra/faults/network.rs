@@ -79,7 +79,7 @@ fn filter(rules: &str) -> Result<()> {
     let mut nft = Command::new("nft");
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut running = nft.spawn().context("cannot run nft (Debian: nftables)")?;
-    running.stdin.take().context("nft has an input")?.write_all(rules.as_bytes())?;
+    running.stdin.take().context("nft has no input")?.write_all(rules.as_bytes())?;
     let output = running.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "nft refused these rules: {said}\n{rules}");
