@@ -50,8 +50,8 @@ pub struct Settings {
     pub body_idle_seconds: u64,
     /// How long a whole body may take; an import may take longer.
     pub body_seconds: u64,
-    /// The minimum rate of a body in bytes per second, averaged over the last 60 s of waiting for the client.
-    /// Other time does not count. 0 for no minimum.
+    /// The minimum rate of a body in bytes per second; 0 for no minimum. The rate is an average over 60 s,
+    /// and only time in which the server waits for the client counts.
     pub min_upload_rate: u64,
     /// The memory in bytes that all writes and imports together may use for the bodies that they receive.
     /// [`crate::least_staging_bytes`] returns the smallest value with which two writes can continue beside

@@ -82,8 +82,9 @@ Exit codes:
      name is unchanged)
   2  the command line is wrong, or the store or the directory of --output does not exist;
      nothing was done
-  3  the export finished, but pages are missing, revisions were left out, or the XML schema
-     does not allow some content; standard error names at least the first 20 of each kind
+  3  the export finished, but a page of --title does not exist, rows are damaged, revisions
+     were left out, or values in the XML violate its schema; standard error names at least
+     the first 20 of each kind
   130, 143  interrupted; the file of --output was not written
 
 Examples:
@@ -93,12 +94,12 @@ Examples:
 
     /// Copy a whole store into another one, such as from SQLite into Cassandra
     ///
-    /// Copies the rows of all tables with their write times and expiry times (page leases get new write
-    /// times). Damaged rows are not copied, and the first 100 are named. Nothing else may use either store
-    /// during the migration. To continue after an interruption, run the same command again. After a completed
-    /// migration, the same command starts from the beginning and adds new rows. It fails if a row that is
-    /// written by compare-and-set, such as a page lease, has changed in the source. A target with other data
-    /// is refused.
+    /// Copies the rows of all tables with their write times and expiry times. Only rows that are written by
+    /// compare-and-set, such as page leases, get new write times. Damaged rows are not copied, and the first
+    /// 100 are named. Nothing else may use either store during the migration. To continue after an
+    /// interruption, run the same command again. After a completed migration, the same command starts from
+    /// the beginning and adds new rows. It fails if a row that is written by compare-and-set has changed in
+    /// the source. A target with other data is refused.
     ///
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
@@ -131,16 +132,15 @@ Exit codes:
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
     /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
     /// the configuration has no retention table, --dry-run assumes a grace of one day, and --now requires
-    /// --grace. Nothing is deleted in a domain for which the configuration sets the strategy
-    /// `keep-everything`, itself or by `[retention]`. --now refuses --grace and --min-keep if --domain names
-    /// such a domain, or if --domain is absent and `[retention]` sets this strategy.
+    /// --grace. If the configuration sets the strategy `keep-everything`, for all domains or for one, --now
+    /// deletes nothing there, whatever the flags are (see docs/retention.md).
     #[command(after_help = "\
 Exit codes:
   0  done
   1  an error ended the command, or a clock jump or damaged rows kept values from being
      deleted; other values may have been deleted
   2  the command line is wrong, there is no store, the configuration has [archive], or --now
-     was refused as described above
+     was refused (see docs/retention.md)
   130, 143  interrupted
 
 Examples:
@@ -364,10 +364,9 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Before the check, repair keys in which one bit is flipped, and restore rows that can be derived from
-    /// undamaged rows: catalog entries of titles and domains, indexes of revisions by time and by tid, and
-    /// references to chunks. Prints the repaired keys, and the first 1,000 other repairs. Refused if the page
-    /// structure of the SQLite file is damaged. No server may write during the repair
+    /// Repair the store before the check. This restores keys in which one bit is flipped, and indexes and
+    /// other rows whose content follows from undamaged rows (see docs/operations.md). No server may write
+    /// during the repair
     #[arg(long)]
     pub(crate) repair: bool,
 
@@ -400,7 +399,8 @@ pub(crate) struct RetentionArguments {
     #[arg(long)]
     pub(crate) now: bool,
 
-    /// Only this domain [default: all]
+    /// Domain to which the report and the flags apply. --now may also cull queued values of other domains, by
+    /// their own policies [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 

@@ -36,8 +36,8 @@ pub struct BodyLimits {
     pub idle: Duration,
     /// The time limit for the whole body, from when it is first read.
     pub total: Duration,
-    /// The minimum rate in bytes per second, averaged over the last 60 s of waiting for the client. Other
-    /// time does not count. 0 for no minimum.
+    /// The minimum rate in bytes per second; 0 for no minimum. The rate is an average over 60 s, and only
+    /// time in which the server waits for the client counts.
     pub rate: u64,
 }
 

@@ -297,7 +297,7 @@ fn limits(settings: &Settings) -> Vec<(&'static str, String)> {
         ("The time that a body may take", seconds(settings.body_seconds)),
         ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
         (
-            "The minimum rate of a body in bytes per second, averaged over 60 s of waiting for the client",
+            "The minimum rate of a body in bytes per second, averaged over 60 s",
             bytes(settings.min_upload_rate),
         ),
         ("The time that a request may wait for memory for its body", seconds(settings.staging_wait_seconds)),

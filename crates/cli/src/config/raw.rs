@@ -116,16 +116,15 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_IDLE_TIMEOUT", value_name = "TIME")))]
     pub(crate) idle_timeout: Span,
 
-    /// Minimum rate of request bodies and imports, in bytes per second, averaged over the last 60 s of
-    /// waiting for the client; other time does not count. 0 B for no minimum [default: 1 KiB]
+    /// Minimum rate at which request bodies and imports must arrive, in bytes per second; 0 B for no minimum
+    /// [default: 1 KiB]
     #[config(default = "1 KiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
     pub(crate) min_upload_rate: ByteSize,
 
-    /// Memory for the bodies of all writes and imports until they are stored. Before a write receives its
-    /// body, it waits until it can reserve up to 4 MiB; an import reserves 24 MiB. A body of a write that
-    /// needs more gets more if that is free at once. Otherwise, or if the body is too large for memory, it
-    /// goes to the store in chunks, before the write itself [default: 256 MiB]
+    /// Memory for the bodies of all writes and imports until they are stored. A write reserves at most 4 MiB
+    /// of it before its body is received, and an import 24 MiB. If this much is not free, the request waits
+    /// [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,

@@ -14,7 +14,7 @@ pub(super) struct Password {
 }
 
 impl Password {
-    /// Reads a password file. The whole content is the password, except the end of its line.
+    /// Reads a password file. The password is the whole content, without a line break at the end.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |source| ConfigError::unreadable("password_file", path, source);
         let file = File::open(path).map_err(unreadable)?;
