@@ -29,7 +29,7 @@ impl<R: Read> Input<R> {
         Self { inner, buffer, begin: 0, end: 0, at_end: false, budget: usize::MAX, offset: 0, line: 1 }
     }
 
-    /// Sets the budget: the maximum number of bytes until the next call.
+    /// Sets the budget: the maximum number of bytes that are returned until the budget is set again.
     pub(crate) const fn set_budget(&mut self, bytes: usize) {
         self.budget = bytes;
     }

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_spellings_agree() {
+    fn sha1_in_base_36_and_in_hex_agree() {
         let sha1 = Sha1::of(b"");
         assert!(agrees("phoiac9h4m842xq45sp7s6u21eteeq1", sha1));
         assert!(agrees("da39a3ee5e6b4b0d3255bfef95601890afd80709", sha1));

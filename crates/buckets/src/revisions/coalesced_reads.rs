@@ -10,12 +10,13 @@ use crate::Result;
 
 /// Lets concurrent callers share one read per key.
 ///
-/// Only callers that arrived before a read began share the read. A read that was already running may have
-/// missed a write that was acknowledged before the caller arrived. So that caller waits for the running read,
-/// and shares the next read with all other waiting callers. No caller waits for more than two reads.
+/// A caller that arrives during a read does not share this read, which may have missed a write that was
+/// acknowledged before the caller arrived. The caller waits until the read ends, and shares the next read
+/// with all other waiting callers. Unless a reading caller is cancelled, no caller waits for more than two
+/// reads.
 ///
-/// If the reading caller is cancelled, the next caller reads. The map has an entry for a key only while a
-/// caller waits for the key.
+/// If the reading caller is cancelled, the next caller begins another read. The map has an entry for a key
+/// only while a caller waits for the key.
 #[derive(Debug)]
 pub(super) struct CoalescedReads<K: Eq + Hash + Clone, T> {
     waiting: Mutex<HashMap<K, WaitingCallers<T>>>,

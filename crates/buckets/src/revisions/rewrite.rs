@@ -90,8 +90,8 @@ impl Shared {
             let answer = Rewritten { version: current, info: old.info, replaced: false };
             return Ok(PlannedWrite::nothing(answer));
         }
-        // The write time is later than the last replacement, too. An imported replacement may have its time
-        // from a clock that was ahead.
+        // The write time is later than those of the rows that are written again, and later than the last
+        // replacement. The time of an imported replacement may be from a clock that was ahead.
         let at = self
             .records
             .write_time_after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
@@ -109,7 +109,7 @@ impl Shared {
         let bodies =
             self.records.chunks.fit_into_batch(Lifetime::Referenced(page), bodies, MAX_BODIES).await?;
         self.retention.move_to_content(page, stored.rows).await?;
-        // The copies get the new bytes, too, so that a reader of a copy gets the last write.
+        // The read copies of the body get the new bytes as well, or their readers would get the old bytes.
         let id = BodyId { page, rev, tid, name: &changed, versions };
         let copies = match bodies.get(&changed) {
             Some(body) => self.retention.replaced_copies(id, body, at).await?,
@@ -136,7 +136,7 @@ impl Shared {
         Ok(PlannedWrite { batch: Some(batch), replaces: true, answer })
     }
 
-    /// Reads the stored render, with the bodies that the write has to repeat.
+    /// Reads the stored render, and the bodies that are written again together with the replaced body.
     async fn stored_render(
         &self,
         page: &Page,
@@ -173,7 +173,8 @@ impl Shared {
             let body = BodyId { page, rev, tid, name: &name, versions };
             let Some(row) = self.retention.find(body).await? else { continue };
             let mut body = BodyRow::from_row(&row)?;
-            // The chunks of a copy expire with the copy, so the new body needs its own chunks.
+            // A row that expires is a read copy, and its chunks expire with it. The body that is written
+            // again must not expire, so its chunks are copied.
             if let (Stored::Chunks(set), Some(_)) = (&body.stored, row.expires_at) {
                 body.stored =
                     Stored::Chunks(self.records.chunks.copy(Lifetime::Referenced(page), set).await?);

@@ -63,7 +63,7 @@ async fn error_names_the_older_render_that_has_the_property() {
 }
 
 #[tokio::test]
-async fn latest_is_never_the_property_of_an_older_revision() {
+async fn read_of_the_latest_returns_no_property_of_an_older_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let absent = async |property: &str| match world.buckets.latest(&page, &name(property)).await {
         Err(Error::NotFound(Missing::LatestProperty { latest, predecessor, predecessor_tid })) => {

@@ -175,7 +175,7 @@ async fn verify_finds_an_altered_value() {
 }
 
 #[tokio::test]
-async fn verify_finds_an_index_row_of_nothing() {
+async fn verify_finds_index_rows_without_their_revision_or_render() {
     let page = page("Main_Page");
     let by_time = |second, number| {
         let key = TimeKey { timestamp: at(second), rev: rev(number) };

@@ -137,7 +137,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn empty_absent_and_deleted_are_three_things() {
+fn empty_text_differs_from_absent_and_deleted_text() {
     let found = revisions(fixture("oddities.xml"));
     let text = |rev| text_of(found.iter().find(|revision| revision.record.rev.get() == rev).unwrap());
     assert_eq!([20, 21, 22].map(text), [Some(""); 3]);
@@ -187,7 +187,7 @@ fn skipped_elements_are_named() {
 }
 
 #[test]
-fn texts_are_those_of_an_xml_parser() {
+fn line_ends_and_references_are_read_as_by_an_xml_parser() {
     for (element, expected) in [
         ("<text>a\r\nb\rc\n\r\nd</text>", "a\nb\nc\n\nd"),
         ("<text>a&#13;\nb&#xD;</text>", "a\r\nb\r"),

@@ -8,7 +8,8 @@ use crate::{BucketName, DomainName, Page, Result, Title};
 /// The number of titles that are read at a time.
 const TITLES_PER_READ: usize = 500;
 
-/// The pages of a bucket, in byte order of their titles. Titles are read when the first of them is asked for.
+/// The pages of a bucket, in byte order of their titles. The titles are read in groups of 500, each group
+/// when its first page is asked for.
 ///
 /// As in [`Catalog::titles`], a page may have no revision.
 #[derive(Debug)]

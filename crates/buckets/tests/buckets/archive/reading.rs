@@ -230,7 +230,7 @@ async fn concurrent_reads_share_one_read_of_a_block() {
 /// A block is read from the store once. Rows that the tables do not have are looked up in the index of the
 /// page, which is in memory. `docs/archive.md` has the figures.
 #[tokio::test]
-async fn cost_of_a_read_from_a_block() {
+async fn read_from_a_block_makes_the_documented_number_of_calls() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;

@@ -206,12 +206,12 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_batches_collected_then_repaired() {
+async fn failed_batches_lose_nothing_if_garbage_is_collected_before_repair() {
     failed_seal_and_upload("collected", Order::CollectThenRepair).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes three nodes: `cargo xtask cassandra faults --only none --repair`"]
-async fn failed_batches_repaired_then_collected() {
+async fn failed_batches_lose_nothing_if_garbage_is_collected_after_repair() {
     failed_seal_and_upload("repaired", Order::RepairThenCollect).await;
 }

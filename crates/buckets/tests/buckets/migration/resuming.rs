@@ -82,7 +82,7 @@ async fn resumed_migration_does_not_copy_twice() {
 }
 
 #[tokio::test]
-async fn complete_unfinished_migration_copies_nothing_more() {
+async fn unfinished_migration_that_copied_all_rows_copies_nothing_more() {
     let (stores, _) = faulty(3).await;
     copy(&mut stores.begin().await.unwrap()).await.unwrap();
     let mut migration = stores.begin().await.unwrap();

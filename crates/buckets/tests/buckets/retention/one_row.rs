@@ -90,7 +90,7 @@ async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: Wo
 /// R2 for a write that was interrupted before it set its rows, and superseded by an import before the sweep
 /// set them.
 #[tokio::test]
-async fn unset_row_superseded_by_an_import_stays_for_a_grace() {
+async fn value_of_an_interrupted_write_superseded_by_an_import_stays_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(ONE_ROW))).await;
     let page = page("Main_Page");
@@ -193,7 +193,7 @@ async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
 /// through the next render: first from the copies of the interrupted write, and permanently once the sweep
 /// has set the row.
 #[tokio::test]
-async fn unset_row_is_readable_through_the_next_render() {
+async fn property_of_an_interrupted_write_is_readable_through_the_next_render() {
     for swap in 1..=HTML.len() as u64 {
         let plan = Plan::empty().on(Call::Swap, swap, Fault::Before);
         let (world, _) = World::with(|store| Faulty::new(store, plan.clone()), settings(by(ONE_ROW))).await;
@@ -215,7 +215,7 @@ async fn unset_row_is_readable_through_the_next_render() {
 /// R6 on a cluster, for a write that has set only some of its rows. Its batch had the bodies too, so the
 /// sweep culls the render as a whole, and no part of the render expires earlier with its copies.
 #[tokio::test]
-async fn partly_set_render_is_culled_as_a_whole() {
+async fn render_of_an_interrupted_write_is_culled_as_a_whole() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let store = Arc::new(Faulty::new(cluster, Plan::empty().on(Call::Swap, 3, Fault::Before)));

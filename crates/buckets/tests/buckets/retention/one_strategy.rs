@@ -137,7 +137,7 @@ async fn wide_row_delete_happens_with_its_write_or_not_at_all() {
 /// A write that is interrupted between its batch and its `current` rows is not acknowledged, but can be read.
 /// A repeat of the write, or the sweep, sets the rows before the copies expire.
 #[tokio::test]
-async fn unset_row_is_set_later() {
+async fn current_row_of_an_interrupted_write_is_set_later() {
     for (fill, again) in [
         (Fill::CopyOnUpdate, true),
         (Fill::CopyOnUpdate, false),
@@ -190,7 +190,7 @@ async fn html_is_the_last_current_row_to_be_set() {
 /// R5: a failure to clear the row of a property that the latest lacks is not an error for the writer, and the
 /// sweep clears the row later.
 #[tokio::test]
-async fn uncleared_row_is_cleared_later() {
+async fn current_row_that_a_write_failed_to_clear_is_cleared_later() {
     // Four rows are set for the first revision and three for the second. Then the row of meta is cleared.
     let plan = Plan::empty().on(Call::Swap, 8, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
@@ -208,7 +208,7 @@ async fn uncleared_row_is_cleared_later() {
 
 /// The `current` row of a large body is set later too, and its chunks stay.
 #[tokio::test]
-async fn unset_row_of_a_large_body_is_set_later() {
+async fn current_row_of_an_interrupted_write_of_a_large_body_is_set_later() {
     let plan = Plan::empty().on(Call::Swap, 6, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
@@ -227,7 +227,7 @@ async fn unset_row_of_a_large_body_is_set_later() {
 
 /// R2 for a write that was interrupted before it set its rows, and superseded before the sweep set them.
 #[tokio::test]
-async fn unset_row_is_readable_for_a_grace() {
+async fn value_of_an_interrupted_write_is_readable_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
     let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
