@@ -19,28 +19,28 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Creates the archive of a store. `records` must be read through the union of the tables and `blocks`;
-    /// `blocks` must use the tables themselves.
+    /// Creates the archive of a store. `blocks` must be on the store that has only the tables, and `records`
+    /// on a [`crate::UnionStore`] of this store and `blocks`.
     #[must_use]
     pub fn new(records: Arc<Records>, blocks: Arc<BlockStore>, settings: Option<ArchiveSettings>) -> Self {
         Self { records, blocks, settings }
     }
 
-    /// Creates the archive for an erasure in a store without an archive. Such a store may still have a block
-    /// that no page references.
+    /// Creates the archive for an erasure, if the archive is off and the store had no blocks when it was
+    /// opened. Another process may have written blocks since then.
     #[must_use]
     pub fn without_blocks(records: Arc<Records>, store: Arc<dyn TableStore>) -> Self {
         Self::new(records, Arc::new(BlockStore::new(store, 0)), None)
     }
 
-    /// Excludes other seals, compactions and erasures in this process, and other calls that give up blocks,
-    /// until the guard is dropped.
+    /// Waits until no seal, compaction, erasure or [`Self::give_up_unreadable`] runs in this process. Until
+    /// the guard is dropped, no other one starts.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.blocks.sealing.lock().await
     }
 
-    /// Returns the time up to which garbage collection entries are final: if a block was enqueued before this
-    /// time, no process, and no failed batch of another process, will still make a page reference the block.
+    /// Returns a time. No further page will reference a block that was enqueued at this time or earlier: the
+    /// writes that could add such a reference have ended, and failed ones can no longer take effect.
     pub(super) async fn placed_until(&self) -> Result<Timestamp> {
         if self.records.is_alone() {
             Ok(Timestamp::MAX)

@@ -42,9 +42,10 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if a single bit is wrong; [`Self::salvage`] then reads what can be read.
+    /// [`Error::Damaged`] if any bit after the codec is wrong; [`Self::salvage`] may still open the block.
     /// [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] if this program cannot read
-    /// the block. [`Error::TooLarge`] if the block declares more than the limits allow.
+    /// the block, or if its first bytes are damaged. [`Error::TooLarge`] if the block declares more than the
+    /// limits allow.
     pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
         let (block, intact) = Self::look(bytes, limits)?;
         if block.chunks().stored().is_none() {
@@ -156,8 +157,8 @@ impl<'a> Block<'a> {
         if known.is_plain() {
             return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
         }
-        // Only the numbers of streams depend on earlier chunks. They are not used here, so each one is
-        // accepted.
+        // A stream number must be below the number of streams up to this chunk. Earlier chunks are not read
+        // here, and the stream numbers are not used, so none is refused.
         let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
         Ok((entries.ordinals, entries.erased))
     }
@@ -280,7 +281,8 @@ impl<'a> Block<'a> {
 /// The size of a content's checksum.
 const CHECK: usize = 4;
 
-/// A checksum that detects accidental damage of a content. The hash of the block detects everything else.
+/// A checksum that detects accidental damage of a single content, also if other parts of the block are
+/// damaged. The hash of the block detects every change of its bytes.
 pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK] {
     (xxh3_64(content) as u32).to_le_bytes()
 }

@@ -302,7 +302,7 @@ mod tests {
     /// A reader may go from a text to the one before, as in a list with the newest first, or to the one
     /// after.
     #[test]
-    fn neighbour_of_a_text_is_not_folded_from_the_beginning() {
+    fn reading_a_neighbour_of_a_text_does_not_fold_all_scripts_again() {
         let entries = 3_000;
         let text = [Edit { literal: 900, ..Edit::default() }];
         let edits: Vec<[Edit; 1]> = (0..entries)

@@ -60,7 +60,7 @@ fn one_letter_many_times_is_cheap() {
 }
 
 #[test]
-fn periods_are_cheap() {
+fn periodic_texts_are_cheap() {
     let period = |unit: &[u8], size: usize| -> Vec<u8> { unit.iter().copied().cycle().take(size).collect() };
     for (one, other) in
         [(&b"ab"[..], &b"ba"[..]), (b"abcdefghi", b"abcdefghj"), (b"0123456789abcdef0", b"0123456789abcdef1")]
@@ -138,7 +138,7 @@ fn scripts_that_double_their_parent_are_bounded() {
 }
 
 #[test]
-fn scripts_that_leave_their_parent_are_refused() {
+fn scripts_that_copy_from_outside_of_their_parent_are_refused() {
     let parent = [Segment { at: 0, len: 10 }, Segment { at: 100, len: 10 }];
     let edit = |copy, skip| fold(&parent, &[Edit { copy, skip, ..Edit::default() }], 0, 1 << 20);
     assert_eq!(edit(15, 5), Some(vec![parent[0], Segment { at: 100, len: 5 }]));

@@ -129,7 +129,7 @@ fn a_block_has_no_text_of_the_previous_block() {
 }
 
 #[test]
-fn a_block_is_full_by_its_pool_or_entries_and_later_with_large_contents() {
+fn block_is_full_at_a_size_of_its_pool_or_a_number_of_entries() {
     let mut builder = BlockBuilder::new(Settings { level: 1, ..Settings::default() }, Vec::new(), 0).unwrap();
     let fill = |builder: &mut BlockBuilder, contents: &mut dyn Iterator<Item = Vec<u8>>| {
         while !builder.should_seal() {

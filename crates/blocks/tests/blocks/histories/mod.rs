@@ -133,7 +133,7 @@ impl<'v> Expected<'v> {
     }
 }
 
-/// Checks that a block has these entries and no other, with every kind of read.
+/// Checks that a block has these entries and no other: lists them, and reads each content in three ways.
 #[track_caller]
 pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
     let block = open(bytes);
