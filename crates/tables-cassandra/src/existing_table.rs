@@ -32,7 +32,7 @@ type ColumnDescription = (String, i32, String, String, String);
 /// The remaining steps until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemainingSteps {
-    /// The table matches its schema.
+    /// The table matches its schema. Its cells may have the fields of a later version in addition.
     None,
     /// The table is missing, and the type has its first `fields` fields. Add the other fields, then create
     /// the table.
@@ -42,11 +42,11 @@ pub(crate) enum RemainingSteps {
     AddColumns { fields: usize },
 }
 
-/// How often the table is read while other processes change it.
+/// The maximum number of rounds of a read, and of a creation, while other processes change the table.
 pub(crate) const MAX_READS: usize = 5;
 
-/// The pause before the table is read again. A table of which a part was seen is completely created after
-/// this time.
+/// The pause before the table is read again. If a read saw a half-created table, the other process is assumed
+/// to have created all of it after this time.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Reads the table, and returns the remaining steps.
@@ -54,9 +54,9 @@ pub(crate) async fn read_remaining_steps(cluster: &Cluster, schema: &Schema) -> 
     read_until_stable(|| read(cluster, schema), schema).await
 }
 
-/// Reads the table until two reads agree, or until the table can match the schema. A table is read in parts,
-/// and another process may create it between two parts. So a difference is an error only if a second read
-/// finds it again.
+/// Reads the table, and returns the remaining steps. A table is read in parts, and another process may create
+/// it between two parts. So if no steps lead to the schema, the table is read again. It is an error if two
+/// reads in a row saw the same.
 async fn read_until_stable<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<RemainingSteps>
 where
     R: Future<Output = Result<ExistingTable>> + Send,
@@ -243,7 +243,8 @@ mod tests {
             remaining_steps(&broken_off, &grown()).expect("a column more"),
             RemainingSteps::AddColumns { fields: 3 }
         );
-        // A process with the old schema may continue until the change is complete.
+        // While only the fields were added, a process with the old schema can still open the table. It cannot
+        // after the comment was set.
         assert_eq!(remaining_steps(&broken_off, &pages().build()).expect("as it was"), RemainingSteps::None);
         assert!(remaining_steps(&existing(&grown()), &pages().build()).is_err());
     }

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_after_a_row_are_the_rest_of_its_prefix_and_then_the_rest() {
+    fn ranges_after_a_row_cover_its_prefix_and_then_later_prefixes() {
         let after = [Value::from("a"), Value::Int(5)];
         let all = ClusteringRange::all();
         let a = || ClusteringRange::prefix(vec!["a".into()]);

@@ -48,7 +48,7 @@ fn numbers_of_every_size_are_opened_unchanged() {
 }
 
 #[test]
-fn columns_added_since_are_none() {
+fn columns_that_were_added_after_the_row_are_empty() {
     let envelope = seal(identity(), &values()[..2]);
     let expected = [&values()[..2], &[None, None, None]].concat();
     assert_eq!(opened(identity(), &envelope), Ok(expected));

@@ -197,7 +197,7 @@ async fn errors_and_checks_name_the_damaged_row() {
 }
 
 #[tokio::test]
-async fn large_values_without_rows_and_rows_without_them_are_found() {
+async fn unreferenced_and_missing_large_values_are_found() {
     for (sql, named) in [
         ("INSERT INTO large_values (value) VALUES (x'00')", "large values"),
         ("DELETE FROM large_values WHERE id = (SELECT max(id) FROM large_values)", "its value is missing"),

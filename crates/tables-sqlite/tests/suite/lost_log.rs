@@ -200,7 +200,7 @@ async fn file_of_a_closed_store_needs_no_log() {
 
 /// A store that was only read has no log that could be missing.
 #[tokio::test]
-async fn reading_sets_no_mark() {
+async fn store_that_was_only_read_needs_no_log() {
     let directory = TempDir::new().expect("a directory");
     open(directory.path(), system_clock(), Options::default()).await.close();
     let store = open(directory.path(), system_clock(), Options::default()).await;

@@ -87,7 +87,7 @@ async fn only_the_planned_call_fails() {
 }
 
 #[tokio::test]
-async fn a_write_fails_before_midway_and_after() {
+async fn each_fault_of_a_write_leaves_the_expected_rows() {
     for (fault, expected) in [
         (Fault::Before, ""),
         (Fault::Midway { batches: 0 }, ""),

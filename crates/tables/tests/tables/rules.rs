@@ -1,4 +1,5 @@
-//! The rules that hold without a store: ranges, batches, schemas, orders, partition versions.
+//! Rules that need no store (ranges, batches, schemas, orders, partition versions), and cursors of
+//! [`Memory`].
 
 use std::{
     num::NonZeroUsize,
@@ -65,7 +66,7 @@ fn a_range_contains_the_rows_between_its_bounds() {
 }
 
 #[test]
-fn a_bound_behind_the_last_column_contains_nothing() {
+fn range_with_a_full_prefix_and_a_bound_matches_nothing_and_is_refused() {
     let range =
         ClusteringRange { upper: Bound::Included(1.into()), ..ClusteringRange::prefix(row("html", 9)) };
     assert!(!range.contains(&row("html", 9)));
@@ -86,7 +87,7 @@ fn rows_of_two_tables_do_not_conflict_in_a_batch() {
 }
 
 #[test]
-fn every_kind_of_range_over_a_row_of_its_batch_is_refused() {
+fn range_delete_that_covers_a_row_changed_by_the_same_batch_is_refused() {
     for (range, refused) in [
         (ClusteringRange::all(), true),
         (ClusteringRange::all().at_most("html"), true),
@@ -107,7 +108,7 @@ fn every_kind_of_range_over_a_row_of_its_batch_is_refused() {
 }
 
 #[test]
-fn a_batch_is_bounded_with_its_keys() {
+fn keys_and_range_bounds_count_towards_the_size_limit_of_a_batch() {
     let whole = Value::Blob(Bytes::from(vec![0; MAX_VALUE_BYTES]));
     let mut batch = Batch::new(vec!["page".into()]);
     for rev in 0..4 {
@@ -124,7 +125,7 @@ fn a_batch_is_bounded_with_its_keys() {
 }
 
 #[test]
-fn columns_of_one_name_and_tables_without_a_partition_are_refused() {
+fn repeated_column_names_and_schemas_without_a_partition_are_refused() {
     let twice = || Schema::builder("t").partition("a", ColumnType::Int).value("a", ColumnType::Int).build();
     let none = || Schema::builder("t").value("a", ColumnType::Int).build();
     assert!(std::panic::catch_unwind(twice).is_err());
@@ -174,7 +175,11 @@ fn partition_version_is_absent_during_a_commit() {
     assert!(before.is_some());
     partition_versions.begin(&[page]);
     assert_eq!(partition_versions.current(page), None);
-    assert_eq!(Some(partition_versions.published(page)), before, "cached values may be served");
+    assert_eq!(
+        Some(partition_versions.published(page)),
+        before,
+        "the published version changed before the end of the commit"
+    );
     assert!(other == page || partition_versions.current(other).is_some());
     partition_versions.end(&[page]);
     assert!(partition_versions.current(page) > before);
@@ -217,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_no_uuid_are_none(bytes in any::<[u8; 16]>()) {
+    fn bytes_that_are_not_those_of_a_time_uuid_are_refused(bytes in any::<[u8; 16]>()) {
         let uuid = TimeUuid::from_ordered_bytes(bytes);
         let version_1 = bytes[0] >> 4 == 0 && (bytes[8] ^ 0x80) >> 6 == 0b10;
         prop_assert_eq!(uuid.is_some(), version_1);
@@ -226,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn a_uuid_of_another_version_is_no_time_uuid() {
+fn a_uuid_of_another_version_or_variant_is_no_time_uuid() {
     for text in ["f81d4fae-7dec-41d0-a765-00a0c91e6bf6", "f81d4fae-7dec-11d0-0765-00a0c91e6bf6"] {
         assert_eq!(TimeUuid::new(text.parse().unwrap()), None);
     }
