@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn several_headers_are_one_list() {
+    fn several_accept_encoding_headers_are_read_as_one_list() {
         let mut headers = HeaderMap::new();
         headers.append(ACCEPT_ENCODING, "gzip".parse().unwrap());
         headers.append(ACCEPT_ENCODING, "zstd".parse().unwrap());

@@ -97,7 +97,7 @@ async fn form_data_is_read() {
 }
 
 #[tokio::test]
-async fn parts_of_mixed_bodies_are_named_either_way() {
+async fn parts_are_named_by_content_id_or_by_content_disposition() {
     let body = "---x-\r\nContent-ID: <html>\r\nContent-Transfer-Encoding: binary\r\n\r\n\0\u{ff}\r\n---x-\r\n\
                 Content-Disposition: attachment; name=\"meta\"\r\nContent-ID: <other>\r\nContent-Length: 2\r\n\r\n{}\
                 \r\n---x---";

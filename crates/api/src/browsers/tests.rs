@@ -76,7 +76,7 @@ fn only_requests_of_other_origins_are_refused() {
 }
 
 #[test]
-fn own_origin_is_that_of_the_host() {
+fn only_an_origin_that_equals_the_host_is_accepted() {
     for (origin, host, own) in [
         ("http://en.example.org", "en.example.org", true),
         ("https://en.example.org", "en.example.org", true),

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_read() {
+    fn parent_is_a_revision_number_or_a_url_of_the_same_page() {
         let page = Title::new("A & B").unwrap();
         let parse = |text: &str| parse_parent(text, &page, "_parent").map_err(|problem| problem.kind());
         let rev = |number| Ok(Parent::Revision(Revision::new(number).unwrap()));

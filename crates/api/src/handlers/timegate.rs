@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn date_means_its_whole_second() {
+    fn accept_datetime_means_the_end_of_its_second() {
         let mut headers = HeaderMap::new();
         assert_eq!(accepted_time(&headers).unwrap(), None);
         headers.append(ACCEPT_DATETIME, "Thu, 31 May 2007 20:35:00 GMT".parse().unwrap());

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_mean_the_end_of_what_they_name() {
+    fn incomplete_time_means_the_end_of_its_period() {
         for (text, exact) in [
             ("2013-02-23T22:23", "2013-02-23T22:23:59.999999Z"),
             ("2013-02-23 22:23", "2013-02-23T22:23:59.999999Z"),

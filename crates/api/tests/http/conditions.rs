@@ -85,7 +85,7 @@ async fn json_has_an_entity_tag_of_its_bytes() {
 }
 
 #[tokio::test]
-async fn one_range_works() {
+async fn single_range_of_a_body_is_returned() {
     let (world, tid, html) = world_of_one().await;
     for (name, body) in [("wikitext", "0123456789"), ("html", &html)] {
         for query in [format!("rev/latest/{name}"), format!("rev/{tid}/{name}")] {

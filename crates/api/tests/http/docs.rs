@@ -20,7 +20,7 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everything_in_the_document_is_on_the_page() {
+async fn every_operation_of_openapi_json_is_on_the_docs_page() {
     let world = World::new().await;
     let page = docs(&world, &[]).await;
     let anchors = attributes(&page, "id");

@@ -189,7 +189,7 @@ async fn a_long_history_comes_a_part_at_a_time() {
 }
 
 #[tokio::test]
-async fn page_at_a_time_is_found() {
+async fn newest_render_at_a_given_time_is_found() {
     let world = World::new().await;
     let first = world.revision("_rev=1&html=one").await;
     world.clock.advance(Duration::from_secs(90));

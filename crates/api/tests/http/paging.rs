@@ -39,7 +39,7 @@ fn tids_of(page: &Answer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn renders_of_a_revision_come_in_pages() {
+async fn renders_of_a_revision_come_in_result_pages() {
     let world = World::new().await;
     let mut tids = renders(&world, 120).await;
     tids.reverse();
@@ -65,7 +65,7 @@ async fn renders_of_a_revision_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_page_of_renders_ends_at_one_mebibyte() {
+async fn result_page_of_renders_ends_at_one_mebibyte() {
     let world = World::new().await;
     let long_names: Vec<String> = (0..64).map(|number| format!("p{number:0>63}")).collect();
     let form: String = long_names.iter().map(|name| format!("&{name}=x")).collect();
@@ -84,7 +84,7 @@ async fn a_page_of_renders_ends_at_one_mebibyte() {
 }
 
 #[tokio::test]
-async fn a_page_of_revisions_ends_at_one_mebibyte() {
+async fn result_page_of_revisions_ends_at_one_mebibyte() {
     let world = World::new().await;
     // A control character takes six bytes in JSON.
     let comment = "%01".repeat(4096);

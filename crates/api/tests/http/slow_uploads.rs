@@ -64,7 +64,7 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_way_of_being_late_names_its_setting() {
+    async fn answer_to_a_late_body_names_the_exceeded_setting() {
         let world = World::in_memory().await;
         let silence = drip(Bytes::from_static(b"x"), Duration::from_secs(31));
         let answer = world.send(revision(1, silence)).await.expect(408);

@@ -24,7 +24,7 @@ async fn answer_to_a_new_revision_is_that_of_the_design() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_harmless() {
+async fn repeated_write_returns_the_same_tid_and_changes_nothing() {
     let world = World::new().await;
     let form = "_rev=12345&html=x&wikitext=y&_user=Ann&_if_latest=0";
     let first = world.post(&format!("{PAGE}?rev/"), form).await.expect(201);
@@ -73,7 +73,7 @@ async fn revisions_are_named_in_either_form() {
 }
 
 #[tokio::test]
-async fn write_for_another_latest_is_refused_with_the_latest() {
+async fn failed_if_latest_condition_is_answered_with_the_latest() {
     let world = World::new().await;
     let url = format!("{PAGE}?rev/");
     let missing = world.post(&url, "_rev=2&html=x&_if_latest=1").await.expect(409);
@@ -242,7 +242,7 @@ async fn all_encodings_have_the_same_effect() {
 }
 
 #[tokio::test]
-async fn type_of_a_part_overrides_the_field_and_the_definition() {
+async fn content_type_of_a_part_overrides_http_equiv_and_the_definition() {
     let world = World::new().await;
     let body = "--b\r\nContent-Disposition: form-data; name=\"html\"\r\nContent-Type: a/own\r\n\r\nx\r\n\
                 --b\r\nContent-Disposition: form-data; name=\"_http-equiv.html\"\r\n\r\n\
@@ -255,7 +255,7 @@ async fn type_of_a_part_overrides_the_field_and_the_definition() {
 }
 
 #[tokio::test]
-async fn empty_texts_are_none() {
+async fn empty_user_and_comment_are_stored_as_absent() {
     let world = World::new().await;
     world.revision("_rev=1&html=&_user=&_comment=").await;
     let render = world.get(&format!("{PAGE}?rev/latest/")).await.json();

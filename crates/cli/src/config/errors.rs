@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_the_file_is_a_place_too() {
+    fn error_at_the_end_of_the_file_has_a_line_and_a_column() {
         let file = "[log";
         let place = Place::new(Path::new("f"), file, 4..4);
         assert_eq!((place.line, place.column, place.width), (1, 5, 1));

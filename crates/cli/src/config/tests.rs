@@ -123,7 +123,7 @@ fn staging_memory_has_room_for_writes_beside_all_imports() {
 }
 
 #[test]
-fn other_addresses_require_access_rights() {
+fn addresses_other_than_loopback_require_access_rights() {
     assert!(load("listen = '127.0.0.1:1'").is_ok());
     assert!(load("listen = '[::1]:1'").is_ok());
     refused("listen = '192.0.2.1:1'", "--access open");

@@ -28,7 +28,7 @@ fn every_strategy_is_measured_and_drawn() {
     let picture = read("compared.svg");
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
-    // Counts of a store with two histories would be wrong for both.
+    // A second run with the same stores is refused: its counts would include the rows of the first run.
     run(directory.path(), &compare).ends_with(2).stderr_contains(&["already exists"]);
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).stderr_contains(&["cannot read missing.xml"]);

@@ -80,7 +80,7 @@ fn unknown_variable_is_warned_of() {
 }
 
 #[test]
-fn two_names_of_the_store_are_refused() {
+fn two_stores_and_an_unknown_kind_of_store_are_refused() {
     let directory = tempdir().unwrap();
     for command in [&["serve"][..], &["stats"], &["archive", "stats"]] {
         let two = [command, &["--data", "a", "--store", "memory:"]].concat();
@@ -94,7 +94,7 @@ fn two_names_of_the_store_are_refused() {
 }
 
 #[test]
-fn other_addresses_require_access_rights() {
+fn addresses_other_than_loopback_require_access_rights() {
     let directory = tempdir().unwrap();
     let ran = run(directory.path(), &["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]).ends_with(2);
     ran.stderr_contains(&["other machines can reach 0.0.0.0:0", "--access open"]);

@@ -33,7 +33,7 @@ fn curl_lines(said: &str) -> Vec<&str> {
 }
 
 #[test]
-fn printed_lines_work() {
+fn printed_curl_commands_work() {
     let directory = tempdir().unwrap();
     let (demo, said) = demo(directory.path(), &["--listen", "127.0.0.1:0"]);
     let lines = curl_lines(&said);

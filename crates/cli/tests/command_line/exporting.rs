@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn every_compression_holds_the_same() {
+fn export_in_every_format_survives_a_round_trip() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A/Ä", &[("1", "one &amp; &lt;two&gt;"), ("2", ""), ("3", "one")]));
     for name in

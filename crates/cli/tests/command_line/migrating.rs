@@ -55,7 +55,7 @@ fn store_is_identified_by_its_place() {
 }
 
 #[test]
-fn difference_is_named_and_fails() {
+fn migrate_names_a_difference_and_fails() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     migrate(directory.path()).ends_with(0);

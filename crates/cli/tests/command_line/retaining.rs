@@ -231,7 +231,7 @@ fn etag(answer: &str) -> String {
 
 /// Culled values are lost permanently, so flags must follow the same rules as a configuration.
 #[test]
-fn values_that_no_configuration_may_have_are_refused_as_flags() {
+fn flags_with_values_that_a_configuration_may_not_have_are_refused() {
     let Some(home) = Home::new() else { return };
     home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     home.write("all.toml", "[retention]\nstrategy = 'table-per-query'\n");

@@ -27,7 +27,7 @@ const ODD_ENCODED: &str = "A%2FB%3Fc%26d%3De%23f%2Bg%2541%3A%40%3B%2C%27%22%3C%3
                            %28%29%C3%84%E2%82%AC";
 
 #[test]
-fn a_title_is_one_segment_and_one_value_whatever_is_in_it() {
+fn any_title_is_one_path_segment_or_one_query_value() {
     let in_path = url("http://r/p/{title}/{rev}", ODD);
     assert_eq!(in_path, format!("http://r/p/{ODD_ENCODED}/42"));
     let in_query = url("http://r/p?title={title}&oldid={rev}", ODD);
@@ -39,7 +39,7 @@ fn a_title_is_one_segment_and_one_value_whatever_is_in_it() {
 }
 
 #[test]
-fn no_title_leaves_its_place_in_the_path() {
+fn title_with_dots_does_not_change_the_other_path_segments() {
     for title in ["...", ".a", "a..", "%2e%2e", "%2E", "a/...", "..%2f..%2fx"] {
         let filled = url("http://r/p/{title}/{rev}", title);
         let parsed = Url::parse(&filled).unwrap();

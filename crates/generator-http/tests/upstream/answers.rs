@@ -208,7 +208,7 @@ async fn missing_renderer_is_a_failure() {
 /// send more than it announced. On a connection that is used again, the next request would then get text
 /// about another page.
 #[tokio::test]
-async fn rest_of_one_answer_is_part_of_no_other() {
+async fn surplus_bytes_of_an_answer_do_not_reach_the_next_request() {
     let one = || ok("text/html", "one");
     for behind in [Reply::Twice(one(), one()), Reply::Says(format!("{}{}", one(), one()))] {
         let server =

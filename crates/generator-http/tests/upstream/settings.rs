@@ -75,7 +75,7 @@ async fn a_bucket_has_its_own_renderer_or_that_of_all() {
 }
 
 #[tokio::test]
-async fn a_host_may_be_that_of_the_domain_and_has_to_be_allowed() {
+async fn host_from_the_domain_placeholder_must_be_allowed() {
     let server = Server::new(|_| html("<p>")).await;
     let url = format!("http://{{domain}}:{}/", server.address.port());
     let generator =
