@@ -55,7 +55,7 @@ fn responses_are_right_or_errors_or_name_the_damage() {
 }
 
 #[test]
-fn exports_may_lack_what_they_name_and_nothing_else() {
+fn export_may_lack_lines_only_if_it_names_the_damage() {
     let lines = [
         r#"{"kind":"page","title":"Main_Page"}"#,
         r#"{"kind":"revision","rev":1,"properties":{"wikitext":{"text":"one"}}}"#,
@@ -80,7 +80,7 @@ fn exports_may_lack_what_they_name_and_nothing_else() {
 }
 
 #[test]
-fn answers_of_earlier_commits_are_known_as_such() {
+fn answer_of_an_earlier_commit_is_recognized() {
     let (right, earlier) = (response(200, LIST), response(200, r#"{"revisions":[]}"#));
     let verdict = judge_answer(&get(), &earlier, &right, &[(3, &earlier), (4, &right)]);
     assert_eq!(verdict, Verdict::Earlier(vec![3]));

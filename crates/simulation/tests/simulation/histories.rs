@@ -1,5 +1,6 @@
-//! A few histories that run with the other tests. The step `retention` of `cargo xtask test` runs more, and
-//! `cargo xtask simulate` any number.
+//! A few simulated histories (random steps from a seed) that run with the other tests. `cargo xtask simulate`
+//! runs any number, and with `--collector` those of the garbage collector. The step `retention` of
+//! `cargo xtask test` also runs more of them, but not those of the garbage collector.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ fn no_promise_is_broken_in_memory() {
     no_promise_is_broken(Store::Memory, 200);
 }
 
-/// The histories of the garbage collector, over three replicas of which a batch may reach only some.
+/// Two processes write, seal and collect garbage on three replicas. A batch may reach only some of the
+/// replicas.
 #[test]
 fn collector_loses_no_acknowledged_revision() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
@@ -57,7 +59,7 @@ async fn same_seed_gives_the_same_history_and_run() {
     assert_ne!(runs[0], runs[1]);
 }
 
-/// A render was generated for a revision. Its tid may also give a property of the revision.
+/// A read by the tid of a generated render may also find a property of the revision. The model allows that.
 #[tokio::test(start_paused = true)]
 async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render() {
     let history = History::of_seed(3, true, |setup| {
@@ -84,8 +86,9 @@ async fn property_of_the_revision_may_be_read_by_the_tid_of_a_generated_render()
     assert!(outcome.log.contains("read html"), "nothing was made: {}", outcome.log);
 }
 
-/// A write is taken back after the store has it, and after its writer has recorded in the timeline which
-/// revision it supersedes. That revision is superseded two days later, by a write that culls.
+/// The write of revision 9 is held back until another process has rolled it back. Then its rows arrive
+/// without effect, and its writer records in the timeline that revision 7 is superseded. Only two days later,
+/// revision 8 supersedes revision 7. The write of revision 8 culls, and must not cull revision 7.
 #[tokio::test(start_paused = true)]
 async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     let history = History::of_seed(3, false, |setup| {
