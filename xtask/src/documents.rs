@@ -12,11 +12,12 @@ pub struct DocumentedCommand {
     pub document: PathBuf,
     /// The words after `cargo xtask`, without a comment.
     pub words: Vec<String>,
-    /// Whether the line can be pasted into a shell. If not, a text names it, and arguments may be missing.
+    /// Whether the command is a line of a `console` block, to be pasted into a shell. If not, it is inline
+    /// code in a sentence, and arguments may be missing.
     pub is_whole: bool,
 }
 
-/// All command lines that begin with `cargo xtask`, in the README, CONTRIBUTING and `docs`.
+/// All command lines that begin with `cargo xtask`, in README.md, CONTRIBUTING.md and `docs/*.md`.
 pub fn commands() -> Result<Vec<DocumentedCommand>> {
     let mut documents = vec![crate::root().join("README.md"), crate::root().join("CONTRIBUTING.md")];
     for entry in fs::read_dir(crate::root().join("docs")).context("no folder docs")? {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_found_in_lines_and_in_blocks() {
+    fn commands_are_found_in_inline_code_and_in_console_blocks() {
         let text = "Run `cargo xtask tidy` or `cargo build`.\n\n```console\n$ cargo xtask test --only x   # why\n```\n";
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(commands_in(text), [(words("tidy"), false), (words("test --only x"), true)]);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_is_left_in_braces() {
+    fn settings_of_a_node_contain_no_unfilled_placeholder() {
         let settings = settings(Path::new("/tmp/n2"), 2, 3);
         assert!(!settings.lines().any(|line| !line.starts_with('#') && line.contains('{')), "{settings}");
         assert!(settings.contains("listen_address: 127.0.0.2"));

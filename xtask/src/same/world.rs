@@ -22,15 +22,15 @@ use crate::{
     service::{Service, free_address},
 };
 
-/// The tid in a request that needs one while no answer has had a tid yet.
+/// The tid that replaces `{tid:N}` in a request if no answer has contained a tid yet.
 const NO_TID: &str = "00000000-0000-1000-8000-000000000000";
 /// The time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// The time limit for a server to become ready, or to become idle.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// The number of checks without a wake-up of any thread after which a server is idle. A server that waits for
-/// an answer of a Cassandra node sleeps, so a cluster needs more checks.
+/// A server counts as idle if none of its threads has run during this many checks in a row. The threads sleep
+/// while they wait for an answer of a Cassandra node, so a cluster needs more checks.
 const IDLE_CHECKS: u32 = 5;
 const IDLE_CHECKS_ON_CLUSTER: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -80,8 +80,8 @@ impl World {
         Ok(Self { setup, clock, servers, processes: 0, tids: Vec::new(), answers: Vec::new() })
     }
 
-    /// Carries out all steps. Then copies the store and compares the copy, which prints the digests of all
-    /// tables.
+    /// Carries out all steps. Then runs `migrate --verify` on the store: the output of this command, which
+    /// has the digests of all tables, is the last answer.
     pub(super) fn run(mut self, script: &[Step]) -> Result<Vec<Answer>> {
         for step in script {
             self.step(step).with_context(|| format!("{step:?}").chars().take(300).collect::<String>())?;
@@ -246,7 +246,7 @@ impl World {
     }
 }
 
-/// The number of times that the threads of a process have been put to sleep.
+/// The number of context switches of a process, summed over its present threads.
 fn context_switches(process: u32) -> Result<u64> {
     let mut switches = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_do_not_mix() {
+    fn imports_in_different_crates_form_no_cycle() {
         let found = check(&[
             ("crates/x/src/a/mod.rs", "use crate::b::B;\n"),
             ("crates/x/src/a/inner.rs", "\n"),

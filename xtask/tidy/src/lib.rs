@@ -1,7 +1,8 @@
 //! Checks for rules that no compiler knows: dependencies between crates, sizes, words, links, decisions.
 //!
-//! Each check is a function from the project's files to the problems in them. It reads nothing else, so its
-//! tests can pass files that break the rule. The check of [`commits`] reads the log of git.
+//! Each check is a function from the project's files to the problems in them. It reads nothing else, so a
+//! test can call it with made-up files that break the rule. Only the check of [`commits`] also reads the log
+//! of git.
 #![allow(clippy::print_stdout)] // It prints the problems.
 
 mod commits;
