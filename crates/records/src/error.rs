@@ -29,6 +29,9 @@ pub enum Error {
     /// A value is invalid. Nothing was changed.
     #[error("{0}")]
     Invalid(String),
+    /// The store has an archive, but the settings have retention without an archive. Nothing was changed.
+    #[error("the store has an archive, and retention without an archive would report its content as deleted")]
+    ArchiveNotConfigured,
     /// The content of the revision was erased, and the revision takes no other content. Nothing was changed.
     #[error("revision {rev} was erased on {}", in_words(*at))]
     Erased {

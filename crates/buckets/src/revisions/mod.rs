@@ -133,10 +133,7 @@ impl RevisionStore {
         let blocks = archive::blocks_of(&store, settings.archive.as_ref()).await?;
         let alone = settings.retention.is_on() && settings.archive.is_none();
         if alone && blocks.is_some() && archive::is_there(&store).await? {
-            let what = "the store has an archive, and [retention] without [archive] would report its content \
-                        as deleted: add [archive] to the configuration, so that superseded revisions are \
-                        sealed instead of deleted, or remove [retention]";
-            return Err(Error::Invalid(what.to_owned()));
+            return Err(Error::ArchiveNotConfigured);
         }
         let union = blocks
             .as_ref()

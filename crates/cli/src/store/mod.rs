@@ -72,8 +72,10 @@ impl Store {
                 backend.close().await;
                 Err(match error {
                     rashomon_buckets::Error::Store(error) => CommandError::Open(error),
-                    // The store does not fit these settings.
-                    rashomon_buckets::Error::Invalid(what) => CommandError::Usage(what),
+                    error @ rashomon_buckets::Error::ArchiveNotConfigured => CommandError::Usage(format!(
+                        "{error}: add [archive] to the configuration, so that superseded revisions are sealed \
+                         instead of deleted, or remove [retention]"
+                    )),
                     error => error.into(),
                 })
             }

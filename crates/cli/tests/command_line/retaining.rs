@@ -11,7 +11,7 @@ use crate::{
     false_clock::FalseClock,
     home::Home,
     http::{get, post, request},
-    process::{finish, rashomon},
+    process::{finish, rashomon, run},
     wiki::dump,
 };
 
@@ -382,4 +382,20 @@ fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
         "some pages could not be culled",
         "rashomon verify",
     ]);
+}
+
+/// Retention alone would report the revisions in blocks as deleted.
+#[test]
+fn retention_without_the_archive_of_the_store_is_refused() {
+    let directory = tempdir().unwrap();
+    let run = |words: &[&str]| run(directory.path(), &[words, &["--data", "data"]].concat());
+    fs::write(directory.path().join("dump.xml"), dump("A", &[("1", "one"), ("2", "three")])).unwrap();
+    run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 1 revision"]);
+    fs::write(directory.path().join("alone.toml"), "[retention]\n").unwrap();
+    for words in [&["retention", "--dry-run"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+        run(&[words, &["--config", "alone.toml"]].concat())
+            .ends_with(2)
+            .stderr_contains(&["the store has an archive", "add [archive] to the configuration"]);
+    }
 }
