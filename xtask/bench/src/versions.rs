@@ -130,7 +130,8 @@ impl Side {
         let rows = service::serve(program, &folder.join("rows"))?;
         let side = Self { rows, archive, next_revision: REVISIONS + 1 };
         for service in [&side.rows, &side.archive] {
-            let (status, html) = http::Client::connect(service.address())?.get(&by_tid(1))?;
+            let (status, html) =
+                http::Client::connect(service.address())?.get(&by_tid(&writes::titles(PAGES), 1))?;
             ensure!(status == 200 && html == contents.html(1), "a render is not served as it was imported");
         }
         Ok(side)
@@ -152,17 +153,16 @@ impl Side {
             warm_up: WARM_UP,
             measure: Duration::from_secs(options.seconds),
         };
+        let titles = writes::titles(PAGES);
         if kind == 0 {
-            let titles = writes::titles(PAGES);
             let mut writes = Writes::new(contents, titles, self.next_revision, options.connections);
             let rate = load::run(&plan, clock, &mut writes)?.per_second();
             self.next_revision = writes.next();
             return Ok(rate);
         }
-        let titles = writes::titles(PAGES);
         let paths: Vec<String> = match kind {
             1 => titles.iter().map(|title| format!("{}?rev/latest/html", writes::page_path(title))).collect(),
-            _ => old_revisions().map(by_tid).collect(),
+            _ => old_revisions().map(|number| by_tid(&titles, number)).collect(),
         };
         let mut reads = Reads {
             requests: paths.iter().map(|path| http::get(path)).collect(),
@@ -181,8 +181,8 @@ fn old_revisions() -> impl Iterator<Item = u64> {
 }
 
 /// The path of the html of an imported revision. The revisions of all pages are numbered together, from 1.
-fn by_tid(number: u64) -> String {
-    let title = &writes::titles(PAGES)[((number - 1) / REVISIONS) as usize];
+fn by_tid(titles: &[String], number: u64) -> String {
+    let title = &titles[((number - 1) / REVISIONS) as usize];
     format!("{}?rev/{}/html", writes::page_path(title), tid(number))
 }
 
