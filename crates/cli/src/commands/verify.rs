@@ -130,7 +130,7 @@ async fn check_files(
 }
 
 /// Compares the content of rows: bodies with their SHA-1, and indexes with their targets. Returns a text with
-/// the counts of what was checked.
+/// the numbers of checked pages, revisions, renders and bodies.
 async fn check_buckets(
     store: &Store,
     clock: &Arc<dyn Clock>,

@@ -130,8 +130,8 @@ pub enum Pass {
 ///
 /// Write times rise from call to call, and some puts and deletes have about the time of an earlier call. A
 /// row is never put twice at one time, nor before a delete in its partition, nor earlier if it may have
-/// expired. Otherwise stores could differ: Cassandra remembers what was deleted or has expired, memory does
-/// not.
+/// expired. Otherwise stores could differ: Cassandra remembers deleted and expired rows, and the memory store
+/// does not.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
         10 => write(),
