@@ -166,14 +166,12 @@ impl Migration {
             if self.record.of(table).copied.rows == 0 {
                 continue;
             }
-            let partition = match first_partition(&self.source, table).await? {
-                Some(partition) => partition,
+            let mut partition = first_partition(&self.source, table).await?;
+            if partition.is_none() {
                 // Rows that expire may be gone. The comparison ignores them.
-                None => match first_partition(&self.target, table).await? {
-                    Some(partition) => partition,
-                    None => continue,
-                },
-            };
+                partition = first_partition(&self.target, table).await?;
+            }
+            let Some(partition) = partition else { continue };
             let difference = self.compare_partition(table, partition).await?;
             // Damaged rows of the source were not copied, so only the other rows have to agree.
             if let Some(difference) = difference.filter(|found| !found.source.has_rows_of(&found.target)) {
