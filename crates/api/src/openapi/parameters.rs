@@ -122,7 +122,8 @@ pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     ),
     (
         "If-Modified-Since",
-        "304 if the property has not changed since. Used only for URLs with a tid: the latest can change in a second.",
+        "304 if the property has not changed since. Used only for URLs with a tid: the latest can change twice in a \
+         second.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     (

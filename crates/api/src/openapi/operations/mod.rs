@@ -41,8 +41,7 @@ const fn redirect(meaning: &'static str) -> Answer {
     answer(302, Empty, &["Location", "Cache-Control"], meaning)
 }
 
-const NOT_MODIFIED: Answer =
-    answer(304, Empty, CACHED, "The client has this version already, by If-None-Match.");
+const NOT_MODIFIED: Answer = answer(304, Empty, CACHED, "The client has this version already.");
 const FAILED: Answer =
     problem(412, "If-Match names another version, or the value was changed after If-Unmodified-Since.");
 
