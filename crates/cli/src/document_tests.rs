@@ -137,7 +137,7 @@ fn commands_in_the_documents_are_accepted_by_the_program() {
 
 #[test]
 fn flags_in_the_documents_are_known() {
-    /// Flags of other programs in the repository, and of `curl` and `nodetool`.
+    /// Flags of other programs in the repository, and of `cargo` and `nodetool`.
     const OTHERS: &[&str] = &[
         "--list",
         "--only",

@@ -140,7 +140,7 @@ fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
         }
         writes += 1;
     }
-    // The writes are an entry, the block, a batch for each page, and the deletion of the entry.
+    // The writes are a queue entry, the block, a batch for each page, and the deletion of the queue entry.
     assert!(writes >= 5, "{writes} writes");
     wiki.archive(&["stats"]).ends_with(0).stdout_contains(&["; 2 revisions not in blocks"]);
     wiki.assert_sound(&[]);

@@ -136,7 +136,7 @@ fn printed_schema_makes_the_tables_that_a_server_needs() {
         assert!(made[0] == made[1] && made[0].len() >= 13, "{made:?}");
         made.swap_remove(0)
     });
-    // The service uses the tables as they are.
+    // The program finds every table that it needs, and creates none.
     finish(rashomon(directory.path()).args(["stats"]).args(&store))
         .ends_with(0)
         .stdout_contains(&["cluster: Cassandra 5."]);

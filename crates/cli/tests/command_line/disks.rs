@@ -295,7 +295,7 @@ fn wait_until_ready(server: &Server) {
     }
 }
 
-/// If the disk cannot read a page, SQLite reports a damaged file. The answers must report the disk, and not
+/// If the disk cannot read a database page, SQLite reports a damaged file. The answers must report the disk, and not
 /// suggest a backup.
 #[test]
 fn io_errors_of_reads_are_named_and_are_no_damage() {

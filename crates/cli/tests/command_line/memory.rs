@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 /// The number of clients that send a part of a write and then stop.
 const CLIENTS: usize = 24;
 
-/// The number of properties of 1 MB that each client sends. Its `Content-Length` is that of about 60.
+/// The number of properties of 1 MB that each client sends. Its `Content-Length` announces about 60 of them.
 const PROPERTIES_SENT: usize = 15;
 
 /// The server's memory in addition to the budget: for threads that compress, for SQLite's writes, and for
