@@ -51,8 +51,8 @@ pub(crate) struct CrossOrigin {
 ///
 /// # Errors
 ///
-/// Returns 421 if the host of the request is not one of this server, and 403 if a web page of another
-/// origin would change something.
+/// Returns 421 if `check_host` is set and the host of the request is not one of this server. Returns 403 if
+/// a web page of another origin would change something.
 pub(crate) fn judge(
     method: &Method,
     uri: &Uri,
@@ -139,7 +139,7 @@ fn is_known(authority: &str, settings: &Settings) -> bool {
 }
 
 /// Whether a host is a name or an address of loopback. Browsers resolve `localhost` and names below it
-/// themselves.
+/// themselves, so DNS rebinding cannot use these names.
 fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     host == "localhost"

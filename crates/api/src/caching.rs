@@ -9,14 +9,14 @@ use http::HeaderValue;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caching {
     /// The property of one render, under its tid, which changes only when it is replaced, culled or erased.
-    /// Also a redirect to the canonical spelling of a title.
+    /// Also a redirect of the API to the canonical spelling of a title.
     Tid,
     /// An answer that changes when the page does: the latest, all documents, and most redirects.
     Mutable,
     /// A part of a list, requested with `&limit=` or `&page=`. Its URLs are too many to be purged one by one,
     /// so caches will always have to revalidate it.
     Part,
-    /// A lookup by time, an error, or the answer to a write.
+    /// A lookup by time or title, an error, or the answer to a write, to `OPTIONS` or to an operator.
     NoStore,
 }
 

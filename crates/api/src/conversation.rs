@@ -32,8 +32,7 @@ pub(crate) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Counts a request that is passed to the service. The returned value lives until its answer has been
-    /// sent.
+    /// Counts a request that is passed to the service. The exchange ends when the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Exchange {
         self.begun.fetch_add(1, Ordering::Relaxed);
         Exchange(Arc::clone(self))

@@ -21,7 +21,7 @@ use prometheus_client::{
 /// The kind of a request, as far as metrics distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
-    /// A property of the latest revision.
+    /// The newest render of the latest revision, or a property of the latest revision.
     Latest,
     /// Another sub-resource of a page.
     Page,
@@ -29,7 +29,7 @@ pub(crate) enum Route {
     Import,
     /// A resource for operators.
     Operators,
-    /// Any other request: HTML pages, and resources that do not exist.
+    /// Any other request: HTML pages and their files, `/openapi.json`, unknown paths, unreadable requests.
     Other,
 }
 

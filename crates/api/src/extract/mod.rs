@@ -1,5 +1,5 @@
-//! Parses requests into types whose constructors validate. Parses the raw path and the raw query, so that
-//! every URL in a cache has one spelling.
+//! Parses requests into types whose constructors validate. Parses the raw path and the raw query, since other
+//! spellings of a URL are redirected or refused: a cache would store the answer once for each.
 
 mod percent;
 mod query;

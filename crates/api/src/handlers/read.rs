@@ -55,7 +55,7 @@ pub(crate) async fn newest_of_revision(
     let tid = api.read(api.buckets.newest_with(page, rev, name)).await?;
     match tid {
         Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
-        // This error names the properties that the revision's newest render has.
+        // Answers with an error that names the properties of the revision's newest render.
         Err(Error::NotFound(Missing::Property { .. })) => {
             let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
             to_property(&render, name, Caching::Mutable)

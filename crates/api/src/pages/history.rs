@@ -61,7 +61,7 @@ struct HistoryPage {
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
     let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS), async {
-        // There are no links to a damaged latest revision; the list has all others.
+        // If the latest render is damaged, the page has no links to its properties, but lists the revisions.
         match api.buckets.latest_render(page).await {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(None),
             latest => latest.map(|latest| Some(latest.properties)),

@@ -150,7 +150,7 @@ async fn malformed_queries_are_refused() {
         for method in ["DELETE", "TRACE"] {
             world.request(method, &url, &URLENCODED, "").await.expect(405);
         }
-        // The refusal of writes comes first, if the query names a read-only resource.
+        // If the path in the query names a resource that does not take the method, the answer is 405.
         for method in ["POST", "PUT"] {
             let refused = world.request(method, &url, &URLENCODED, "_rev=6&html=y").await;
             refused.check_problem();

@@ -1,4 +1,4 @@
-//! `/docs`: it describes everything, and its examples work when they are pasted.
+//! `/docs`: it describes every operation, and its examples of reads work when they are pasted.
 
 use http::Method;
 
@@ -49,7 +49,7 @@ async fn every_operation_of_openapi_json_is_on_the_docs_page() {
 }
 
 #[tokio::test]
-async fn every_kind_of_problem_is_described() {
+async fn problems_of_answers_are_described() {
     let world = World::new().await;
     let page = docs(&world, &[]).await;
     let anchors = attributes(&page, "id");
@@ -63,7 +63,7 @@ async fn every_kind_of_problem_is_described() {
 }
 
 #[tokio::test]
-async fn examples_work_when_pasted() {
+async fn examples_of_reads_work_when_pasted() {
     let world = World::new().await;
     for title in ["Main_Page", "Another"] {
         world.post(&format!("/v1/aawiki/page/{title}?rev/"), "_rev=7&html=x").await.expect(201);
@@ -81,7 +81,7 @@ async fn examples_work_when_pasted() {
             command if command.contains("-X OPTIONS") => Method::OPTIONS,
             _ => Method::GET,
         };
-        // No host is configured here.
+        // The host of these requests, `localhost`, has no domain.
         if path.starts_with("/wiki/") {
             continue;
         }

@@ -43,7 +43,7 @@ async fn the_latest_property_has_all_its_headers() {
     }
     let policy = answer.header("content-security-policy");
     assert!(policy.starts_with("sandbox; default-src 'none'") && !policy.contains("script"), "{policy}");
-    // The second time it comes from memory, with prepared headers.
+    // The second answer comes from memory, with prepared headers, unless the store is a cluster.
     let again = world.get(&format!("{PAGE}?rev/latest/html")).await;
     assert_eq!(without_id(again), without_id(answer));
 }
