@@ -35,7 +35,8 @@ enum Target {
 }
 
 impl AtomicFile {
-    /// Creates a file to be written under this name. If the name is a symbolic link, its target is written.
+    /// Creates a file to be written under this name. If the name is a symbolic link to a file, that file is
+    /// written. A link without a target is replaced.
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => fs::canonicalize(path)?,

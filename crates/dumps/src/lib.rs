@@ -2,7 +2,7 @@
 //!
 //! [`import()`] reads an export into a bucket, and [`export()`] writes one. Below them, [`HistoryReader`]
 //! returns the content of an input one revision after another, in either format. [`xml`] and [`json_lines`]
-//! know the two formats. No part holds more than a few revisions of an input in memory.
+//! know the two formats. No part needs a whole input, or all revisions of a page, in memory.
 
 mod atomic_file;
 pub mod compression;

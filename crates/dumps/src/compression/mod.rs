@@ -54,7 +54,7 @@ impl Compression {
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::SevenZip,
-            // The default properties of all encoders, and a dictionary of 64 KiB or more.
+            // The default properties of all encoders, and a dictionary whose size is a multiple of 64 KiB.
             [0x5d, 0, 0, ..] => Self::Lzma,
             _ => Self::None,
         }

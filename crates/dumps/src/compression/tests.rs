@@ -240,7 +240,7 @@ fn an_archive_is_read_from_a_file_and_from_a_stream() {
 }
 
 #[test]
-fn an_archive_that_is_no_dump_is_refused() {
+fn unsupported_damaged_and_too_large_archives_are_refused() {
     assert_eq!(decompressed(archive(&["a", "b"])).unwrap_err().kind(), io::ErrorKind::Unsupported);
     let mut cut = archive(&["a"]);
     cut.pop();

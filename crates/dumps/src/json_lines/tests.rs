@@ -246,7 +246,7 @@ fn impossible_revisions_are_left_out() {
             .starts_with("the time 2020-01-01T00:00:00.000001Z")
     );
     assert!(left_out(&events(&lines(&[PAGE, &future(NOW), &end(1, 1, 0)])).0).is_empty());
-    // A render of 2027, and a property whose replacement is dated 2036.
+    // A render of 2028, and a property whose replacement is dated 2036.
     let render = RENDER.replace("-11e3-", "-11f3-");
     assert!(reason_of(&[REVISION, &render]).contains(": the time "), "{render}");
     let rewritten = with(r#""properties":{"html":{"text":"","rewritten_at":"2036-01-01T00:00:00Z"}}"#);

@@ -197,7 +197,7 @@ async fn missing_block_is_reported_for_each_page() {
     assert!(report.unreadable.first.iter().all(|lost| lost.why.contains("is incomplete: restore it from")));
     assert_eq!((report.revisions, report.unreadable.count), (3, 46));
     assert_eq!(bodies(&export).keys().map(|(_, rev, ..)| *rev).collect::<Vec<_>>(), [40, 40, 103, 206]);
-    // An export that does not skip damage fails.
+    // Without `skip_damage`, the reads of exports and statistics fail.
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());

@@ -35,7 +35,7 @@ pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
 ///
 /// A symbol leaves at most 16352/16384 of the range, which is the highest probability that a binary context
 /// reaches. Each byte that is read widens the range by a factor of 256. So the number is ln(256) /
-/// -ln(16352/16384) = 2836.6.
+/// -ln(16352/16384) = 2836.4.
 const PPMD_SYMBOLS_PER_BYTE: u64 = 2837;
 
 /// The size of a unit of a PPMd model. A context takes one unit.
@@ -43,7 +43,7 @@ const PPMD_UNIT: u64 = 12;
 
 /// The maximum number of bytes that one more state costs in arrays of states. An array grows from block to
 /// block, and leaves the smaller blocks free. It needs the largest block for its 249th state. All its blocks
-/// then have 2,152 units, for 248 more states than the first. Free blocks are reused.
+/// together then have 2,152 units, for 248 states in addition to the first one. Free blocks are reused.
 const PPMD_STATE: u64 = 105;
 
 /// The maximum number of bytes per symbol that are lost when a context drops rare states. The block of the

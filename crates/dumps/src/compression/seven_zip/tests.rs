@@ -198,8 +198,8 @@ fn ppmd_with_an_impossible_size_is_refused() {
     let declared = |unpacked| archive(&[0; 20], &header(&streams(20, &coder, unpacked, 0)));
     refused(&declared(1 << 40), io::ErrorKind::InvalidData, "cannot have");
     refused(&declared(20 * 2837 + 1), io::ErrorKind::InvalidData, "cannot have");
-    // The limit allows a model for as many zeros as the bytes can unpack to. That is less than the declared
-    // 254 MiB.
+    // The limit allows the largest model that a content of 20 * 2837 bytes can use. This model is smaller
+    // than the declared 254 MiB.
     let limit = DECODER_MEMORY + (70 << 20);
     let error = read_all(&declared(20 * 2837), limit).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
