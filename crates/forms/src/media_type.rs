@@ -17,7 +17,7 @@ impl MediaType {
         (is_token(kind) && is_token(subtype)).then_some(Self { essence, parameters })
     }
 
-    /// A parameter. Its name is compared without case.
+    /// The value of a parameter. `name` must be in lower case; its case in the media type does not matter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())

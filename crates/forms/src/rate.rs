@@ -1,9 +1,10 @@
 //! The rate at which a body arrives.
 //!
 //! Only time in which the server waits for the client counts, so a slow store is not counted against the
-//! client. This waiting time is divided into slots. At the end of each slot, the bytes of the last [`SLOTS`]
-//! slots must reach the minimum. Bytes that can be read at the end of a slot without waiting count too: they
-//! may have arrived during the slot, while this process did something else.
+//! client. This waiting time is divided into slots. Once [`SLOTS`] slots have ended, the bytes of the last
+//! [`SLOTS`] slots must reach the minimum at the end of each slot. Bytes that can be read at the end of a
+//! slot without waiting count too: they may have arrived during the slot, while this process did something
+//! else.
 
 use std::time::Duration;
 
