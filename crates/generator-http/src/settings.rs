@@ -11,8 +11,8 @@ pub struct Settings {
     pub upstream: Option<Upstream>,
     /// The renderers of single buckets. A renderer without properties turns the generator off for its bucket.
     pub buckets: BTreeMap<(DomainName, BucketName), Upstream>,
-    /// The maximum number of concurrent requests to each renderer. A renderer that several buckets share has
-    /// one limit for all of them. Each request may take as many bytes of memory as its property may have.
+    /// The maximum number of concurrent requests to `upstream`, for all its buckets together, and to each
+    /// renderer in `buckets`. Each request may take as many bytes of memory as its property may have.
     pub max_requests: NonZeroUsize,
     /// A file of certificates (PEM) of authorities. One of these authorities must have issued the certificate
     /// of a renderer. `None`: the authorities that the system trusts.

@@ -61,7 +61,7 @@ impl Wiki {
         Ok((tid, property))
     }
 
-    /// The number of rows of a page in all tables.
+    /// The number of rows in the partitions of a page, over all tables.
     pub(crate) async fn rows(&self, page: &Page) -> usize {
         let partition: Vec<_> =
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
