@@ -12,7 +12,8 @@ use crate::{
     entry::{Entry, renders_key, renders_until, revisions_key, revisions_until},
 };
 
-/// The maximum number of entries of each kind for one page. The lowest entries are dropped first.
+/// The maximum number of entries of each kind for one page. The entries that are dropped first are the oldest
+/// ones of revisions, and of renders those of the lowest revisions.
 pub const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 /// The address of Redis, and how long to wait for it.
