@@ -60,7 +60,7 @@ impl Catalog {
     }
 
     /// Returns the domains that have anything stored, in order. A damaged row counts if the domain in its key
-    /// has an entry for some title.
+    /// has an entry for a title of the bucket `page`.
     #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
@@ -113,8 +113,8 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// Whether anything is stored of a domain. A damaged row counts if the domain has an entry for some
-    /// title.
+    /// Whether anything is stored of a domain. A damaged row counts if the domain has an entry for a title of
+    /// the bucket `page`.
     #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
         let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
@@ -125,7 +125,7 @@ impl Catalog {
         }
     }
 
-    /// Whether the domain has an undamaged entry for some title.
+    /// Whether the domain has an undamaged entry for a title of the bucket `page`.
     async fn has_titles(&self, domain: &DomainName) -> Result<bool> {
         for shard in 0..TITLE_SHARDS {
             let scan = Scan::new(shard_of(domain, &BucketName::page(), shard), NonZeroUsize::MIN);
@@ -269,7 +269,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the page info from the newest import that had the page.
+    /// Returns the page info of the import that had the page with the highest revision.
     #[boxed]
     pub async fn page_info(&self, page: &Page) -> Result<Option<PageInfo>> {
         Ok(self.read_page_info(page).await?.map(|(info, _)| info))
@@ -306,8 +306,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Whether a catalog entry of the page, the title or the domain, was found damaged. The next write of the
-    /// page writes both entries again.
+    /// Whether a catalog entry of the page, the title or the domain, was found damaged. The next new
+    /// revision, new render or replacement writes both entries again.
     pub fn has_damaged_entry(&self, page: &Page) -> bool {
         entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
             mutations.into_iter().any(|mutation| match mutation {

@@ -53,8 +53,7 @@ impl Records {
         })
     }
 
-    /// Logs and returns the error for a page whose index refers to rows that are missing, also when they are
-    /// read again.
+    /// Logs and returns the error for a page whose index refers to rows that repeated reads do not find.
     #[must_use]
     pub fn incomplete(&self, page: &Page) -> Error {
         tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");

@@ -83,8 +83,8 @@ impl Records {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
-    /// The time up to which the garbage collector may process its entries: `age` and the late write window of
-    /// the store before now. A batch that references the chunks or the block of an entry is sent before the
+    /// The time up to which the garbage collector may process its entries: now, less `age` and the late write
+    /// window of the store. A batch that references the chunks or the block of an entry is sent before the
     /// entry has this age. After the window, a failed batch has taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;

@@ -36,7 +36,7 @@ row_key! {
 }
 
 row_key! {
-    /// The key of the read copy of a body.
+    /// The key of a copy of a body in the table `historical`.
     pub struct HistoricalKey of HISTORICAL { rev: Revision, tid: Tid, property: PropertyName }
 }
 

@@ -21,7 +21,7 @@ pub struct RenderRow {
     pub digest: Digest,
     /// Whether the bodies are not stored, since the policy of the archive does not keep them.
     pub left_out: bool,
-    /// When the row was last written, together with the bodies.
+    /// When the row was last written. The bodies were written at this time or before.
     pub written_at: Timestamp,
 }
 
@@ -37,7 +37,7 @@ impl RenderRow {
         ]
     }
 
-    /// Reads a row. Fails with `Corrupt` if a column is missing or has another type.
+    /// Reads a row. Fails with `Corrupt` if a required column is missing, or a column has another type.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("renders", row))
     }

@@ -54,7 +54,7 @@ impl RevisionRow {
         ]
     }
 
-    /// Reads a row. Fails with `Corrupt` if a column is missing or has another type.
+    /// Reads a row. Fails with `Corrupt` if a required column is missing, or a column has another type.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("revisions", row))
     }

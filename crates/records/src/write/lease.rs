@@ -283,8 +283,8 @@ impl PageWriter<'_> {
     }
 
     /// Ensures that a write has happened as a whole or never will. Returns `None` if the write has happened.
-    /// Otherwise deletes the rows of the write, and returns the time of the deletes. The deletes also hide
-    /// parts of the write that arrive later.
+    /// Otherwise deletes its new rows, and stores the rows that it was to replace again, with their existing
+    /// values. Both also hide parts of the write that arrive later. Returns the time of the deletes.
     async fn roll_back_unless_happened(&self, intent: &Intent) -> Result<Option<Timestamp>> {
         let existing = self.rows_named(&intent.rows).await?;
         if intent.has_happened(&existing) {
