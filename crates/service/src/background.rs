@@ -203,8 +203,8 @@ async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
     Ok(())
 }
 
-/// Culls eligible values. Pauses for a quarter of the shortest slack between two sweeps, within
-/// [`SWEEP_PAUSE`]. Processes at most [`SWEEP_RATE`] queue entries a second.
+/// Culls eligible values. Unless queue entries are overdue, pauses between two sweeps for a quarter of the
+/// shortest slack, within [`SWEEP_PAUSE`]. Processes at most [`SWEEP_RATE`] queue entries a second.
 async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
