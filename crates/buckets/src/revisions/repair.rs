@@ -237,8 +237,8 @@ impl Repair<'_> {
     }
 
     async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
-        // Only a damaged reference is restored. What a missing one named does not follow from the body: that
-        // of a body in a block names no revision.
+        // Only a damaged reference is restored. The content of a missing reference does not follow from the
+        // body: the reference of a body in a block, for example, names no revision.
         let key = vec![set.name()];
         let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {

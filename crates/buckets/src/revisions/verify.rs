@@ -377,8 +377,8 @@ impl Verifier<'_> {
                     "no reference names its chunks, and garbage collection will delete them",
                 ));
             };
-            // The chunks are deleted together with the body that the reference names. References that an
-            // early version stored do not name a body.
+            // The chunks are deleted together with the body that the reference names. The reference of a body
+            // in a block names no revision, and neither does one that an early version stored.
             if reference.rev.is_some() && (reference.rev, reference.tid) != (Some(rev), tid) {
                 return Err(corrupt(
                     "its chunks are referenced as those of another body, and will be deleted with that body",

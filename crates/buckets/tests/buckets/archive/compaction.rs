@@ -41,8 +41,8 @@ impl World {
             .await
     }
 
-    /// Writes two pages, and seals two revisions at a time: four times for the first page, twice for the
-    /// other.
+    /// Writes two pages, and seals after every two revisions of the first: four times. The other page gets
+    /// two revisions before the first seal, and two before the third.
     pub(crate) async fn seal_in_parts(&self) {
         for part in 0..4 {
             self.edit(&page("Main_Page"), 2 * part + 1..=2 * part + 2).await;

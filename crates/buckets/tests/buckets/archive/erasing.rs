@@ -29,7 +29,7 @@ on_every_store! {
     revision_erased_during_a_bulk_load_is_in_no_block,
 }
 
-/// The text of revision 3, and of its render. No other revision has these texts.
+/// The wikitext of revision 3, and the html of its renders. In most tests, no other revision has these texts.
 const SECRET: &str = "Mr Zwyxhorn lives at Qurmel Street 41 with all seven cats. ";
 const RENDERED: &str = "<p>Mr <b>Zwyxhorn</b> lives at Qurmel Street 41.</p>";
 

@@ -212,8 +212,8 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.assert_consistent().await;
 }
 
-/// With several processes, a seal keeps the chunks, since another process may be reading them. An erase
-/// deletes the chunks of the revision at once.
+/// A seal keeps the chunks, since a reader may be reading them. An erase deletes the chunks of the revision
+/// at once, even if other processes use the store.
 #[tokio::test]
 async fn erase_deletes_chunks_of_a_sealed_revision_at_once() {
     let clock = Arc::new(ManualClock::new(START));

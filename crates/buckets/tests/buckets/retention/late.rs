@@ -273,7 +273,7 @@ async fn rolled_back_write_deletes_nothing_when_it_arrives() {
     }
 }
 
-/// A write makes its copies first. If the outcome of the rest is unknown, its render is not returned for its
+/// A write makes its copies first. If the outcome of its batch is unknown, its render is not returned for its
 /// revision, and none of its values is returned as a value of another render.
 #[tokio::test]
 async fn copies_of_a_failed_write_are_not_read() {

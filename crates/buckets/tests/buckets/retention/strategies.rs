@@ -491,7 +491,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     let world = rescanned(retaining(world, by(strategy)).await, &page).await;
     let two = world.put_revision(&page, 3, HTML).await.unwrap();
     for tid in [zero.tid, one.tid, two.tid] {
-        // A strategy whose writes make no copies may lose the values that it supersedes.
+        // A strategy whose writes do not copy superseded values may lose them.
         let kept = world.read_if_kept(&page, tid, "html").await;
         let copies = !matches!(strategy, Strategy::TablePerQuery(_, Fill::WriteThrough | Fill::CopyOnRead));
         assert!(kept.is_some() || (!copies && tid != two.tid), "{tid}");

@@ -8,8 +8,8 @@ const WINDOW: usize = 32;
 /// The number of bytes at the beginning of a piece by which the search finds it.
 const FIRST: usize = 8;
 
-/// The size of the table of marks. Each piece sets the mark at a hash of its first bytes. At most positions
-/// of a file no piece begins, and the missing mark shows this without a look-up of the pieces.
+/// The size of the table of marks. Each piece sets the mark at a hash of its first bytes. A piece
+/// begins at few positions of a file. At the others, the missing mark saves a look-up of the pieces.
 const MARKS: usize = 1 << 22;
 
 /// Bytes that no compressor can make smaller. Each seed gives different bytes.
