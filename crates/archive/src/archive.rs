@@ -49,8 +49,8 @@ impl Archive {
         }
     }
 
-    /// Deletes the blocks that were enqueued at least `age` ago, and at least two hours ago, and that no page
-    /// references.
+    /// Deletes the blocks that no page references and that were enqueued at least `age` ago, and at least two
+    /// hours ago. On a cluster, both times are longer by [`TableStore::late_write_window`].
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let due = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
         self.blocks.collect(due, self.records.clock.now()).await

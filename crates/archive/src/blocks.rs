@@ -92,7 +92,7 @@ impl Share {
 #[derive(Debug)]
 enum Texts {
     Unpacked(Box<Unpacked>),
-    /// Some contents cannot be read. Readable contents are decoded at each request; the errors of the others
+    /// Contents may be unreadable. Readable contents are decoded at each request; the errors of the others
     /// are kept.
     Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
@@ -288,7 +288,7 @@ impl OpenBlock {
         self.id
     }
 
-    /// Whether a part of the block cannot be read.
+    /// Whether the block is damaged, even if all its contents can be read.
     pub(super) fn is_damaged(&self) -> bool {
         matches!(self.texts, Texts::Damaged(..))
     }

@@ -1,4 +1,5 @@
-//! Garbage collection of blocks that no page references. Interrupted seals and compactions leave such blocks.
+//! Garbage collection of blocks that no page references: new blocks of an interrupted seal, import or
+//! compaction, and blocks that a compaction has replaced.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 

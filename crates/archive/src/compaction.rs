@@ -54,7 +54,7 @@ pub struct CompactionReport {
     pub blocks: u64,
     /// Bytes of the new blocks.
     pub stored_bytes: u64,
-    /// Parts that are left unchanged, since they are damaged.
+    /// Parts that are left unchanged, since they are damaged, or were to be compacted with a damaged part.
     pub kept: u64,
 }
 

@@ -54,7 +54,7 @@ const CONCURRENT_PAGES: usize = 16;
 /// Maximum number of finished pages that wait until the block is written.
 const MAX_WAITING_PAGES: usize = 512;
 
-/// Maximum number of bytes in the bodies of finished pages that wait.
+/// The block is written once the highest revisions of finished pages have this many bytes of bodies.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
 /// A revision with at least this many bytes of text is added to the block on another thread, while the next
@@ -462,8 +462,8 @@ impl BlockPlacement {
             self.check_chunks(unit)?;
             release_owner(&mut batch, unit);
         }
-        // The release must be later than the highest revision, which was written a moment before and
-        // references chunks.
+        // Replaced revisions were written with references to their chunks. The release of these chunks must
+        // have a later write time.
         let written = units.iter().map(|unit| unit.last_written().just_after());
         let first = release_chunks(
             &mut batch,

@@ -17,8 +17,8 @@ use rashomon_records::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
 /// The number of entries with which a block is full: three for each of 4,096 revisions.
 const MAX_ENTRIES: usize = 3 * 4096;
 
-/// The number of bytes in the titles of its pages with which a block is full. The garbage collection entry of
-/// the block lists all titles.
+/// A block is full when the titles of its pages have this many bytes. The garbage collection entry of the
+/// block lists all titles.
 const MAX_TITLE_BYTES: usize = 256 << 10;
 
 /// The settings that bound the size of blocks in the archive.

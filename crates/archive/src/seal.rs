@@ -212,7 +212,8 @@ impl<'a> Sealer<'a> {
         })
     }
 
-    /// Takes the eligible revisions of a page. Full blocks are sealed. Damage ends the work on the page.
+    /// Takes the eligible revisions of a page. Full blocks are sealed. A revision with a damaged row stays,
+    /// and is counted as damaged. If damage makes a read of the page fail, all remaining revisions stay.
     async fn page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
         if self.epoch.is_none() {

@@ -54,9 +54,9 @@ impl UnionStore {
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // If the rows of the table fill the result page, the archive is not searched beyond them: the next
-        // page shows whether more rows exist. Nor is it searched beyond the rows that were read from the
-        // table.
+        // If the rows that were read from the table fill the result page, or if the table has more rows, the
+        // archive is not searched beyond the rows that were read. The next result page shows whether more
+        // rows exist.
         let is_full = table_rows.rows.len() >= scan.limit.get();
         let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
