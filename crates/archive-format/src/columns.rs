@@ -22,7 +22,8 @@ pub(crate) enum Field {
     StoredAt,
     /// Absent if equal to `stored_at`.
     WrittenAt,
-    /// Absent if equal to the digest of the properties.
+    /// Absent if equal to the result of [`super::entries::digest_of`] for a revision, or of
+    /// [`super::entries::render_digest`] for a render.
     Digest,
     /// All sixteen bytes, in the order of tids. Absent if equal to the tid of the revision's first render.
     FirstTid,

@@ -89,7 +89,7 @@ fn body(text: &str) -> ArchivedBody {
     ArchivedBody { info, written_at: at(1_000), place: BodyLocation::Entry(0) }
 }
 
-/// Creates an imported revision with all export fields.
+/// Creates an imported revision with all export fields that can be derived, and two others.
 fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) {
     let wikitext = PropertyName::wikitext();
     let bodies = Bodies::from([(wikitext.clone(), body(text))]);
