@@ -124,9 +124,9 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
 }
 
 /// Decodes the output of [`write()`] for this many entries. Returns `None` if the bytes are damaged, or if
-/// the strings have more bytes than `room`: what [`Limits::scripts`](crate::Limits::scripts) allows for a
-/// column, without the chunks that were read. Reduces `room` by the bytes of the strings. The bound is needed
-/// since a string that is written once may occur a thousand times.
+/// the strings have more bytes than `room`. Reduces `room` by the bytes of the strings, so that those of all
+/// chunks of a column are within [`Limits::scripts`](crate::Limits::scripts). The bound is needed since a
+/// string that is written once may occur a thousand times.
 pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
     if bytes.is_empty() {
         return Some(vec![Value::Absent; count]);

@@ -100,7 +100,8 @@ impl Section {
     }
 }
 
-/// A checksum that detects accidental damage. The hash of the block detects everything else.
+/// A checksum that detects accidental damage of a single section. The hash of the block detects every change
+/// of its bytes.
 fn check(stored: &[u8]) -> u32 {
     xxh3_64(stored) as u32
 }

@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_block_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), codec in 1..3_u8) {
         assert_right_or_error(&bytes, &[]);
-        // The same bytes after a valid beginning of a block: everything before the directory.
+        // The same bytes after a valid magic, version and codec, and a hash of zeros.
         let start = [b"RBLK\x01", &[codec][..], &[0; 32]].concat();
         assert_right_or_error(&[start, bytes].concat(), &[]);
     }
