@@ -22,7 +22,7 @@ fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
     ByRevKey { rev, property: name.clone() }.clustering()
 }
 
-/// When, by our clock, a copy of a value that is superseded now expires.
+/// The expiry, by our clock, of a copy of a value that is being superseded.
 pub(crate) fn kept_for_the_grace(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
 }

@@ -417,8 +417,8 @@ async fn written_between(
     }
 }
 
-/// Enqueues a revision again, since some of its superseded renders were written after the cutoff, the last of
-/// them at `at`. They were replaced, or the clock of their writer was ahead.
+/// Enqueues a revision again, since some of its superseded renders were written after the cutoff, but not
+/// later than `at`. They were replaced, or the clock of their writer was ahead.
 async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));

@@ -237,7 +237,7 @@ async fn with_permanent_chunks(
 }
 
 /// Deletes `current` rows whose values were superseded long enough ago. If the strategy does not use
-/// `current`, also deletes rows whose values are in the content tables as well.
+/// `current`, also deletes rows with latest values that are in the content tables as well.
 async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, latest: &RenderRow) -> Result<()> {
     let cutoff = core.cutoff(policy);
     let rows = core.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;

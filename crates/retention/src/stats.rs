@@ -22,9 +22,10 @@ pub struct RetentionStats {
     pub paused: bool,
     /// Entries that were added to the timeline.
     pub timeline_entries: u64,
-    /// Superseded renders that were copied because they were read.
+    /// Copies of whole renders that were made because a render was read or generated.
     pub kept_renders: u64,
-    /// Reads that found a render which was generated before.
+    /// Reads by revision that found the property only in a read copy, usually of a render that was generated
+    /// before.
     pub generator_hits: u64,
     /// Calls of a renderer, each for one reader or for several. Failed calls are included.
     pub generator_misses: u64,
