@@ -16,9 +16,9 @@ const NUMBERS_PER_NAMESPACE: i64 = 1 << 21;
 /// rows does not.
 ///
 /// The first partition column of every row contains the namespace. Text and bytes begin with the namespace.
-/// Integers are shifted by a distance that differs between namespaces, so they have to be within a million of
-/// zero; other integers are `Invalid`. A first column of another type is `Unsupported`. Listing partitions
-/// reads the partitions of all namespaces.
+/// Integers are shifted by a distance that differs between namespaces, so they have to be from -2^20 to
+/// 2^20 - 1; other integers are `Invalid`. A first column of another type is `Unsupported`. Listing
+/// partitions reads the partitions of all namespaces.
 ///
 /// A namespace has no partition versions, since other tests write to the store as well. Its window for late
 /// writes is zero: the cluster that tests share is one node, which keeps hints for no other node.

@@ -68,9 +68,9 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         new: Option<Row>,
     ) -> Result<Swap>;
 
-    /// Removes from the store's files all data that was deleted or overwritten before this call. `Some`: the
-    /// files still hold deleted data, and a full compaction after this time removes it. May take as long as
-    /// writing all stored data.
+    /// Removes deleted and overwritten data from the store's files. `None`: the files hold nothing that was
+    /// deleted or overwritten before this call. `Some`: such data may be left, and a full compaction after
+    /// this time removes it. May take as long as writing all stored data.
     async fn scrub(&self) -> Result<Option<Duration>>;
 
     /// How long a failed write may still take effect by itself, such as by a hint that a node of a cluster

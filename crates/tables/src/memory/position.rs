@@ -60,7 +60,7 @@ pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     (Bound::Included(start), Bound::Excluded(end))
 }
 
-/// Whether no row can be in the span. The maps of the standard library do not accept such a range.
+/// Whether no row can be in the span. The maps of the standard library panic at some such ranges.
 pub(super) fn is_empty(span: &Span) -> bool {
     match span {
         (Bound::Included(start), Bound::Included(end)) => start > end,

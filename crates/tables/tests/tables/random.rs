@@ -25,7 +25,7 @@ enum Flaw {
     DoesNotCompare,
     /// Every page of partitions except the first lacks one partition.
     LosesPartitions,
-    /// The last batch of `first` is not written.
+    /// If `first` has several batches, the last one is not written.
     LosesBatches,
     /// Rows stay visible a microsecond too long.
     ExpiresLate,

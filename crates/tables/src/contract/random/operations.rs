@@ -129,9 +129,9 @@ pub enum Pass {
 /// Sequences of operations over few keys, so that operations often meet.
 ///
 /// Write times rise from call to call, and some puts and deletes have about the time of an earlier call. A
-/// row is never put twice at one time, nor before a delete in its partition, nor earlier if it may have
-/// expired. Otherwise stores could differ: Cassandra remembers deleted and expired rows, and the memory store
-/// does not.
+/// row is never put twice with one write time. A put gets an earlier time only if the time is after every
+/// delete in the partition, and if the row cannot have expired. Otherwise stores could differ, because only
+/// some of them remember deleted and expired rows.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
         10 => write(),
