@@ -40,8 +40,8 @@ const MAX_FRAMES: u32 = (1 << 30) - 1;
 const MAX_RESTARTS: u32 = 16;
 const MAX_RESTARTS_UNCOUNTED: u32 = 1 << 24;
 
-/// Checks that the log exists if the mark says that it is open. Returns whether it is missing. `Corrupt` if
-/// it is missing and the loss is not accepted. Changes nothing.
+/// Checks that the log is complete if the mark says that it is open. Returns whether a part of it is missing.
+/// `Corrupt` if a part is missing and the loss is not accepted. Changes nothing.
 pub(crate) fn check(directory: &Path, accept_loss: bool) -> Result<bool> {
     let path = file::path(directory);
     let log = file::log_path(directory);

@@ -21,7 +21,7 @@ pub struct Options {
     pub sweep_rows: NonZeroUsize,
     /// How many pages the file may have. `None`: as many as the disk has room for.
     pub max_pages: Option<u32>,
-    /// Opens a file whose log is missing, without the writes that were in the log. Default: `false`.
+    /// Opens a file whose log is missing or damaged, without the lost writes. Default: `false`.
     pub accept_lost_log: bool,
     /// For commands that only read, with `accept_lost_log`: leaves the mark of the lost log in the file until
     /// something is written. So the next opening reports the loss again. Default: `false`.

@@ -23,8 +23,8 @@ use crate::{
     span::{self, Span, next_key},
 };
 
-/// The maximum number of expired or damaged rows, or of partitions without a visible row, that a result page
-/// skips.
+/// A result page ends when it has skipped this many expired or damaged rows, or has examined this many
+/// partitions more than its limit.
 const MAX_SKIPPED_ROWS: usize = 1_000;
 
 /// Reads the visible row under a key. An audit confirms that a missing row does not exist.

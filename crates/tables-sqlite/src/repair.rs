@@ -16,7 +16,8 @@ use crate::{
     span::Span,
 };
 
-/// The greatest number of problems of SQLite's own check that are read. One in the structure is enough.
+/// The greatest number of problems of SQLite's own check that are read. One problem in the structure is
+/// enough to refuse the repair.
 const MAX_PROBLEMS: usize = 100;
 
 /// The plan of a repair of damaged keys.

@@ -80,7 +80,7 @@ impl SqliteStore {
     ///
     /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
     /// file is not a store, or has a version that this program does not know; the file is then not changed.
-    /// `Corrupt` if the log of the store is missing, unless [`Options::accept_lost_log`] is set.
+    /// `Corrupt` if the log of the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }

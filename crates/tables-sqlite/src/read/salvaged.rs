@@ -43,7 +43,7 @@ fn check_key(connection: &AuditConnection, table: Table, key: &[u8], row: &Salva
     Err(corrupt(table.schema.name(), key, what))
 }
 
-/// Reads a page of rows. `span` is the rest of the scan.
+/// Reads a result page of rows. `span` is the rest of the scan.
 pub(super) fn scan(
     connection: &AuditConnection,
     table: Table,
@@ -112,7 +112,7 @@ fn add(
     Ok(())
 }
 
-/// Reads a page of partitions.
+/// Reads a result page of partitions.
 pub(super) fn partitions(
     connection: &AuditConnection,
     table: Table,
