@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::{cluster::Cluster, redis::Redis, ring::Ring};
 
-/// The variable with the address of a node for tests, `HOST:PORT`; `elsewhere` if only another run uses it.
+/// The variable with the address of a node for tests, `HOST:PORT`; `elsewhere` if another run has the node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
 /// The user of a new node, and the password of that user.
