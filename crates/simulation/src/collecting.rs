@@ -363,8 +363,8 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the end state, in which every batch has reached all replicas. Reads without any one of the
-    /// replicas must be right, before the garbage collection and after it.
+    /// Checks the end state, in which every batch has reached all replicas. Reads must be right whichever
+    /// replica is unreachable, before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
         self.store.set_unreachable(None);
         self.check_acknowledged().await?;

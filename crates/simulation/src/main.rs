@@ -21,7 +21,7 @@ struct Arguments {
     /// Store to run the histories on.
     #[arg(long, value_enum, default_value = "memory")]
     store: Store,
-    /// Test the garbage collector instead of retention, on three replicas in memory (without --store).
+    /// Test the garbage collector instead of retention, on three replicas in memory (--store is ignored).
     #[arg(long)]
     collector: bool,
     /// Number of threads [default: one for each processor].

@@ -35,8 +35,8 @@ impl Client<'_> {
         self.run.learn(page, When::at(self.now())).await
     }
 
-    /// Decides whether a request may have failed: the service may refuse a request, and may fail while the
-    /// process is disturbed.
+    /// Returns a line for the log if a request may fail with this error, otherwise the violation. The service
+    /// may refuse a request, and may fail while the process is disturbed.
     pub(super) fn refused(&self, error: Error) -> Result<String> {
         let culls_alone = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
         match error {

@@ -74,9 +74,9 @@ impl Deadlines {
 
     /// How long after the last write an unreferenced chunk may still be stored.
     pub(super) fn chunks_kept_for(&self) -> Duration {
-        // Copies are kept for at most `kept_for` under any of the policies, and their chunks for another
-        // hour. After a jump ahead, the collector's clock is behind the write times by the length of the
-        // jump.
+        // Copies are kept for at most `kept_for` under any of the policies, and their chunks for at most
+        // `HINTS` longer. After a jump ahead and back, write times may be ahead of the collector's clock by
+        // the length of the jump.
         let ahead = Duration::from_micros(self.most_ahead.max(0).unsigned_abs());
         self.kept_for + HINTS + ahead
     }

@@ -244,7 +244,7 @@ impl Client<'_> {
             Err(error) => return self.refused(error),
         };
         let sha1 = property.body.sha1;
-        // A property that was eligible before the rewrite need not be stored because of the rewrite.
+        // A property that was eligible before the rewrite may already be deleted, so it may not be found.
         let now = self.now();
         self.run.expected.release(now);
         let stays = self.run.expected.must_be_current(page, (rev, tid), name, now);
