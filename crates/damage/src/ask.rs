@@ -52,7 +52,7 @@ pub enum Answer {
     },
 }
 
-/// The headers that belong to an answer.
+/// The response headers that are compared.
 const HEADERS: [header::HeaderName; 7] = [
     header::CONTENT_TYPE,
     header::ETAG,
@@ -317,7 +317,7 @@ async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Re
 const ASKED_RENDERS: usize = 6;
 
 impl Question {
-    /// Returns all questions about these pages, and about a page and a domain that do not exist.
+    /// Returns all questions about these pages, and about a page and a revision that do not exist.
     #[must_use]
     pub fn about(pages: &[(Page, Vec<(Revision, Tid)>)]) -> Vec<Self> {
         let mut questions: Vec<_> = ["/", "/readyz"].into_iter().map(Self::get).collect();

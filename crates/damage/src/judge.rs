@@ -38,9 +38,9 @@ pub enum Outcome {
     Errors,
     /// Some answers name damage.
     NamesDamage,
-    /// All answers except errors are the answers of one earlier commit.
+    /// All answers are of one earlier commit, except errors and answers that name damage.
     EarlierCommit,
-    /// Each answer is the answer of an earlier commit, but no commit has all of them.
+    /// Each of these answers is of one commit, but no commit has all of them.
     EarlierCommits,
     /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,

@@ -103,7 +103,7 @@ fn blends_have_only_parts_of_commits() {
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
 
-/// Judges these answers of the first base's newest closed state.
+/// Judges the answers of the first base's newest closed store after this change to them.
 fn judged(kind: Kind, changes_used_bytes: bool, alter: impl FnOnce(&Base, &mut Answers)) -> Judgement {
     let base = &BASES[0];
     let victim = base.victims.iter().rposition(|victim| victim.layout.is_some()).expect("a closed store");

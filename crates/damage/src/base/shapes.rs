@@ -71,7 +71,7 @@ async fn wiki() -> Result<Base> {
     writer.finish("wiki", false).await
 }
 
-/// Enough rows for trees with several levels. Some rows are so long that they need overflow pages.
+/// Enough rows for trees with several levels.
 async fn deep() -> Result<Base> {
     let mut writer = Writer::new(settings(false)).await?;
     let mut rev = 0;
