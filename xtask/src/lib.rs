@@ -1,7 +1,7 @@
 //! The library of the project's own commands.
 //!
-//! Nothing here is part of the service, and these commands run without the service's crates. The only
-//! exception is the program of the benchmarks: see `bench` in the manifest.
+//! Nothing here is part of the service, and this package does not depend on the service's crates. The package
+//! `xtask-bench` does.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 pub mod cassandra;

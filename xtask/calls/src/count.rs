@@ -27,8 +27,8 @@ pub(super) enum Key {
 pub(super) enum Class {
     /// A function that is counted.
     Function,
-    /// A function that takes `self`, has one expression as its body, and calls no functions of this project
-    /// except getters.
+    /// A function that takes `self`, has one expression as its body, and calls no function of the class
+    /// [`Class::Function`].
     Getter,
     /// Code of a derive or another macro, which is not visible in the sources as a function.
     Generated,
@@ -239,7 +239,7 @@ fn folder_named(krate: &str) -> String {
     }
 }
 
-/// Keeps the class [`Class::Getter`] only for functions that call no functions of this project but getters.
+/// Keeps the class [`Class::Getter`] only for functions that call none of the class [`Class::Function`].
 fn keep_getters(functions: &mut BTreeMap<Key, Called>, callees: &BTreeMap<&Key, BTreeSet<&Key>>) {
     loop {
         let counts = |key: &&Key| functions.get(*key).is_some_and(|called| called.class == Class::Function);

@@ -34,10 +34,10 @@ use self::{
 /// Print the number of functions of this project that one request calls, by callgrind.
 ///
 /// Closures count with their function. Two kinds of functions are counted separately: getters, and code that
-/// macros generate. A getter takes `self`, has one expression as its body, and calls no functions of this
-/// project except getters. A function that also runs without a request counts only if another function calls
-/// it during the request. Also prints costs of the whole process: instructions, allocations, steps of SQL
-/// statements, and written bytes.
+/// macros generate. A getter takes `self`, has one expression as its body, and calls only these two kinds of
+/// functions of this project. A function that also runs without a request counts only if another function
+/// calls it during the request. Also prints costs of the whole process: instructions, allocations, steps of
+/// SQL statements, and written bytes.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask calls", bin_name = "cargo xtask calls")]
 struct Options {
