@@ -206,7 +206,7 @@ fn retention(_: &mut StepResources) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{}; `cargo xtask simulate` does more", remarks.join(", "))))
 }
 
-/// Damages as many stores as three minutes allow, in the same order each time.
+/// Damages up to 1,500 stores within three minutes, in the same order each time.
 fn damage(_: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(crate::target().join("debug/rashomon-damage"));
     command.args(["--seed", "1", "--stores", "1500", "--seconds", "170", "--program"]).arg(binary());

@@ -9,10 +9,9 @@ use crate::preload::Preload;
 /// The period of the seconds since midnight.
 const DAY: i64 = 24 * 60 * 60;
 
-/// A clock that shows a process a wrong time.
+/// A clock that shows a process a wrong time, by a small preloaded library of this project.
 ///
-/// The library is a few lines of this project. libfaketime takes a lock at every call, and a node with
-/// libfaketime needs minutes to start.
+/// libfaketime takes a lock at every call, and a node with libfaketime needs minutes to start.
 #[derive(Debug)]
 pub(super) struct FalseClock(Preload);
 
