@@ -22,7 +22,7 @@ use rashomon_tables::{Error as StoreError, Key, Mutation, Row, Schema, Swap};
 use super::{
     PageBatch, PageWriter, PlannedWrite,
     lease_row::{Intent, LeaseHolder, Owner, PageLease, RowName},
-    pipeline::run_post_commit,
+    pipeline::Commit,
 };
 use crate::{Error, Page, Records, Result, schemas::HEADS};
 
@@ -210,23 +210,31 @@ impl PageWriter<'_> {
             self.release_unused(lease).await;
             return Err(too_slow());
         }
-        let error = match self.commit(batch.leased()).await {
-            Ok(post_commit) => {
-                self.release(lease, lease.later_than).await?;
-                return run_post_commit(post_commit).await;
+        let Commit { begun, batches, post_commit } = match self.begin_commit(batch.leased()).await {
+            Ok(commit) => commit,
+            Err(error) => {
+                self.release_unused(lease).await;
+                return Err(error);
             }
-            Err(error) => error,
         };
-        let Some(intent) = &lease.holder.intent else { return Err(error) };
-        match self.roll_back_unless_happened(intent).await {
-            Ok(None) => self.release(lease, lease.later_than).await,
-            Ok(Some(deleted_at)) => {
-                let released = self.release(lease, Some(deleted_at)).await;
-                released.and(Err(error))
+        if let Err(error) = self.store(batches).await {
+            let Some(intent) = &lease.holder.intent else { return Err(error) };
+            match self.roll_back_unless_happened(intent).await {
+                // The write goes on as if the commit had succeeded.
+                Ok(None) => {}
+                Ok(Some(deleted_at)) => {
+                    let released = self.release(lease, Some(deleted_at)).await;
+                    return released.and(Err(error));
+                }
+                // The next writer that finds the dead lease completes the write.
+                Err(_) => return Err(error),
             }
-            // The next writer that finds the dead lease completes the write.
-            Err(_) => Err(error),
         }
+        let Some(mut post_commit) = post_commit else { return self.release(lease, lease.later_than).await };
+        let committed = post_commit.committed(self.since(begun)).await;
+        self.release(lease, lease.later_than).await?;
+        committed?;
+        post_commit.finish().await
     }
 
     /// Whether a lease is dead: no process works under it any more.
@@ -319,7 +327,8 @@ impl PageWriter<'_> {
             }
         }
         // A batch that supersedes nothing has no steps after its commit.
-        let _ = self.commit(batch).await?;
+        let commit = self.begin_commit(batch).await?;
+        self.store(commit.batches).await?;
         Ok(Some(at))
     }
 

@@ -5,10 +5,10 @@
 //! ([`lease`](super::lease)) before they are planned. The pipeline then commits the batch, and runs the steps
 //! that follow the commit. Retention takes part through [`WriteHooks`].
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Error as StoreError, Row};
+use rashomon_tables::{Batch, Error as StoreError, Row};
 
 use super::{
     PageBatch, PostCommit, Superseded, WriteHooks,
@@ -33,6 +33,16 @@ impl<T> PlannedWrite<'_, T> {
     pub fn nothing(answer: T) -> Self {
         Self { batch: None, replaces: false, answer }
     }
+}
+
+/// A commit that has begun.
+pub(super) struct Commit {
+    /// When the commit was begun, by the monotonic clock.
+    pub(super) begun: Duration,
+    /// The batches that are stored first, and the batch of the page.
+    pub(super) batches: (Vec<Batch>, Batch),
+    /// The steps that follow the commit.
+    pub(super) post_commit: Option<Box<dyn PostCommit>>,
 }
 
 /// Executes the writes of pages.
@@ -121,23 +131,31 @@ impl<'a> PageWriter<'a> {
 
     /// Commits a batch, and runs the steps that follow the commit.
     pub async fn write(&self, batch: PageBatch<'_>) -> Result<()> {
-        run_post_commit(self.commit(batch).await?).await
+        let Commit { begun, batches, post_commit } = self.begin_commit(batch).await?;
+        self.store(batches).await?;
+        let Some(mut post_commit) = post_commit else { return Ok(()) };
+        post_commit.committed(self.since(begun)).await?;
+        post_commit.finish().await
     }
 
-    /// Makes a batch durable. Returns the steps that remain to be run with [`run_post_commit`].
-    pub(super) async fn commit(&self, mut batch: PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>> {
-        let mut post_commit = match self.hooks {
+    /// Lets the hooks complete a batch, and begins its commit.
+    pub(super) async fn begin_commit(&self, mut batch: PageBatch<'_>) -> Result<Commit> {
+        let post_commit = match self.hooks {
             Some(hooks) => hooks.plan(&mut batch).await?,
             None => None,
         };
         self.records.chunks.check_begun(batch.chunks_begun)?;
-        let begun = self.records.clock.monotonic();
-        let (batches_before, page_batch) = batch.into_batches();
-        self.records.store.write(batches_before, page_batch).await?;
-        if let Some(post_commit) = &mut post_commit {
-            post_commit.committed(self.records.clock.monotonic().saturating_sub(begun)).await?;
-        }
-        Ok(post_commit)
+        Ok(Commit { begun: self.records.clock.monotonic(), batches: batch.into_batches(), post_commit })
+    }
+
+    /// Makes the batches of a commit durable.
+    pub(super) async fn store(&self, (before, page_batch): (Vec<Batch>, Batch)) -> Result<()> {
+        Ok(self.records.store.write(before, page_batch).await?)
+    }
+
+    /// The time since a commit was begun.
+    pub(super) fn since(&self, begun: Duration) -> Duration {
+        self.records.clock.monotonic().saturating_sub(begun)
     }
 
     /// Completes the latest write of the page, if its writer was interrupted after the commit.
@@ -158,14 +176,6 @@ impl<'a> PageWriter<'a> {
         }
         hooks.stored(self.page, superseding, written);
         Ok(())
-    }
-}
-
-/// Runs the steps that follow a commit.
-pub(super) async fn run_post_commit(post_commit: Option<Box<dyn PostCommit>>) -> Result<()> {
-    match post_commit {
-        Some(post_commit) => post_commit.finish().await,
-        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Option A of table-per-query, in which each property has one row for its latest value. These tests
 //! supersede such rows by an import, which makes no copies, rewrite them, and interrupt writes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::{Current, Error, Fill, NewRevision, Page, Parent, Policy, Strategy, Written, schemas};
 use rashomon_clock::{Clock, ManualClock};
@@ -10,7 +10,9 @@ use tokio::task::JoinHandle;
 
 use crate::{
     retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
-    support::{AnyStore, Cluster, START, World, at, name, on_every_store, page, rev, runs_on_cassandra},
+    support::{
+        AnyStore, Cluster, LeaseRow, START, World, at, name, on_every_store, page, rev, runs_on_cassandra,
+    },
 };
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
@@ -311,6 +313,59 @@ async fn complete_write_of_a_dead_process_is_kept() {
         write.await.unwrap().unwrap_err();
         assert_eq!(other.read(&page, written, "html").await, b"mended", "{current:?}");
         other.assert_consistent().await;
+    }
+}
+
+/// A conditional write has happened, although the store has answered with an error. Its process finds this
+/// out, and sets the `current` rows before the write is acknowledged.
+#[tokio::test]
+async fn write_that_happened_in_spite_of_an_error_sets_its_rows() {
+    let page = page("Main_Page");
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
+    let world = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(ONE_ROW)), 1).await;
+    world.put_revision(&page, 8, HTML).await.unwrap();
+    world.pass(HOUR);
+    let if_latest = Some(Parent::Revision(rev(8)));
+    let new = NewRevision { if_latest, ..world.new_revision(&page, 9, HTML).await };
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::After));
+    let written = world.buckets.put_revision(&page, new).await.unwrap();
+    store.set_plan(Plan::empty());
+    let current = schemas::CURRENT.name();
+    for property in ["html", "data-parsoid"] {
+        assert!(world.tables_with(written.tid, property).await.contains(&current), "{property}");
+    }
+    world.assert_consistent().await;
+}
+
+/// A conditional write that takes longer than `grace` is not acknowledged, although it is stored: the values
+/// that it supersedes may be culled already. The lease is released.
+#[tokio::test]
+async fn conditional_write_that_takes_longer_than_the_grace_is_refused() {
+    let page = page("Main_Page");
+    let clock = Arc::new(ManualClock::new(START));
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
+    let policy = Policy { grace: Duration::from_secs(2), ..by(Strategy::AppTtl) };
+    let world = Arc::new(World::on(Arc::clone(&store) as AnyStore, clock, settings(policy), 1).await);
+    world.put_revision(&page, 8, HTML).await.unwrap();
+    let if_latest = Some(Parent::Revision(rev(8)));
+    let new = NewRevision { if_latest, ..world.new_revision(&page, 9, HTML).await };
+    let gate = Gate::new();
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
+    let write = tokio::spawn({
+        let (world, page) = (Arc::clone(&world), page.clone());
+        async move { world.buckets.put_revision(&page, new).await }
+    });
+    gate.reached().await;
+    store.set_plan(Plan::empty());
+    world.pass(3 * SECOND);
+    gate.open();
+    let error = write.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("took longer than superseded values are kept"), "{error}");
+    for lease in world.typed_rows::<LeaseRow>().await {
+        assert_eq!(lease.owner, None, "{lease:?}");
     }
 }
 

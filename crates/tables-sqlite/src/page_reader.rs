@@ -1,0 +1,260 @@
+//! Reads the SQLite pages of a store, for a backup, while another process may write to the store.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use rashomon_tables::{Error, Result};
+use rusqlite::Connection;
+
+use crate::{
+    Options, audit,
+    errors::{at, from_sqlite},
+    file,
+    lock::DirectoryLock,
+    log_mark,
+    log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
+};
+
+/// Reads the pages of a store's file in snapshots, and reports which pages have changed since.
+///
+/// A snapshot is a read transaction of SQLite. While it is open, the log cannot restart at the front, so the
+/// log grows with every write. A backup therefore reads most pages in many short snapshots, and asks
+/// [`PageReader::changes`] which of these pages it has to read again.
+///
+/// No lock is held, so a server can use the store, start, and stop meanwhile.
+#[derive(Debug)]
+pub struct PageReader {
+    directory: PathBuf,
+    connection: Connection,
+    page_bytes: usize,
+    /// Changes up to this position in the log were reported.
+    reported: LogPosition,
+}
+
+/// The pages that have changed since the last report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changes {
+    /// The numbers of these pages, in no order, some repeatedly. Some of the pages may be unchanged.
+    Pages(Vec<u32>),
+    /// The log was overwritten before it was read: any page may have changed.
+    Unknown,
+}
+
+/// A position in the log: the number of frames that are committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LogPosition {
+    /// Two numbers that change each time that the log restarts at the front. The first is incremented.
+    salts: [u8; 8],
+    frames: u32,
+}
+
+impl PageReader {
+    /// Opens the store in this directory. A server may have it open.
+    ///
+    /// `Unsupported` if the file is not a store, or has a version that this program does not know. `Corrupt`
+    /// if the log of the store is missing, unless [`Options::accept_lost_log`] is set. `Unavailable` if the
+    /// file cannot be read.
+    pub fn open(directory: &Path, options: &Options) -> Result<Self> {
+        Self::open_file(directory, options).map_err(|error| at(&file::path(directory), error))
+    }
+
+    fn open_file(directory: &Path, options: &Options) -> Result<Self> {
+        file::check_is_store(directory)?;
+        // While a server has the store open, the log is always ahead of the mark, and the server has checked
+        // the log.
+        let lock = DirectoryLock::take_if_free(directory)?;
+        if lock.is_some() {
+            log_mark::check(directory, options.accept_lost_log)?;
+        }
+        let sqlite = |error| from_sqlite(&error);
+        let connection = file::open_reader(directory, options).map_err(sqlite)?;
+        audit::check_is_possible(&connection)?;
+        drop(lock);
+        let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
+        // The connection has read the file, so the index of the log exists.
+        let reported = position(directory)?;
+        Ok(Self { directory: directory.to_owned(), connection, page_bytes, reported })
+    }
+
+    /// The size of a page.
+    #[must_use]
+    pub const fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Opens a snapshot, and returns its number of pages. Pages have the numbers from 1.
+    ///
+    /// `Unavailable` if the file cannot be read.
+    pub fn begin(&mut self) -> Result<u32> {
+        // The snapshot begins with the first read.
+        let begun = self
+            .connection
+            .execute_batch("BEGIN")
+            .and_then(|()| self.connection.query_row("PRAGMA page_count", (), |row| row.get(0)));
+        begun.map_err(|error| self.failed(&error))
+    }
+
+    /// Closes the snapshot.
+    ///
+    /// `Unavailable` if SQLite fails.
+    pub fn end(&mut self) -> Result<()> {
+        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))
+    }
+
+    /// Reads a page of the snapshot.
+    ///
+    /// `Unavailable` if the disk cannot read the page. `Corrupt` if the file ends before it.
+    pub fn read<T>(&self, page: u32, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1")
+            .map_err(|error| self.failed(&error))?;
+        let mut rows = statement.query([page]).map_err(|error| self.failed(&error))?;
+        let row = rows.next().map_err(|error| self.failed(&error))?;
+        let Some(row) = row else { return Err(audit::damaged_page(page, "the file ends before it")) };
+        let bytes = row.get_ref(0).and_then(|bytes| Ok(bytes.as_blob()?));
+        Ok(read(bytes.map_err(|error| self.failed(&error))?))
+    }
+
+    /// The pages that were changed by commits since the last call, or since the store was opened. Includes
+    /// every change that a snapshot contains if the snapshot was opened before the call.
+    ///
+    /// `Unavailable` if the log cannot be read.
+    pub fn changes(&mut self) -> Result<Changes> {
+        let now = position(&self.directory)?;
+        let log = file::log_path(&self.directory);
+        let changes = changes_between(&log, self.page_bytes, self.reported, now);
+        self.reported = now;
+        changes.map_err(|error| Error::from_io(&log, &error))
+    }
+
+    /// The length of the log in bytes.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        std::fs::metadata(file::log_path(&self.directory)).map_or(0, |log| log.len())
+    }
+
+    fn failed(&self, error: &rusqlite::Error) -> Error {
+        at(&file::path(&self.directory), from_sqlite(error))
+    }
+}
+
+/// Returns the pages in the frames from one position to the next.
+fn changes_between(
+    path: &Path,
+    page_bytes: usize,
+    before: LogPosition,
+    now: LogPosition,
+) -> io::Result<Changes> {
+    if before == now {
+        return Ok(Changes::Pages(Vec::new()));
+    }
+    let log = Log { file: File::open(path)?, frame_bytes: (FRAME_HEADER_BYTES + page_bytes) as u64 };
+    let mut pages = Vec::new();
+    let first = if before.salts == now.salts { before.frames } else { 0 };
+    for number in first..now.frames {
+        match log.frame(number)? {
+            Some(frame) if frame.salts == now.salts => pages.push(frame.page),
+            // The log has restarted again.
+            _ => return Ok(Changes::Unknown),
+        }
+    }
+    if before.salts == now.salts {
+        return Ok(Changes::Pages(pages));
+    }
+    // The log has restarted. Frames of the old log that were not reported are lost, unless they are after the
+    // frames of the new log.
+    if restarts(before.salts, now.salts) != 1 || now.frames > before.frames {
+        return Ok(Changes::Unknown);
+    }
+    for number in before.frames.. {
+        match log.frame(number)? {
+            Some(frame) if frame.salts == before.salts => pages.push(frame.page),
+            // A frame of a newer log may have overwritten a frame of the old log. A frame of an even older
+            // log was never overwritten, so the old log ended before it.
+            Some(frame) if restarts(before.salts, frame.salts) < 1 << 31 => return Ok(Changes::Unknown),
+            Some(_) => break,
+            // A restart truncates a log that is longer than this.
+            None if log.offset(number + 1) > u64::from(file::LOG_BYTES_KEPT) => return Ok(Changes::Unknown),
+            None => break,
+        }
+    }
+    Ok(Changes::Pages(pages))
+}
+
+/// How often the log has restarted, from the salts before and now.
+fn restarts(before: [u8; 8], now: [u8; 8]) -> u32 {
+    word(&now, 0).wrapping_sub(word(&before, 0))
+}
+
+struct Log {
+    file: File,
+    frame_bytes: u64,
+}
+
+/// The header of a frame.
+struct Frame {
+    page: u32,
+    salts: [u8; 8],
+}
+
+impl Log {
+    /// Reads the header of a frame; `None` if the file ends before it.
+    fn frame(&self, number: u32) -> io::Result<Option<Frame>> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        match self.file.read_exact_at(&mut header, self.offset(number)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let mut salts = [0; 8];
+        salts.copy_from_slice(&header[8..16]);
+        Ok(Some(Frame { page: word(&header, 0), salts }))
+    }
+
+    /// The offset of a frame in the file.
+    fn offset(&self, number: u32) -> u64 {
+        HEADER_BYTES as u64 + u64::from(number) * self.frame_bytes
+    }
+}
+
+/// Reads the position of the last commit from the index of the log, which SQLite shares between processes in
+/// the file `rashomon.sqlite-shm`. <https://www.sqlite.org/walformat.html#the_wal_index_file_format>
+fn position(directory: &Path) -> Result<LogPosition> {
+    /// The header is stored twice. A writer changes one copy after the other, so equal copies are complete.
+    const COPY_BYTES: usize = 48;
+    const FRAMES_AT: usize = 16;
+    const SALTS_AT: usize = 32;
+    const ATTEMPTS: usize = 10_000;
+    const VERSION: u32 = 3_007_000;
+    let path = file::log_index_path(directory);
+    let io = |error: io::Error| Error::from_io(&path, &error);
+    let index = File::open(&path).map_err(io)?;
+    for _ in 0..ATTEMPTS {
+        let mut copies = [0; 2 * COPY_BYTES];
+        index.read_exact_at(&mut copies, 0).map_err(io)?;
+        let (first, second) = copies.split_at(COPY_BYTES);
+        if first != second {
+            std::thread::yield_now();
+            continue;
+        }
+        // Numbers in the index have the byte order of the machine; the salts are bytes of the log.
+        let number = |at: usize| u32::from_ne_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
+        if number(0) != VERSION {
+            return Err(Error::Unsupported(format!(
+                "{} has the version {}, and this program knows {VERSION}: use the version of the program that \
+                 has the store open",
+                path.display(),
+                number(0)
+            )));
+        }
+        let mut salts = [0; 8];
+        salts.copy_from_slice(&first[SALTS_AT..SALTS_AT + 8]);
+        return Ok(LogPosition { salts, frames: number(FRAMES_AT) });
+    }
+    Err(Error::unavailable(format!("{} changes without a pause: try again", path.display())))
+}
