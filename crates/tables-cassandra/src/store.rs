@@ -6,7 +6,9 @@ use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_clock::Clock;
-use rashomon_tables::{Batch, Cursor, Key, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore};
+use rashomon_tables::{
+    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap, TableStore,
+};
 
 use crate::{
     Options,
@@ -140,6 +142,14 @@ impl TableStore for CassandraStore {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         grace::longest(&self.cluster).await.map(Some)
+    }
+
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        None
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        None
     }
 
     /// If a replica misses a write, another node keeps a hint for it, even if the write fails. A hint that is

@@ -300,6 +300,10 @@ impl TableStore for SqliteStore {
         self.ask(1, Job::Scrub).await.map(|()| None)
     }
 
+    async fn late_write_window(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
     async fn swap(
         &self,
         table: &'static Schema,

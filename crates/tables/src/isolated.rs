@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore, Value,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    TableStore, Value,
 };
 
 /// How many values of type `Int` a namespace has. Half of them are negative.
@@ -143,6 +144,14 @@ impl<S: TableStore> TableStore for Isolated<S> {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         self.store.scrub().await
+    }
+
+    async fn late_write_window(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        None
     }
 
     fn outage(&self) -> Option<Outage> {

@@ -17,7 +17,7 @@ use rashomon_clock::Clock;
 
 use self::table::Table;
 use crate::{
-    Batch, Cursor, Error, Key, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
     TableStore, Value,
 };
 
@@ -136,6 +136,14 @@ impl TableStore for Memory {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         Ok(None)
+    }
+
+    async fn late_write_window(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        None
     }
 
     async fn swap(

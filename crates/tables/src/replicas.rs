@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use rashomon_clock::{Clock, Timestamp};
 
 use crate::{
-    Batch, ClusteringRange, Cursor, Error, Key, Memory, Mutation, Page, Partition, ReadFrom, Result, Row,
-    Scan, Schema, Swap, TableStore,
+    Batch, ClusteringRange, Cursor, Error, Key, Memory, Mutation, Outage, Page, Partition, PartitionVersions,
+    ReadFrom, Result, Row, Scan, Schema, Swap, TableStore,
 };
 
 /// The number of replicas. Two of them are a quorum.
@@ -291,6 +291,14 @@ impl TableStore for ReplicaStore {
 
     async fn scrub(&self) -> Result<Option<Duration>> {
         Ok(None)
+    }
+
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        None
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        None
     }
 
     async fn late_write_window(&self) -> Result<Duration> {

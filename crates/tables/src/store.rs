@@ -76,22 +76,16 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// How long a failed write may still take effect by itself, such as by a hint that a node of a cluster
     /// keeps for another one. Within this time, a read of all replicas cannot prove that the write will never
     /// take effect. Zero: a failed write takes effect during the call or never.
-    async fn late_write_window(&self) -> Result<Duration> {
-        Ok(Duration::ZERO)
-    }
+    async fn late_write_window(&self) -> Result<Duration>;
 
     /// The partition versions, if only this process writes to the store. Otherwise `None`, and nothing may be
     /// cached in memory.
-    fn partition_versions(&self) -> Option<&PartitionVersions> {
-        None
-    }
+    fn partition_versions(&self) -> Option<&PartitionVersions>;
 
     /// Why writes fail at present: a write failed because of a disk, and the store has not written
     /// successfully since. The store retries by itself, without a call. `None`: as far as the store knows,
     /// writes succeed.
-    fn outage(&self) -> Option<Outage> {
-        None
-    }
+    fn outage(&self) -> Option<Outage>;
 }
 
 /// A shared store is a store.

@@ -10,7 +10,8 @@ use std::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use rashomon_tables::{
-    Batch, Cursor, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    TableStore,
 };
 use tokio::sync::Mutex;
 
@@ -125,6 +126,14 @@ impl TableStore for Awaited {
         self.store()?.scrub().await
     }
 
+    async fn late_write_window(&self) -> Result<Duration> {
+        self.store()?.late_write_window().await
+    }
+
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        None
+    }
+
     fn outage(&self) -> Option<Outage> {
         self.found.get()?.outage()
     }
@@ -146,7 +155,7 @@ mod tests {
 
     use rashomon_buckets::{RevisionStore, Settings};
     use rashomon_clock::{Clock, SystemClock};
-    use rashomon_tables::Memory;
+    use rashomon_tables::{Memory, ReplicaStore};
 
     use super::*;
 
@@ -180,6 +189,23 @@ mod tests {
         ));
         awaited.create(other).await.unwrap();
         assert_eq!(awaited.get(other, &Key::new(vec!["x".into()], Vec::new())).await.unwrap(), None);
+    }
+
+    /// The garbage collector waits for this window (decision 0017).
+    #[tokio::test(start_paused = true)]
+    async fn late_write_window_is_that_of_the_found_store() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let window = Duration::from_secs(7);
+        let awaited = Awaited::new(
+            Box::new(move || {
+                let store = ReplicaStore::new(&clock, window);
+                Box::pin(std::future::ready(Ok(Arc::new(store) as Arc<dyn TableStore>)))
+            }),
+            Outage::Other("not looked for yet".to_owned()),
+        );
+        awaited.late_write_window().await.unwrap_err();
+        awaited.find().await.unwrap();
+        assert_eq!(awaited.late_write_window().await.unwrap(), window);
     }
 
     #[tokio::test(start_paused = true)]
