@@ -82,6 +82,16 @@ pub(crate) fn log_path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite-wal")
 }
 
+/// The path of the index of the log, which SQLite shares between processes.
+pub(crate) fn log_index_path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.sqlite-shm")
+}
+
+/// The path of the file while a backup is restored into the directory.
+pub(crate) fn restoring_path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.sqlite-restoring")
+}
+
 /// The version of SQLite that is linked in.
 pub(crate) fn sqlite_version() -> &'static str {
     rusqlite::version()
@@ -109,12 +119,30 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
         Some(header) => !is_ours(&path, header.application_id, header.format_version)?,
         None => true,
     };
+    if is_new && restoring_path(directory).exists() {
+        return Err(Error::unavailable(format!(
+            "the restore into {} has not finished: run `rashomon restore` again",
+            directory.display()
+        )));
+    }
     if is_new {
         check_is_blank(&path)?;
         make(directory, options)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     prepare_writer(&path, flags, false, options).map_err(|error| from_sqlite(&error))
+}
+
+/// Checks that the directory has a store that this version can read.
+pub(crate) fn check_is_store(directory: &Path) -> Result<()> {
+    check_is_store_file(&path(directory))
+}
+
+fn check_is_store_file(path: &Path) -> Result<()> {
+    match read_header(path)? {
+        Some(header) if is_ours(path, header.application_id, header.format_version)? => Ok(()),
+        _ => Err(no_store(path)),
+    }
 }
 
 /// Creates the file under another name first, so that the file of a store is never empty. An empty file is
@@ -139,6 +167,18 @@ fn make(directory: &Path, options: &Options) -> Result<()> {
     File::open(&new).and_then(|file| file.sync_all()).map_err(io)?;
     fs::rename(&new, path(directory)).map_err(io)?;
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+/// Changes a file that is not in use. On return, the file has the change, and there is no log.
+pub(crate) fn change(path: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<()>) -> Result<()> {
+    check_is_store_file(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let sqlite = |error| from_sqlite(&error);
+    let connection = prepare_writer(path, flags, false, &Options::default()).map_err(sqlite)?;
+    change(&connection).map_err(sqlite)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(sqlite)?;
+    connection.close().map_err(|(_, error)| from_sqlite(&error))
 }
 
 fn prepare_writer(

@@ -13,8 +13,8 @@ use std::{
 };
 
 /// The sizes of a log's header, and of a frame's header.
-const HEADER_BYTES: usize = 32;
-const FRAME_HEADER_BYTES: usize = 24;
+pub(crate) const HEADER_BYTES: usize = 32;
+pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 
 /// The size of the largest page that SQLite has.
 const MAX_PAGE_BYTES: u32 = 1 << 16;
@@ -166,6 +166,7 @@ fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<bool> {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+/// Reads a number.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -44,12 +44,15 @@ pub enum Changes {
     Unknown,
 }
 
-/// A position in the log: the number of frames that are committed.
+/// The position of the last commit in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LogPosition {
-    /// Two numbers that change each time that the log restarts at the front. The first is incremented.
+    /// Two numbers that change each time that the log restarts at the front.
     salts: [u8; 8],
+    /// The number of frames up to the end of the commit.
     frames: u32,
+    /// SQLite's counter of commits. It counts on when the log restarts.
+    commits: u32,
 }
 
 impl PageReader {
@@ -74,10 +77,11 @@ impl PageReader {
         let connection = file::open_reader(directory, options).map_err(sqlite)?;
         audit::check_is_possible(&connection)?;
         drop(lock);
-        let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
+        let page_bytes: u32 =
+            connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
         // The connection has read the file, so the index of the log exists.
         let reported = position(directory)?;
-        Ok(Self { directory: directory.to_owned(), connection, page_bytes, reported })
+        Ok(Self { directory: directory.to_owned(), connection, page_bytes: page_bytes as usize, reported })
     }
 
     /// The size of a page.
@@ -86,16 +90,21 @@ impl PageReader {
         self.page_bytes
     }
 
-    /// Opens a snapshot, and returns its number of pages. Pages have the numbers from 1.
+    /// Opens a snapshot.
     ///
     /// `Unavailable` if the file cannot be read.
-    pub fn begin(&mut self) -> Result<u32> {
+    pub fn begin(&mut self) -> Result<()> {
+        self.connection.execute_batch("BEGIN").map_err(|error| self.failed(&error))?;
         // The snapshot begins with the first read.
-        let begun = self
-            .connection
-            .execute_batch("BEGIN")
-            .and_then(|()| self.connection.query_row("PRAGMA page_count", (), |row| row.get(0)));
-        begun.map_err(|error| self.failed(&error))
+        self.read(1, |_| ())
+    }
+
+    /// The number of pages. Pages have the numbers from 1.
+    ///
+    /// `Unavailable` if the file cannot be read.
+    pub fn pages(&self) -> Result<u32> {
+        let pages = self.connection.pragma_query_value(None, "page_count", |row| row.get(0));
+        pages.map_err(|error| self.failed(&error))
     }
 
     /// Closes the snapshot.
@@ -153,73 +162,27 @@ fn changes_between(
     if before == now {
         return Ok(Changes::Pages(Vec::new()));
     }
-    let log = Log { file: File::open(path)?, frame_bytes: (FRAME_HEADER_BYTES + page_bytes) as u64 };
-    let mut pages = Vec::new();
-    let first = if before.salts == now.salts { before.frames } else { 0 };
+    let log = File::open(path)?;
+    let has_restarted = before.salts != now.salts;
+    let first = if has_restarted { 0 } else { before.frames };
+    let (mut pages, mut commits) = (Vec::new(), 0_u32);
     for number in first..now.frames {
-        match log.frame(number)? {
-            Some(frame) if frame.salts == now.salts => pages.push(frame.page),
-            // The log has restarted again.
-            _ => return Ok(Changes::Unknown),
-        }
-    }
-    if before.salts == now.salts {
-        return Ok(Changes::Pages(pages));
-    }
-    // The log has restarted. Frames of the old log that were not reported are lost, unless they are after the
-    // frames of the new log.
-    if restarts(before.salts, now.salts) != 1 || now.frames > before.frames {
-        return Ok(Changes::Unknown);
-    }
-    for number in before.frames.. {
-        match log.frame(number)? {
-            Some(frame) if frame.salts == before.salts => pages.push(frame.page),
-            // A frame of a newer log may have overwritten a frame of the old log. A frame of an even older
-            // log was never overwritten, so the old log ended before it.
-            Some(frame) if restarts(before.salts, frame.salts) < 1 << 31 => return Ok(Changes::Unknown),
-            Some(_) => break,
-            // A restart truncates a log that is longer than this.
-            None if log.offset(number + 1) > u64::from(file::LOG_BYTES_KEPT) => return Ok(Changes::Unknown),
-            None => break,
-        }
-    }
-    Ok(Changes::Pages(pages))
-}
-
-/// How often the log has restarted, from the salts before and now.
-fn restarts(before: [u8; 8], now: [u8; 8]) -> u32 {
-    word(&now, 0).wrapping_sub(word(&before, 0))
-}
-
-struct Log {
-    file: File,
-    frame_bytes: u64,
-}
-
-/// The header of a frame.
-struct Frame {
-    page: u32,
-    salts: [u8; 8],
-}
-
-impl Log {
-    /// Reads the header of a frame; `None` if the file ends before it.
-    fn frame(&self, number: u32) -> io::Result<Option<Frame>> {
         let mut header = [0; FRAME_HEADER_BYTES];
-        match self.file.read_exact_at(&mut header, self.offset(number)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        let offset = HEADER_BYTES + number as usize * (FRAME_HEADER_BYTES + page_bytes);
+        match log.read_exact_at(&mut header, offset as u64) {
+            Ok(()) if header[8..16] == now.salts => {}
+            // The log has restarted again.
+            Ok(()) => return Ok(Changes::Unknown),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Changes::Unknown),
             Err(error) => return Err(error),
         }
-        let mut salts = [0; 8];
-        salts.copy_from_slice(&header[8..16]);
-        Ok(Some(Frame { page: word(&header, 0), salts }))
+        pages.push(word(&header, 0));
+        commits += u32::from(word(&header, 4) != 0);
     }
-
-    /// The offset of a frame in the file.
-    fn offset(&self, number: u32) -> u64 {
-        HEADER_BYTES as u64 + u64::from(number) * self.frame_bytes
-    }
+    // If the log has restarted, commits that were not reported may have been overwritten. There are none if
+    // all commits since the last report are in the new log.
+    let all_commits = now.commits.wrapping_sub(before.commits);
+    Ok(if has_restarted && commits != all_commits { Changes::Unknown } else { Changes::Pages(pages) })
 }
 
 /// Reads the position of the last commit from the index of the log, which SQLite shares between processes in
@@ -227,6 +190,7 @@ impl Log {
 fn position(directory: &Path) -> Result<LogPosition> {
     /// The header is stored twice. A writer changes one copy after the other, so equal copies are complete.
     const COPY_BYTES: usize = 48;
+    const COMMITS_AT: usize = 8;
     const FRAMES_AT: usize = 16;
     const SALTS_AT: usize = 32;
     const ATTEMPTS: usize = 10_000;
@@ -254,7 +218,7 @@ fn position(directory: &Path) -> Result<LogPosition> {
         }
         let mut salts = [0; 8];
         salts.copy_from_slice(&first[SALTS_AT..SALTS_AT + 8]);
-        return Ok(LogPosition { salts, frames: number(FRAMES_AT) });
+        return Ok(LogPosition { salts, frames: number(FRAMES_AT), commits: number(COMMITS_AT) });
     }
     Err(Error::unavailable(format!("{} changes without a pause: try again", path.display())))
 }

@@ -9,4 +9,5 @@ mod full_disk;
 mod lost_log;
 mod misplaced;
 mod opening;
+mod page_reader;
 mod writing;
