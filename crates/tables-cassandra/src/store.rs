@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap, TableStore,
+    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    TableStore,
 };
 
 use crate::{
