@@ -60,6 +60,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-service", &["rashomon-buckets"]),
+    ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
     ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
     (
@@ -67,6 +68,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "rashomon-api",
             "rashomon-service",
+            "rashomon-backup",
             "rashomon-comparison",
             "rashomon-dumps",
             "rashomon-generator-http",

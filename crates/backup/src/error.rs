@@ -1,0 +1,92 @@
+//! Why a backup or a restore failed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why a backup or a restore failed. The complete states of a backup are unchanged by a failure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The store cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] rashomon_tables::Error),
+    /// A file of the backup cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file of the backup is damaged.
+    #[error("{} is damaged: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The folder is not a backup, and is not empty.
+    #[error("{} is not empty, and is not a backup: name an empty folder, or an earlier backup", .0.display())]
+    NotABackup(PathBuf),
+    /// The folder has no complete state.
+    #[error("{} has no complete backup", .0.display())]
+    NoState(PathBuf),
+    /// The folder has no state of this number.
+    #[error("{} has no state {number}; it has {}", folder.display(), numbers(existing))]
+    NoSuchState {
+        /// The folder of the backup.
+        folder: PathBuf,
+        /// The requested state.
+        number: u32,
+        /// The numbers of the existing states.
+        existing: Vec<u32>,
+    },
+    /// The directory for the restored store is not empty.
+    #[error("{} is not empty: name a new directory for the restored store", .0.display())]
+    NotEmpty(PathBuf),
+    /// The directory has an unfinished restore of another state.
+    #[error(
+        "{} has an unfinished restore of another state: restore that state again, or delete the directory",
+        .0.display()
+    )]
+    OtherRestore(PathBuf),
+    /// Another process uses the backup.
+    #[error("another backup or restore uses {}: wait for its end", .0.display())]
+    InUse(PathBuf),
+    /// The backup was made by a later version of this program.
+    #[error("{} has the format {found}, and this program knows {known}: use a later version", path.display())]
+    LaterFormat {
+        /// The file.
+        path: PathBuf,
+        /// The version of the file.
+        found: u32,
+        /// The latest version that this program knows.
+        known: u32,
+    },
+    /// The receiver of the progress has interrupted the work.
+    #[error("interrupted: run the same command again to continue")]
+    Interrupted,
+}
+
+/// The result of a step.
+pub(crate) type Result<T> = std::result::Result<T, BackupError>;
+
+impl BackupError {
+    /// Makes the error of a file.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { path: path.to_owned(), source }
+    }
+
+    /// Makes the error of a damaged file.
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+}
+
+fn numbers(existing: &[u32]) -> String {
+    let numbers: Vec<_> = existing.iter().map(u32::to_string).collect();
+    numbers.join(", ")
+}

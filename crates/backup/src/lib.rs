@@ -1,0 +1,54 @@
+//! Backups of SQLite stores: consistent, incremental, and made while a server uses the store.
+//!
+//! A backup is a folder with *states*. A state is the content of a store at a moment. [`take()`] adds a state,
+//! and [`restore()`] makes a store from one. The folder has two kinds of files:
+//!
+//! - `pages/NNNNNN.pages` has SQLite pages of the store's file ([`pack`]). A run of [`take()`] writes one such
+//!   file, with the pages that no earlier state has. The file is never changed afterwards.
+//! - `states/NNNNNN.state` says, for every page of the store's file, in which of the files it is ([`state`]).
+//!   It is written last, under another name first, so an interrupted run leaves no incomplete state.
+//!
+//! An interrupted run leaves a file of pages that no state refers to. The next run uses its pages, and deletes
+//! the file if none of them is needed.
+//!
+//! # How a state becomes consistent
+//!
+//! A snapshot of the whole file would keep SQLite's log from being reset until every page is copied, and the
+//! log would grow with every write. Instead, `take` reads a few pages in each snapshot. Meanwhile it asks
+//! which pages have changed ([`PageReader::changes`]), and puts these pages on its list again. When the list
+//! is short, `take` opens a last snapshot, and copies the rest of the list from it. Every other page is then
+//! in the backup as it is in the last snapshot. Decision 0025 has the reasons.
+//!
+//! [`PageReader::changes`]: rashomon_tables_sqlite::PageReader::changes
+
+mod error;
+mod folder;
+mod pack;
+mod page_set;
+mod restore;
+mod state;
+mod take;
+
+pub use error::BackupError;
+pub use folder::states;
+pub use restore::{RestoreOptions, RestoreReport, restore};
+pub use state::StateInfo;
+pub use take::{TakeOptions, TakeReport, take};
+
+/// The progress of a backup or a restore.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of pages that were read and compared, some of them repeatedly.
+    pub pages: u64,
+    /// The number of bytes of these pages.
+    pub bytes: u64,
+    /// The number of pages that are finished.
+    pub finished: u64,
+    /// The number of pages in all.
+    pub total: u64,
+    /// The length of the store's log, in bytes. 0 for a restore.
+    pub log_bytes: u64,
+}
+
+/// Receives the progress. `false` interrupts the work: it fails with [`BackupError::Interrupted`].
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> bool;

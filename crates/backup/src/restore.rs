@@ -1,0 +1,151 @@
+//! Makes a store from a state of a backup.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::ErrorKind,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use rashomon_tables_sqlite::{RestoredFile, SqliteStore};
+
+use crate::{
+    BackupError, OnProgress, Progress,
+    error::Result,
+    folder::Folder,
+    pack::{PackReader, hash},
+    state::{State, StateInfo},
+};
+
+/// The file that marks an unfinished restore, and names its state.
+const MARK: &str = "rashomon-restore.state";
+
+/// The progress is reported after this many pages.
+const REPORT_PAGES: u32 = 64;
+
+/// What to restore.
+#[derive(Debug, Clone)]
+pub struct RestoreOptions {
+    /// The folder of the backup.
+    pub folder: PathBuf,
+    /// The directory for the store. It is created if it does not exist.
+    pub directory: PathBuf,
+    /// The number of the state. `None`: the latest.
+    pub state: Option<u32>,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone)]
+pub struct RestoreReport {
+    /// The restored state.
+    pub state: StateInfo,
+    /// The number of pages that this run has written. The others were written by an interrupted run.
+    pub written_pages: u64,
+}
+
+/// Makes a store from a state of a backup. Blocks the thread.
+///
+/// Every page is compared with its hash. If the work is interrupted in any way, the next call continues. The
+/// store cannot be opened before it is complete.
+///
+/// # Errors
+///
+/// See [`BackupError`]. The directory is not changed if it is not empty, unless it has an unfinished restore
+/// of the same state.
+pub fn restore(options: &RestoreOptions, on_progress: OnProgress<'_>) -> Result<RestoreReport> {
+    let folder = Folder::open(&options.folder)?;
+    let state = folder.state(options.state)?;
+    let directory = &options.directory;
+    let mark = directory.join(MARK);
+    let identity = serde_json::to_vec(&state.info).expect("the description is JSON");
+    prepare(directory, &mark, &identity)?;
+    let store_exists = SqliteStore::is_in(directory).map_err(BackupError::io(directory))?;
+    // A store beside the mark is complete. The last run was interrupted before it deleted the mark.
+    let written_pages = if store_exists {
+        0
+    } else {
+        let file = RestoredFile::open(directory)?;
+        let written = write_pages(&folder, &state, &file.path(), on_progress)?;
+        file.complete()?;
+        written
+    };
+    fs::remove_file(&mark).map_err(BackupError::io(&mark))?;
+    sync(directory)?;
+    Ok(RestoreReport { state: state.info, written_pages })
+}
+
+/// Creates the directory with the mark, or checks that it has the mark of this state.
+fn prepare(directory: &Path, mark: &Path, identity: &[u8]) -> Result<()> {
+    fs::create_dir_all(directory).map_err(BackupError::io(directory))?;
+    match fs::read(mark) {
+        Ok(found) if found == identity => return Ok(()),
+        Ok(_) => return Err(BackupError::OtherRestore(directory.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(BackupError::io(mark)(error)),
+    }
+    let new = mark.with_extension("new");
+    let entries = fs::read_dir(directory).map_err(BackupError::io(directory))?;
+    for entry in entries {
+        let path = entry.map_err(BackupError::io(directory))?.path();
+        if path != new {
+            return Err(BackupError::NotEmpty(directory.to_owned()));
+        }
+    }
+    let written = || {
+        fs::write(&new, identity)?;
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, mark)
+    };
+    written().map_err(BackupError::io(mark))?;
+    sync(directory)
+}
+
+/// Writes the pages of a state to a file, except those that are in it already. Returns the number of written
+/// pages.
+fn write_pages(folder: &Folder, state: &State, path: &Path, on_progress: OnProgress<'_>) -> Result<u64> {
+    let io = |error| BackupError::io(path)(error);
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+    let page_bytes = state.info.page_bytes;
+    let (mut existing, mut written) = (vec![0; page_bytes], 0);
+    let mut progress = Progress { total: state.pages.len() as u64, ..Progress::default() };
+    let mut packs = HashMap::new();
+    for (page, stored) in (1..).zip(&state.pages) {
+        let offset = (u64::from(page) - 1) * page_bytes as u64;
+        let is_written = match file.read_exact_at(&mut existing, offset) {
+            Ok(()) => hash(&existing) == stored.hash,
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => false,
+            Err(error) => return Err(io(error)),
+        };
+        if !is_written {
+            let pack = match packs.entry(stored.pack) {
+                std::collections::hash_map::Entry::Occupied(pack) => pack.into_mut(),
+                std::collections::hash_map::Entry::Vacant(vacant) => {
+                    let path = folder.pack_path(stored.pack);
+                    let pack = PackReader::open(&path)?;
+                    vacant.insert(pack.ok_or_else(|| BackupError::damaged(&path, "it is missing or empty"))?)
+                }
+            };
+            let content = pack.read(page, stored)?;
+            file.write_all_at(&content, offset).map_err(io)?;
+            written += 1;
+        }
+        progress = Progress {
+            pages: u64::from(page),
+            bytes: u64::from(page) * page_bytes as u64,
+            finished: u64::from(page),
+            ..progress
+        };
+        if page.is_multiple_of(REPORT_PAGES) && !on_progress(progress) {
+            return Err(BackupError::Interrupted);
+        }
+    }
+    file.set_len(state.info.bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+    on_progress(progress);
+    Ok(written)
+}
+
+fn sync(directory: &Path) -> Result<()> {
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(BackupError::io(directory))
+}
