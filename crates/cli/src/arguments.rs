@@ -1,6 +1,7 @@
 //! The command line. The doc comments of commands and flags in this file are the help texts.
 
 mod archive;
+mod backup;
 
 use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
 
@@ -15,6 +16,7 @@ pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
     SealArguments,
 };
+pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 use crate::{
     config::{Access, Listen, RawSettings, Replication, Span, StoreUrl},
     exit,
@@ -147,6 +149,45 @@ Examples:
   rashomon retention --dry-run --grace 30d --min-keep 10
   rashomon retention --now --config rashomon.toml")]
     Retention(RetentionArguments),
+
+    /// Back up a SQLite store, also while a server uses it
+    ///
+    /// Adds a state to a folder: the content of the store at a moment after the command has begun. Every write
+    /// that was acknowledged before is part of it. Only database pages that no earlier state in the folder has
+    /// are written. They are read again and compared before the state is added. To continue after an
+    /// interruption, run the same command again. For a Cassandra cluster see docs/cassandra.md.
+    ///
+    /// Progress goes to standard error. The counts go to standard output at the end.
+    #[command(after_help = "\
+Exit codes:
+  0  a state was added
+  1  an error ended the backup; the earlier states are unchanged
+  2  the command line is wrong, there is no store, or the folder holds other files or is in use;
+     nothing was done
+  130, 143  interrupted; run the command again to continue
+
+Examples:
+  rashomon backup --data /var/lib/rashomon --to /mnt/backup/wiki
+  rashomon backup --to /mnt/backup/wiki --rate 50MB --keep 30")]
+    Backup(BackupArguments),
+
+    /// Make a SQLite store from a backup
+    ///
+    /// Restores the newest state of the folder, or the state that --state names. Every database page is
+    /// compared with its hash. To continue after an interruption, run the same command again; the store cannot
+    /// be opened before it is complete.
+    #[command(after_help = "\
+Exit codes:
+  0  the store is complete, or the states were listed
+  1  an error ended the restore, such as a damaged backup; run the command again to continue
+  2  the command line is wrong, there is no such state, or the directory is not empty; nothing
+     was done
+  130, 143  interrupted; run the command again to continue
+
+Examples:
+  rashomon restore --from /mnt/backup/wiki --list
+  rashomon restore --from /mnt/backup/wiki --data /var/lib/rashomon --state 12")]
+    Restore(RestoreArguments),
 
     /// Manage the archive: superseded revisions in compression blocks
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! The errors of commands, with their texts and exit codes.
 
+use rashomon_backup::BackupError;
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
 
@@ -54,6 +55,9 @@ pub(crate) enum CommandError {
     /// A migration failed.
     #[error(transparent)]
     Migration(#[from] MigrationError),
+    /// A backup or a restore failed.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// A blocking task panicked.
     #[error("a background task failed: {0}")]
     Stopped(String),
@@ -101,6 +105,14 @@ impl CommandError {
             Self::Config(_)
             | Self::Usage(_)
             | Self::Comparison(ComparisonError::NoRevisions { .. })
+            | Self::Backup(
+                BackupError::NotABackup(_)
+                | BackupError::NoState(_)
+                | BackupError::NoSuchState { .. }
+                | BackupError::NotEmpty(_)
+                | BackupError::OtherRestore(_)
+                | BackupError::InUse(_),
+            )
             | Self::Migration(MigrationError::NotEmpty { .. }) => Exit::Usage,
             Self::Io { .. }
             | Self::Open(_)
@@ -113,6 +125,7 @@ impl CommandError {
             | Self::Retention(_)
             | Self::Migration(_)
             | Self::Stopped(_)
+            | Self::Backup(_)
             | Self::Erase(_)
             | Self::Sample(_) => Exit::Failed,
         }

@@ -52,13 +52,22 @@ impl Progress {
         let shown = if std::io::stderr().is_terminal() {
             let bar =
                 ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
-            let template = if total.is_some() { "{bar:30} {msg}" } else { "{spinner} {msg}" };
-            bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+            bar.set_style(style(total.is_some()));
             Shown::Bar(bar)
         } else {
             Shown::Lines { last: started }
         };
         Self { clock, started, label, unit, total, shown }
+    }
+
+    /// Sets the final position, if it was not known at the start, or has changed.
+    pub(crate) fn set_total(&mut self, total: u64) {
+        if self.total.replace(total) != Some(total)
+            && let Shown::Bar(bar) = &self.shown
+        {
+            bar.set_style(style(true));
+            bar.set_length(total);
+        }
     }
 
     /// Shows the progress. A call is cheap, so callers need not limit their calls.
@@ -92,6 +101,11 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+fn style(has_total: bool) -> ProgressStyle {
+    let template = if has_total { "{bar:30} {msg}" } else { "{spinner} {msg}" };
+    ProgressStyle::with_template(template).expect("the template is well-formed")
 }
 
 /// Formats the progress: `12,345 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left`.

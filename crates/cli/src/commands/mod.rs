@@ -1,6 +1,7 @@
 //! The commands, each in its own file.
 
 pub(crate) mod archive;
+pub(crate) mod backup;
 pub(crate) mod cassandra;
 pub(crate) mod check_config;
 pub(crate) mod compare_strategies;

@@ -2,7 +2,10 @@
 
 mod awaited;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
@@ -147,6 +150,21 @@ impl Store {
     ) -> Result<Self, CommandError> {
         let settings = Settings { is_read_only_command: true, ..Self::settings_offline(arguments)? };
         Self::open(&settings, clock, Absent::Refuse).await
+    }
+
+    /// The directory of the SQLite store that the arguments name.
+    pub(crate) fn directory_to_back_up(arguments: &StoreArguments) -> Result<PathBuf, CommandError> {
+        match Self::settings_offline(arguments)?.store {
+            StoreSettings::Sqlite(directory) => {
+                check_directory(&directory, Absent::Refuse)?;
+                Ok(directory)
+            }
+            _ => Err(CommandError::Usage(
+                "backup copies SQLite stores: for a Cassandra cluster use `nodetool snapshot` on all nodes, as \
+                 described in docs/cassandra.md"
+                    .to_owned(),
+            )),
+        }
     }
 
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {

@@ -13,6 +13,8 @@ fn without_arguments_there_is_help() {
         "import",
         "export",
         "migrate",
+        "backup",
+        "restore",
         "verify",
         "stats",
         "check-config",

@@ -4,6 +4,7 @@
 
 mod archive_kills;
 mod archiving;
+mod backing_up;
 mod clusters;
 mod comparing;
 mod configuration;

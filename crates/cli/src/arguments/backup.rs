@@ -1,0 +1,53 @@
+//! The arguments of `rashomon backup` and `rashomon restore`.
+
+use std::{num::NonZeroUsize, path::PathBuf};
+
+use clap::Args;
+
+use super::StoreArguments;
+use crate::config::ByteSize;
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Folder of the backup: an earlier backup of the same store, or a new folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+
+    /// Maximum amount that is read from the store in a second, such as 50MB [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<ByteSize>,
+
+    /// Number of newest states to keep; older ones are deleted at the end [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<NonZeroUsize>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// Folder of the backup
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: PathBuf,
+
+    /// Directory for the store: a new or empty one, or one with an unfinished restore of the same state
+    #[arg(long, value_name = "DIR", required_unless_present = "list")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Number of the state to restore [default: the newest]
+    #[arg(long, value_name = "N", conflicts_with = "list")]
+    pub(crate) state: Option<u32>,
+
+    /// List the states of the backup, and restore nothing
+    #[arg(long, conflicts_with = "data")]
+    pub(crate) list: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

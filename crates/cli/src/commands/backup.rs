@@ -1,0 +1,195 @@
+//! `rashomon backup` and `rashomon restore`.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rashomon_backup::{BackupError, Progress as Copied, RestoreOptions, StateInfo, TakeOptions};
+use rashomon_clock::{Clock, SystemClock};
+use serde::Serialize;
+
+use crate::{
+    arguments::{BackupArguments, RestoreArguments},
+    errors::CommandError,
+    exit::Exit,
+    logging,
+    output::{self, counted},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::Store,
+};
+
+/// The result of a backup.
+#[derive(Debug, Serialize)]
+struct Backup<'a> {
+    #[serde(flatten)]
+    state: State<'a>,
+    read_pages: u64,
+    log_bytes: u64,
+    last_snapshot_ms: u128,
+    deleted_states: usize,
+}
+
+/// A state of a backup.
+#[derive(Debug, Serialize)]
+struct State<'a> {
+    state: u32,
+    time: &'a str,
+    store: &'a std::path::Path,
+    pages: u32,
+    bytes: u64,
+    written_pages: u64,
+    written_bytes: u64,
+}
+
+impl<'a> From<&'a StateInfo> for State<'a> {
+    fn from(info: &'a StateInfo) -> Self {
+        Self {
+            state: info.number,
+            time: &info.time,
+            store: &info.store,
+            pages: info.pages,
+            bytes: info.bytes(),
+            written_pages: info.written_pages,
+            written_bytes: info.written_bytes,
+        }
+    }
+}
+
+/// Adds a state to a backup, and prints what it holds.
+pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let store = Store::directory_to_back_up(&arguments.store)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let progress = Progress::new(Arc::clone(&clock), store.display().to_string(), "database page", None);
+    let options = TakeOptions {
+        store,
+        folder: arguments.to,
+        bytes_per_second: arguments.rate.map(|rate| {
+            NonZeroUsize::new(usize::try_from(rate.0).unwrap_or(usize::MAX)).unwrap_or(NonZeroUsize::MIN)
+        }),
+        keep: arguments.keep,
+        accept_lost_log: arguments.store.accept_lost_log,
+    };
+    let work = move |on_progress: rashomon_backup::OnProgress<'_>| {
+        rashomon_backup::take(&options, &clock, on_progress)
+    };
+    let report = match run_until_signal(progress, work).await? {
+        Ok(report) => report,
+        Err(exit) => return Ok(exit),
+    };
+    let state = &report.state;
+    if arguments.json {
+        output::json(&Backup {
+            state: state.into(),
+            read_pages: report.read_pages,
+            log_bytes: report.log_bytes,
+            last_snapshot_ms: report.last_snapshot.as_millis(),
+            deleted_states: report.deleted_states,
+        })?;
+        return Ok(Exit::Done);
+    }
+    output::line(format_args!(
+        "state {}, of {}: {} in {}; {} written ({}), read again and compared",
+        state.number,
+        state.time,
+        output::bytes(state.bytes()),
+        counted(u64::from(state.pages), "database page"),
+        counted(state.written_pages, "page"),
+        output::bytes(state.written_bytes),
+    ))?;
+    output::line(format_args!(
+        "last snapshot: open for {} ms; the log of the store was {} long",
+        report.last_snapshot.as_millis(),
+        output::bytes(report.log_bytes),
+    ))?;
+    if report.deleted_states > 0 {
+        output::line(format_args!("{} deleted", counted(report.deleted_states as u64, "older state")))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Makes a store from a backup, or lists the states of the backup.
+pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, CommandError> {
+    logging::start_quietly();
+    let Some(directory) = arguments.data.filter(|_| !arguments.list) else {
+        let states = rashomon_backup::states(&arguments.from)?;
+        if arguments.json {
+            output::json(&states.iter().map(State::from).collect::<Vec<_>>())?;
+            return Ok(Exit::Done);
+        }
+        for state in states {
+            output::line(format_args!(
+                "state {}, of {}: {} of {}; {} written",
+                state.number,
+                state.time,
+                output::bytes(state.bytes()),
+                state.store.display(),
+                output::bytes(state.written_bytes),
+            ))?;
+        }
+        return Ok(Exit::Done);
+    };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let progress = Progress::new(clock, directory.display().to_string(), "database page", None);
+    let options =
+        RestoreOptions { folder: arguments.from, directory: directory.clone(), state: arguments.state };
+    let work =
+        move |on_progress: rashomon_backup::OnProgress<'_>| rashomon_backup::restore(&options, on_progress);
+    let report = match run_until_signal(progress, work).await? {
+        Ok(report) => report,
+        Err(exit) => return Ok(exit),
+    };
+    if arguments.json {
+        output::json(&State::from(&report.state))?;
+    } else {
+        output::line(format_args!(
+            "state {}, of {}, restored into {}: {} in {}, each compared with its hash",
+            report.state.number,
+            report.state.time,
+            directory.display(),
+            output::bytes(report.state.bytes()),
+            counted(u64::from(report.state.pages), "database page"),
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Runs blocking work, and shows its progress. The inner error is the exit code of the signal that has
+/// interrupted the work.
+async fn run_until_signal<T: Send + 'static>(
+    mut progress: Progress,
+    work: impl FnOnce(rashomon_backup::OnProgress<'_>) -> Result<T, BackupError> + Send + 'static,
+) -> Result<Result<T, Exit>, CommandError> {
+    let mut signals = Signals::listen()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&interrupted);
+    let mut work = tokio::task::spawn_blocking(move || {
+        let result = work(&mut |copied: Copied| {
+            progress.set_total(copied.total);
+            progress.show(Done { items: copied.pages, bytes: copied.bytes, position: copied.finished });
+            !stops.load(Ordering::Relaxed)
+        });
+        progress.finish();
+        result
+    });
+    let (result, exit) = tokio::select! {
+        result = &mut work => (result, None),
+        exit = signals.first() => {
+            interrupted.store(true, Ordering::Relaxed);
+            (work.await, Some(exit))
+        }
+    };
+    match result.map_err(|error| CommandError::Stopped(error.to_string()))? {
+        Ok(done) => Ok(Ok(done)),
+        Err(error @ BackupError::Interrupted) => {
+            output::to_stderr(error);
+            Ok(Err(exit.unwrap_or(Exit::Interrupted)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
