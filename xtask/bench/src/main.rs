@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 mod archive;
+mod backup;
 mod blocks;
 mod cassandra;
 mod content;
@@ -62,6 +63,8 @@ enum Command {
     Archive(archive::Options),
     /// Measure real histories in compression blocks: size and speed.
     Blocks(blocks::Options),
+    /// Back up a store beside a server that is written. Measure the latency of the writes meanwhile.
+    Backup(backup::Options),
     /// Kill the service with SIGKILL during writes, and check that no acknowledged write is lost or
     /// incomplete.
     Kill(kill::Options),
@@ -97,6 +100,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Retention(options) => retention::run(options, &binary()?, runs, &clock)?,
         Command::Archive(options) => archive::run(options, &binary()?, runs, &clock)?,
         Command::Blocks(options) => blocks::run(options, runs, &clock)?,
+        Command::Backup(options) => backup::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
