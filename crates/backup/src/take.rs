@@ -75,7 +75,8 @@ pub fn take(
     let mut copy = Copy::new(reader, &folder, options, Arc::clone(clock), on_progress)?;
     let last = copy.run()?;
     let Copy { reader, pages, writer, pack, written_pages, progress, .. } = copy;
-    let written_bytes = writer.bytes();
+    // A file without pages is deleted below, since no state refers to it.
+    let written_bytes = if written_pages == 0 { 0 } else { writer.bytes() };
     writer.finish()?;
     folder.sync_packs()?;
     let pages: Vec<_> = pages.into_iter().map(|page| page.expect("every page was copied")).collect();

@@ -41,7 +41,7 @@ async fn only_changed_pages_are_written() {
     assert_eq!(first.written_pages, u64::from(first.pages));
     assert!(first.written_bytes <= first.bytes() + 24 * u64::from(first.pages) + 16, "{first:?}");
     let unchanged = world.take().state;
-    assert_eq!((unchanged.written_pages, unchanged.pages), (0, first.pages));
+    assert_eq!((unchanged.written_pages, unchanged.written_bytes, unchanged.pages), (0, 0, first.pages));
     write(&store, "Page 7", 2, 500).await;
     let small = world.take().state;
     assert!((1..=4).contains(&small.written_pages), "{small:?}");

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::{BackupArguments, RestoreArguments},
+    config::ByteSize,
     errors::CommandError,
     exit::Exit,
     logging,
@@ -64,14 +65,13 @@ impl<'a> From<&'a StateInfo> for State<'a> {
 pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let store = Store::directory_to_back_up(&arguments.store)?;
+    let bytes_per_second = arguments.rate.map(bytes_per_second).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let progress = Progress::new(Arc::clone(&clock), store.display().to_string(), "database page", None);
     let options = TakeOptions {
         store,
         folder: arguments.to,
-        bytes_per_second: arguments.rate.map(|rate| {
-            NonZeroUsize::new(usize::try_from(rate.0).unwrap_or(usize::MAX)).unwrap_or(NonZeroUsize::MIN)
-        }),
+        bytes_per_second,
         keep: arguments.keep,
         accept_lost_log: arguments.store.accept_lost_log,
     };
@@ -111,6 +111,12 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
         output::line(format_args!("{} deleted", counted(report.deleted_states as u64, "older state")))?;
     }
     Ok(Exit::Done)
+}
+
+fn bytes_per_second(rate: ByteSize) -> Result<NonZeroUsize, CommandError> {
+    NonZeroUsize::new(usize::try_from(rate.0).unwrap_or(usize::MAX)).ok_or_else(|| {
+        CommandError::Usage("a rate of 0 reads nothing: leave --rate out for no limit".to_owned())
+    })
 }
 
 /// Makes a store from a backup, or lists the states of the backup.
