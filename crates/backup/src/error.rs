@@ -21,7 +21,11 @@ pub enum BackupError {
         source: io::Error,
     },
     /// A file of the backup is damaged.
-    #[error("{} is damaged: {what}", path.display())]
+    #[error(
+        "{} is damaged: {what}. Restore another state, or delete the file: the states that need it are then lost, and \
+         the next backup writes its pages again",
+        path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -31,6 +35,24 @@ pub enum BackupError {
     /// The folder is not a backup, and is not empty.
     #[error("{} is not empty, and is not a backup: name an empty folder, or an earlier backup", .0.display())]
     NotABackup(PathBuf),
+    /// The newest state is that of another store.
+    #[error(
+        "{} is a backup of the store {}: name another folder, or, if this is the same store after a move, --moved",
+        folder.display(),
+        store
+    )]
+    OtherStore {
+        /// The folder of the backup.
+        folder: PathBuf,
+        /// The directory of the other store.
+        store: String,
+    },
+    /// The store changes faster than its pages can be copied.
+    #[error(
+        "the store changes faster than its pages can be copied: run the same command again when fewer writes come in, \
+         or name a folder on a faster disk"
+    )]
+    TooManyChanges,
     /// The folder has no complete state.
     #[error("{} has no complete backup", .0.display())]
     NoState(PathBuf),

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File, TryLockError},
-    io::ErrorKind,
+    fs::{self, DirBuilder, File, TryLockError},
+    io::{ErrorKind, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -19,11 +20,18 @@ const PAGES: &str = "pages";
 
 const LOCK: &str = "rashomon-backup.lock";
 
-/// An open folder. No other process can open it.
+/// The content of the lock file, by which a folder is known.
+const MARK: &[u8] = b"This folder is a backup of a Rashomon store.\n";
+
+/// The mode of the files: a backup has what the store has.
+pub(crate) const FILE_MODE: u32 = 0o600;
+
+const FOLDER_MODE: u32 = 0o700;
+
+/// An open folder. While it is open for a new state, no other process can open it.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// `None` if the folder cannot be written, as on a read-only medium.
-    _lock: Option<File>,
+    _lock: File,
 }
 
 /// Lists the states of a backup, the earliest first.
@@ -37,46 +45,54 @@ pub fn states(folder: &Path) -> Result<Vec<StateInfo>> {
 impl Folder {
     /// Opens the folder for a new state. Creates it if it does not exist.
     pub(crate) fn open_or_create(path: &Path) -> Result<Self> {
-        let known = [STATES, PAGES, LOCK];
-        let is_ours = match fs::read_dir(path) {
-            Ok(mut entries) => {
-                path.join(STATES).is_dir()
-                    || entries.all(|entry| {
-                        entry.is_ok_and(|entry| known.iter().any(|name| entry.file_name() == *name))
-                    })
+        let lock = path.join(LOCK);
+        if !is_marked(&lock)? {
+            // An interrupted creation leaves an empty file.
+            let is_new = match fs::read_dir(path) {
+                Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK)),
+                Err(error) if error.kind() == ErrorKind::NotFound => true,
+                Err(error) => return Err(BackupError::io(path)(error)),
+            };
+            if !is_new {
+                return Err(BackupError::NotABackup(path.to_owned()));
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => true,
-            Err(error) => return Err(BackupError::io(path)(error)),
-        };
-        if !is_ours {
-            return Err(BackupError::NotABackup(path.to_owned()));
+            create(path)?;
+            let written = || {
+                let mut file =
+                    File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(&lock)?;
+                file.write_all(MARK)?;
+                file.sync_all()
+            };
+            written().map_err(BackupError::io(&lock))?;
         }
-        for folder in [path, &path.join(PAGES), &path.join(STATES)] {
-            fs::create_dir_all(folder).map_err(BackupError::io(folder))?;
+        for folder in [PAGES, STATES] {
+            create(&path.join(folder))?;
         }
         sync(path)?;
-        Self::open(path)
+        let file = File::options().write(true).open(&lock).map_err(BackupError::io(&lock))?;
+        Self::with_lock(path, &lock, file, File::try_lock)
     }
 
-    /// Opens the folder of an existing backup.
+    /// Opens an existing backup for a restore. Other restores can use it too, but no backup.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        if !path.join(STATES).is_dir() {
+        let lock = path.join(LOCK);
+        if !is_marked(&lock)? {
             return Err(BackupError::NoState(path.to_owned()));
         }
-        let name = path.join(LOCK);
-        let lock = match File::options().create(true).truncate(false).write(true).open(&name) {
-            Ok(lock) => lock,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
-            {
-                return Ok(Self { path: path.to_owned(), _lock: None });
-            }
-            Err(error) => return Err(BackupError::io(&name)(error)),
-        };
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
+        let file = File::open(&lock).map_err(BackupError::io(&lock))?;
+        Self::with_lock(path, &lock, file, File::try_lock_shared)
+    }
+
+    fn with_lock(
+        path: &Path,
+        name: &Path,
+        file: File,
+        lock: fn(&File) -> std::result::Result<(), TryLockError>,
+    ) -> Result<Self> {
+        match lock(&file) {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
             Err(TryLockError::WouldBlock) => Err(BackupError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(BackupError::io(&name)(error)),
+            Err(TryLockError::Error(error)) => Err(BackupError::io(name)(error)),
         }
     }
 
@@ -85,16 +101,24 @@ impl Folder {
         read_states(&self.path)
     }
 
+    /// The numbers of the states.
+    pub(crate) fn numbers(&self) -> Result<BTreeSet<u32>> {
+        numbered(&self.path.join(STATES), "state")
+    }
+
     /// Reads a state; `None` is the latest.
     pub(crate) fn state(&self, number: Option<u32>) -> Result<State> {
-        let existing = self.states()?;
-        let latest = existing.last().ok_or_else(|| BackupError::NoState(self.path.clone()))?.number;
+        let existing = self.numbers()?;
+        let latest = *existing.last().ok_or_else(|| BackupError::NoState(self.path.clone()))?;
         let number = number.unwrap_or(latest);
-        if existing.iter().all(|state| state.number != number) {
-            let existing = existing.iter().map(|state| state.number).collect();
+        if !existing.contains(&number) {
+            let existing = existing.into_iter().collect();
             return Err(BackupError::NoSuchState { folder: self.path.clone(), number, existing });
         }
-        State::read(&self.state_path(number))
+        let path = self.state_path(number);
+        let state = State::read(&path)?;
+        check_number(&path, number, &state.info)?;
+        Ok(state)
     }
 
     /// Writes the file of a state under another name, checks it, and gives it its name.
@@ -138,11 +162,15 @@ impl Folder {
     }
 
     pub(crate) fn pack_path(&self, number: u32) -> PathBuf {
-        self.path.join(PAGES).join(format!("{number:06}.pages"))
+        self.path.join(PAGES).join(file_name(number, "pages"))
     }
 
-    /// Makes the names of the files of pages durable.
-    pub(crate) fn sync_packs(&self) -> Result<()> {
+    /// Makes files of pages durable: an interrupted run may not have done so.
+    pub(crate) fn sync_packs(&self, packs: &[u32]) -> Result<()> {
+        for pack in packs {
+            let path = self.pack_path(*pack);
+            File::open(&path).and_then(|file| file.sync_all()).map_err(BackupError::io(&path))?;
+        }
         sync(&self.path.join(PAGES))
     }
 
@@ -152,12 +180,46 @@ impl Folder {
 }
 
 fn state_path(folder: &Path, number: u32) -> PathBuf {
-    folder.join(STATES).join(format!("{number:06}.state"))
+    folder.join(STATES).join(file_name(number, "state"))
+}
+
+fn file_name(number: u32, extension: &str) -> String {
+    format!("{number:06}.{extension}")
 }
 
 fn read_states(folder: &Path) -> Result<Vec<StateInfo>> {
     let numbers = numbered(&folder.join(STATES), "state")?;
-    numbers.into_iter().map(|number| read_info(&state_path(folder, number))).collect()
+    let read = |number| {
+        let path = state_path(folder, number);
+        let info = read_info(&path)?;
+        check_number(&path, number, &info)?;
+        Ok(info)
+    };
+    numbers.into_iter().map(read).collect()
+}
+
+fn check_number(path: &Path, number: u32, info: &StateInfo) -> Result<()> {
+    if info.number == number {
+        return Ok(());
+    }
+    Err(BackupError::damaged(path, format!("it is the file of state {}", info.number)))
+}
+
+/// Whether the lock file says that its folder is a backup.
+fn is_marked(lock: &Path) -> Result<bool> {
+    let mut mark = Vec::new();
+    match File::open(lock).and_then(|file| file.take(MARK.len() as u64 + 1).read_to_end(&mut mark)) {
+        Ok(_) => Ok(mark == MARK),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(BackupError::io(lock)(error)),
+    }
+}
+
+/// Creates a folder, and the folders above it, durably.
+fn create(folder: &Path) -> Result<()> {
+    let created = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
+    created.map_err(BackupError::io(folder))?;
+    sync(folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
 }
 
 /// The numbers in the names of the files with this extension. Other files are ignored.
@@ -171,7 +233,9 @@ fn numbered(folder: &Path, extension: &str) -> Result<BTreeSet<u32>> {
     for entry in entries {
         let path = entry.map_err(BackupError::io(folder))?.path();
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u32>().ok());
-        numbers.extend(number.filter(|_| path.extension().is_some_and(|found| found == extension)));
+        let is_ours =
+            |number: &u32| path.file_name().is_some_and(|name| name == &*file_name(*number, extension));
+        numbers.extend(number.filter(is_ours));
     }
     Ok(numbers)
 }

@@ -46,8 +46,6 @@ pub struct Progress {
     pub finished: u64,
     /// The number of pages in all.
     pub total: u64,
-    /// The length of the store's log, in bytes. 0 for a restore.
-    pub log_bytes: u64,
 }
 
 /// Receives the progress. `false` interrupts the work: it fails with [`BackupError::Interrupted`].

@@ -7,11 +7,12 @@
 use std::{
     fs::File,
     io::{BufWriter, Write as _},
-    os::unix::fs::FileExt as _,
+    ops::RangeInclusive,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
-use crate::{BackupError, error::Result};
+use crate::{BackupError, error::Result, folder::FILE_MODE};
 
 const MAGIC: [u8; 8] = *b"RSHMPAGE";
 
@@ -25,8 +26,11 @@ const PAGE_HEADER_BYTES: usize = 8 + HASH_BYTES;
 
 const HASH_BYTES: usize = 16;
 
-/// The largest page size of SQLite.
-const MAX_PAGE_BYTES: u32 = 1 << 16;
+/// The page sizes of SQLite.
+pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 512..=1 << 16;
+
+/// After so many bytes, a new file is synchronized. The system then never has more of it to write at once.
+const SYNC_BYTES: u64 = 64 << 20;
 
 /// Most pages hold compressed bodies, and more effort does not make them smaller.
 const LEVEL: i32 = 1;
@@ -58,20 +62,22 @@ pub(crate) struct PackWriter {
     file: BufWriter<File>,
     compressor: zstd::bulk::Compressor<'static>,
     offset: u64,
+    synced: u64,
 }
 
 impl PackWriter {
     pub(crate) fn create(path: PathBuf, number: u32, page_bytes: usize) -> Result<Self> {
         let io = BackupError::io(&path);
         let created = || {
-            let mut file = BufWriter::with_capacity(1 << 20, File::create_new(&path)?);
+            let file = File::options().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+            let mut file = BufWriter::with_capacity(1 << 20, file);
             file.write_all(&MAGIC)?;
             file.write_all(&VERSION.to_le_bytes())?;
             file.write_all(&(page_bytes as u32).to_le_bytes())?;
             Ok((file, zstd::bulk::Compressor::new(LEVEL)?))
         };
         let (file, compressor) = created().map_err(io)?;
-        Ok(Self { path, number, file, compressor, offset: FILE_HEADER_BYTES })
+        Ok(Self { path, number, file, compressor, offset: FILE_HEADER_BYTES, synced: 0 })
     }
 
     /// The number of bytes written.
@@ -88,6 +94,11 @@ impl PackWriter {
             self.file.write_all(&(stored.len() as u32).to_le_bytes())?;
             self.file.write_all(&hash)?;
             self.file.write_all(stored)?;
+            if self.offset - self.synced > SYNC_BYTES {
+                self.file.flush()?;
+                self.file.get_ref().sync_data()?;
+                self.synced = self.offset;
+            }
             Ok((PAGE_HEADER_BYTES + stored.len()) as u64)
         };
         let bytes = pushed().map_err(BackupError::io(&self.path))?;
@@ -126,14 +137,14 @@ impl PackReader {
         }
         let mut header = [0; FILE_HEADER_BYTES as usize];
         file.read_exact_at(&mut header, 0).map_err(BackupError::io(path))?;
-        let (version, page_bytes) = (number(&header, 8), number(&header, 12));
-        if header[..8] != MAGIC || !page_bytes.is_power_of_two() || page_bytes > MAX_PAGE_BYTES {
+        let (version, page_bytes) = (number(&header, 8), number(&header, 12) as usize);
+        if header[..8] != MAGIC || !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {
             return Err(BackupError::damaged(path, "its header is not that of a file of pages"));
         }
         if version > VERSION {
             return Err(BackupError::LaterFormat { path: path.to_owned(), found: version, known: VERSION });
         }
-        Ok(Some(Self { path: path.to_owned(), file, bytes, page_bytes: page_bytes as usize }))
+        Ok(Some(Self { path: path.to_owned(), file, bytes, page_bytes }))
     }
 
     /// The size of a page.
@@ -141,9 +152,9 @@ impl PackReader {
         self.page_bytes
     }
 
-    /// Whether the file is long enough to contain a page at this offset.
-    pub(crate) const fn may_have(&self, offset: u64) -> bool {
-        offset + (PAGE_HEADER_BYTES as u64) < self.bytes
+    /// Pages begin before this offset.
+    pub(crate) const fn end(&self) -> u64 {
+        self.bytes.saturating_sub(PAGE_HEADER_BYTES as u64)
     }
 
     /// Reads a page, and checks it.
@@ -179,6 +190,10 @@ impl PackReader {
                 _ => BackupError::io(&self.path)(error),
             })
         };
+        if offset >= self.end() {
+            let what = format!("it ends before the offset {offset}");
+            return Err(BackupError::damaged(&self.path, what));
+        }
         let damaged =
             || BackupError::damaged(&self.path, format!("the page at the offset {offset} has another hash"));
         let mut header = [0; PAGE_HEADER_BYTES];

@@ -21,6 +21,9 @@ use crate::{
 /// The file that marks an unfinished restore, and names its state.
 const MARK: &str = "rashomon-restore.state";
 
+/// The maximum number of files of pages that are open at once.
+const MAX_OPEN_PACKS: usize = 64;
+
 /// The progress is reported after this many pages.
 const REPORT_PAGES: u32 = 64;
 
@@ -59,13 +62,17 @@ pub fn restore(options: &RestoreOptions, on_progress: OnProgress<'_>) -> Result<
     let directory = &options.directory;
     let mark = directory.join(MARK);
     let identity = serde_json::to_vec(&state.info).expect("the description is JSON");
-    prepare(directory, &mark, &identity)?;
+    let is_marked = check_directory(directory, &mark, &identity)?;
     let store_exists = SqliteStore::is_in(directory).map_err(BackupError::io(directory))?;
-    // A store beside the mark is complete. The last run was interrupted before it deleted the mark.
-    let written_pages = if store_exists {
+    // The mark is made while the unfinished file exists, and no store is created beside that file. So a store
+    // beside the mark is complete, and the last run was interrupted before it deleted the mark.
+    let written_pages = if is_marked && store_exists {
         0
     } else {
         let file = RestoredFile::open(directory)?;
+        if !is_marked {
+            write_mark(directory, &mark, &identity)?;
+        }
         let written = write_pages(&folder, &state, &file.path(), on_progress)?;
         file.complete()?;
         written
@@ -75,11 +82,13 @@ pub fn restore(options: &RestoreOptions, on_progress: OnProgress<'_>) -> Result<
     Ok(RestoreReport { state: state.info, written_pages })
 }
 
-/// Creates the directory with the mark, or checks that it has the mark of this state.
-fn prepare(directory: &Path, mark: &Path, identity: &[u8]) -> Result<()> {
+/// Checks that the directory is empty, except for files of an interrupted restore of this state. Creates it if
+/// it does not exist. Returns whether it has the mark of this state.
+fn check_directory(directory: &Path, mark: &Path, identity: &[u8]) -> Result<bool> {
     fs::create_dir_all(directory).map_err(BackupError::io(directory))?;
+    sync(directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     match fs::read(mark) {
-        Ok(found) if found == identity => return Ok(()),
+        Ok(found) if found == identity => return Ok(true),
         Ok(_) => return Err(BackupError::OtherRestore(directory.to_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(BackupError::io(mark)(error)),
@@ -88,10 +97,16 @@ fn prepare(directory: &Path, mark: &Path, identity: &[u8]) -> Result<()> {
     let entries = fs::read_dir(directory).map_err(BackupError::io(directory))?;
     for entry in entries {
         let path = entry.map_err(BackupError::io(directory))?.path();
-        if path != new {
+        let is_ours = RestoredFile::NAMES.iter().any(|name| path == directory.join(name));
+        if path != new && !is_ours {
             return Err(BackupError::NotEmpty(directory.to_owned()));
         }
     }
+    Ok(false)
+}
+
+fn write_mark(directory: &Path, mark: &Path, identity: &[u8]) -> Result<()> {
+    let new = mark.with_extension("new");
     let written = || {
         fs::write(&new, identity)?;
         File::open(&new)?.sync_all()?;
@@ -119,6 +134,9 @@ fn write_pages(folder: &Folder, state: &State, path: &Path, on_progress: OnProgr
             Err(error) => return Err(io(error)),
         };
         if !is_written {
+            if packs.len() >= MAX_OPEN_PACKS && !packs.contains_key(&stored.pack) {
+                packs.clear();
+            }
             let pack = match packs.entry(stored.pack) {
                 std::collections::hash_map::Entry::Occupied(pack) => pack.into_mut(),
                 std::collections::hash_map::Entry::Vacant(vacant) => {
@@ -127,6 +145,10 @@ fn write_pages(folder: &Folder, state: &State, path: &Path, on_progress: OnProgr
                     vacant.insert(pack.ok_or_else(|| BackupError::damaged(&path, "it is missing or empty"))?)
                 }
             };
+            if pack.page_bytes() != page_bytes {
+                let what = format!("its pages have {} bytes, and not {page_bytes}", pack.page_bytes());
+                return Err(BackupError::damaged(&folder.pack_path(stored.pack), what));
+            }
             let content = pack.read(page, stored)?;
             file.write_all_at(&content, offset).map_err(io)?;
             written += 1;

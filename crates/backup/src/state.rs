@@ -5,17 +5,21 @@
 //! are little-endian. The last 32 bytes are the BLAKE3 hash of everything before them.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    path::{Path, PathBuf},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
 };
 
+use rashomon_clock::rfc3339;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     BackupError,
     error::Result,
-    pack::{Hash, StoredPage},
+    folder::FILE_MODE,
+    pack::{Hash, PAGE_BYTES, StoredPage},
 };
 
 /// The version of the format.
@@ -43,7 +47,7 @@ pub struct StateInfo {
     /// backup began is part of the state.
     pub time: String,
     /// The directory of the store.
-    pub store: PathBuf,
+    pub store: String,
     /// The size of a page of the store's file.
     pub page_bytes: usize,
     /// The number of pages.
@@ -87,7 +91,8 @@ impl State {
         let mut write = || {
             bytes.extend(zstd::bulk::compress(&columns, LEVEL)?);
             bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
-            let mut file = File::create(path)?;
+            let mut file =
+                File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
             file.write_all(&bytes)?;
             file.sync_all()
         };
@@ -98,6 +103,11 @@ impl State {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let info = read_info(path)?;
         let damaged = |what: &str| BackupError::damaged(path, what);
+        let size = fs::metadata(path).map_err(BackupError::io(path))?.len();
+        // Hashes do not compress, and the other columns never grow by a tenth.
+        if size > MAX_INFO_BYTES + u64::from(info.pages) * ENTRY_BYTES as u64 * 11 / 10 {
+            return Err(damaged("it is longer than its pages need"));
+        }
         let bytes = fs::read(path).map_err(BackupError::io(path))?;
         let truncated = || damaged("it is truncated");
         let content = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or_else(truncated)?;
@@ -124,14 +134,8 @@ impl State {
 
     /// The files of pages that these pages are in, in ascending order.
     pub(crate) fn packs_of(pages: &[StoredPage]) -> Vec<u32> {
-        let mut packs = Vec::new();
-        for page in pages {
-            if packs.last() != Some(&page.pack) && !packs.contains(&page.pack) {
-                packs.push(page.pack);
-            }
-        }
-        packs.sort_unstable();
-        packs
+        let packs: BTreeSet<_> = pages.iter().map(|page| page.pack).collect();
+        packs.into_iter().collect()
     }
 }
 
@@ -150,5 +154,10 @@ pub(crate) fn read_info(path: &Path) -> Result<StateInfo> {
     if found > VERSION {
         return Err(BackupError::LaterFormat { path: path.to_owned(), found, known: VERSION });
     }
-    serde_json::from_slice(&line).map_err(damaged)
+    let info: StateInfo = serde_json::from_slice(&line).map_err(damaged)?;
+    let is_page_size = info.page_bytes.is_power_of_two() && PAGE_BYTES.contains(&info.page_bytes);
+    if !is_page_size || rfc3339::parse(&info.time).is_none() {
+        return Err(BackupError::damaged(path, "its description is not valid"));
+    }
+    Ok(info)
 }

@@ -1,6 +1,12 @@
 //! Adds a state to a backup.
 
-use std::{collections::HashMap, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rashomon_clock::{Clock, rfc3339};
 use rashomon_tables_sqlite::{Changes, Options, PageReader};
@@ -21,6 +27,16 @@ const SNAPSHOT_PAGES: usize = 64;
 /// reset until they are copied.
 const LAST_PAGES: usize = 256;
 
+/// The limits of the last snapshot. A server that opens the store waits up to 5 seconds for it.
+const MAX_LAST_SNAPSHOT: Duration = Duration::from_secs(3);
+const MAX_LOG_GROWTH: u64 = 1 << 30;
+
+/// The maximum number of passes over the list of pages.
+const MAX_PASSES: usize = 20;
+
+/// How long at most the changes are not asked for.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(5);
+
 /// What to back up.
 #[derive(Debug, Clone)]
 pub struct TakeOptions {
@@ -33,6 +49,8 @@ pub struct TakeOptions {
     pub bytes_per_second: Option<NonZeroUsize>,
     /// How many states to keep. Earlier states are deleted at the end. `None`: all.
     pub keep: Option<NonZeroUsize>,
+    /// Accepts a folder whose newest state is that of a store in another directory.
+    pub is_moved: bool,
     /// Backs up a store whose log is missing, without the writes that were in the log.
     pub accept_lost_log: bool,
 }
@@ -44,7 +62,7 @@ pub struct TakeReport {
     pub state: StateInfo,
     /// The number of pages that were read, some of them repeatedly.
     pub read_pages: u64,
-    /// The greatest length of the store's log during the last snapshot, in bytes.
+    /// By how much the log of the store has grown during the last snapshot, in bytes.
     pub log_bytes: u64,
     /// How long the last snapshot was open.
     pub last_snapshot: Duration,
@@ -71,26 +89,34 @@ pub fn take(
     let of_store = Options { accept_lost_log: options.accept_lost_log, ..Options::default() };
     let reader = PageReader::open(&options.store, &of_store)?;
     let folder = Folder::open_or_create(&options.folder)?;
-    let number = 1 + folder.states()?.last().map_or(0, |state| state.number);
+    let store = options.store.canonicalize().unwrap_or_else(|_| options.store.clone());
+    let store = store.to_string_lossy().into_owned();
+    let states = folder.states()?;
+    if let Some(other) = states.last().filter(|latest| latest.store != store && !options.is_moved) {
+        let (folder, store) = (options.folder.clone(), other.store.clone());
+        return Err(BackupError::OtherStore { folder, store });
+    }
+    let number = next(states.last().map(|state| state.number));
     let mut copy = Copy::new(reader, &folder, options, Arc::clone(clock), on_progress)?;
     let last = copy.run()?;
-    let Copy { reader, pages, writer, pack, written_pages, progress, .. } = copy;
+    let Copy { reader, pages, writer, pack, written_pages, progress, on_progress, .. } = copy;
     // A file without pages is deleted below, since no state refers to it.
     let written_bytes = if written_pages == 0 { 0 } else { writer.bytes() };
     writer.finish()?;
-    folder.sync_packs()?;
     let pages: Vec<_> = pages.into_iter().map(|page| page.expect("every page was copied")).collect();
-    check_written(&folder, pack, &pages)?;
+    let packs = State::packs_of(&pages);
+    folder.sync_packs(&packs)?;
+    check_written(&folder, pack, &pages, progress, on_progress)?;
     let info = StateInfo {
         format: State::VERSION,
         number,
         time: last.time,
-        store: options.store.canonicalize().unwrap_or_else(|_| options.store.clone()),
+        store,
         page_bytes: reader.page_bytes(),
         pages: u32::try_from(pages.len()).expect("SQLite counts pages with 32 bits"),
         written_pages,
         written_bytes,
-        packs: State::packs_of(&pages),
+        packs,
     };
     let state = State { info, pages };
     folder.add(&state)?;
@@ -106,14 +132,28 @@ pub fn take(
 }
 
 /// Reads the pages that this run has written, and compares them with their hashes.
-fn check_written(folder: &Folder, pack: u32, pages: &[StoredPage]) -> Result<()> {
+fn check_written(
+    folder: &Folder,
+    pack: u32,
+    pages: &[StoredPage],
+    progress: Progress,
+    on_progress: OnProgress<'_>,
+) -> Result<()> {
     let path = folder.pack_path(pack);
     let reader = PackReader::open(&path)?;
     let reader = reader.ok_or_else(|| BackupError::damaged(&path, "it is missing"))?;
     for (page, stored) in (1..).zip(pages).filter(|(_, stored)| stored.pack == pack) {
         reader.read(page, stored)?;
+        if page.is_multiple_of(SNAPSHOT_PAGES as u32) && !on_progress(progress) {
+            return Err(BackupError::Interrupted);
+        }
     }
     Ok(())
+}
+
+/// The number after the latest one.
+fn next(latest: Option<u32>) -> u32 {
+    latest.map_or(1, |latest| latest.saturating_add(1))
 }
 
 /// The last snapshot.
@@ -152,7 +192,9 @@ impl<'a> Copy<'a> {
         on_progress: OnProgress<'a>,
     ) -> Result<Self> {
         let known = Known::read(folder, reader.page_bytes())?;
-        let pack = 1 + folder.packs()?.last().copied().unwrap_or(0);
+        // Not the number of a file that was deleted: a copy of the folder elsewhere may still have it.
+        let latest = folder.packs()?.into_iter().chain(folder.numbers()?).chain(known.packs).max();
+        let pack = next(latest);
         let writer = PackWriter::create(folder.pack_path(pack), pack, reader.page_bytes())?;
         let count = reader.pages()?;
         let mut todo = PageSet::default();
@@ -176,73 +218,99 @@ impl<'a> Copy<'a> {
     /// Copies all pages, until the backup is as a snapshot.
     fn run(&mut self) -> Result<LastSnapshot> {
         let mut is_first = true;
-        loop {
+        for _ in 0..MAX_PASSES {
             self.note_changes()?;
             let pages = self.todo.len();
             if pages > LAST_PAGES {
                 self.pass(is_first)?;
                 is_first = false;
-                self.note_changes()?;
             }
             // If the list is not much shorter than before, the store changes about as fast as its pages are
-            // copied. The list is then copied from one snapshot, and the log grows meanwhile.
-            if self.todo.len() <= LAST_PAGES || self.todo.len() > pages / 2 {
-                self.reader.begin()?;
-                // The changes up to the snapshot, and perhaps some after it.
-                self.note_changes()?;
-                return self.copy_last();
+            // copied. The rest is then copied from one snapshot, within its limits.
+            if (self.todo.len() <= LAST_PAGES || self.todo.len() > pages / 2)
+                && let Some(last) = self.copy_last()?
+            {
+                return Ok(last);
             }
         }
+        Err(BackupError::TooManyChanges)
     }
 
     /// Copies the pages that are on the list now, a few from each snapshot.
-    fn pass(&mut self, is_first: bool) -> Result<()> {
+    fn pass(&mut self, waits: bool) -> Result<()> {
         let last = self.reader.pages()?;
         let mut page = 0;
         loop {
             self.reader.begin()?;
+            // The file may have become shorter.
+            let last = last.min(self.reader.pages()?);
             for _ in 0..SNAPSHOT_PAGES {
                 let Some(next) = self.todo.next_after(page).filter(|next| *next <= last) else {
-                    return self.reader.end().map_err(BackupError::from);
+                    self.reader.end()?;
+                    return self.note_changes();
                 };
                 self.copy(next)?;
                 page = next;
             }
             self.reader.end()?;
             self.report()?;
-            if is_first {
-                self.wait();
-            }
             self.note_changes()?;
+            if waits {
+                self.wait()?;
+            }
         }
     }
 
-    /// Copies the rest of the list from the open snapshot.
-    fn copy_last(&mut self) -> Result<LastSnapshot> {
+    /// Opens the last snapshot, and copies the rest of the list from it. `None`: this would take too long, and
+    /// the list is now shorter.
+    fn copy_last(&mut self) -> Result<Option<LastSnapshot>> {
         let began = self.clock.monotonic();
         let time = rfc3339::format(self.clock.now());
+        let log_before = self.reader.log_bytes()?;
+        self.reader.begin()?;
+        // The changes up to the snapshot, and perhaps some after it.
+        let changes = self.reader.changes()?;
+        self.note(&changes)?;
         let count = self.reader.pages()?;
         self.todo.truncate(count);
+        self.pages.resize(count as usize, None);
+        // SQLite never writes to one page of a file of more than 1 GiB, so no change names it.
+        for (page, _) in (1..).zip(&self.pages).filter(|(_, stored)| stored.is_none()) {
+            self.todo.insert(page);
+        }
         self.progress.total = u64::from(count);
-        let mut page = 0;
+        let (mut page, mut copied) = (0, 0_usize);
         while let Some(next) = self.todo.next_after(page) {
             page = next;
             self.copy(page)?;
-            if page.is_multiple_of(SNAPSHOT_PAGES as u32) {
+            copied += 1;
+            if copied.is_multiple_of(SNAPSHOT_PAGES) {
                 self.report()?;
+                let log_bytes = self.reader.log_bytes()?.saturating_sub(log_before);
+                let took = self.clock.monotonic().saturating_sub(began);
+                if log_bytes > MAX_LOG_GROWTH || took > MAX_LAST_SNAPSHOT {
+                    self.reader.end()?;
+                    // Some of these pages may have changed after the snapshot was opened.
+                    self.note(&changes)?;
+                    return Ok(None);
+                }
             }
         }
-        let log_bytes = self.reader.log_bytes();
+        let log_bytes = self.reader.log_bytes()?.saturating_sub(log_before);
         self.reader.end()?;
-        self.pages.truncate(count as usize);
         self.report()?;
-        Ok(LastSnapshot { time, log_bytes, duration: self.clock.monotonic().saturating_sub(began) })
+        Ok(Some(LastSnapshot { time, log_bytes, duration: self.clock.monotonic().saturating_sub(began) }))
     }
 
     /// Puts the pages on the list that have changed since the last call.
     fn note_changes(&mut self) -> Result<()> {
-        match self.reader.changes()? {
-            Changes::Pages(pages) => pages.into_iter().for_each(|page| self.todo.insert(page)),
+        let changes = self.reader.changes()?;
+        self.note(&changes)
+    }
+
+    fn note(&mut self, changes: &Changes) -> Result<()> {
+        match changes {
+            Changes::Pages(pages) => pages.iter().for_each(|page| self.todo.insert(*page)),
             Changes::Unknown => {
                 // Every page is read and compared again. Only changed pages are written.
                 let count = self.reader.pages()?;
@@ -280,16 +348,20 @@ impl<'a> Copy<'a> {
     fn report(&mut self) -> Result<()> {
         self.progress.total = self.progress.total.max(self.pages.len() as u64);
         self.progress.finished = self.progress.total.saturating_sub(self.todo.len() as u64);
-        self.progress.log_bytes = self.reader.log_bytes();
         if (self.on_progress)(self.progress) { Ok(()) } else { Err(BackupError::Interrupted) }
     }
 
-    /// Waits if the run is faster than its rate.
-    fn wait(&self) {
-        let Some(rate) = self.bytes_per_second else { return };
+    /// Waits if the run is faster than its rate. Notes changes meanwhile, before the log overwrites them.
+    fn wait(&mut self) -> Result<()> {
+        let Some(rate) = self.bytes_per_second else { return Ok(()) };
         let due = Duration::from_secs_f64(self.progress.bytes as f64 / rate.get() as f64);
-        let elapsed = self.clock.monotonic().saturating_sub(self.started);
-        std::thread::sleep(due.saturating_sub(elapsed));
+        loop {
+            let elapsed = self.clock.monotonic().saturating_sub(self.started);
+            let Some(rest) = due.checked_sub(elapsed).filter(|rest| !rest.is_zero()) else { return Ok(()) };
+            std::thread::sleep(rest.min(QUESTION_INTERVAL));
+            self.note_changes()?;
+            self.report()?;
+        }
     }
 }
 
@@ -297,6 +369,8 @@ impl<'a> Copy<'a> {
 struct Known {
     /// The pages of the latest state, from page 1. `None`: the file with the page is missing.
     pages: Vec<Option<StoredPage>>,
+    /// The files of these pages.
+    packs: Vec<u32>,
     /// The pages that an interrupted run has written.
     left_over: HashMap<u32, StoredPage>,
 }
@@ -304,25 +378,32 @@ struct Known {
 impl Known {
     fn read(folder: &Folder, page_bytes: usize) -> Result<Self> {
         let states = folder.states()?;
-        let mut known = Self { pages: Vec::new(), left_over: HashMap::new() };
+        let mut known = Self { pages: Vec::new(), packs: Vec::new(), left_over: HashMap::new() };
         if let Some(latest) = states.last().filter(|latest| latest.page_bytes == page_bytes) {
             let state = folder.state(Some(latest.number))?;
-            let mut packs = HashMap::new();
+            let mut ends = HashMap::new();
             for pack in &state.info.packs {
-                packs.extend(PackReader::open(&folder.pack_path(*pack))?.map(|reader| (*pack, reader)));
+                let reader = usable(&folder.pack_path(*pack), page_bytes)?;
+                ends.extend(reader.map(|reader| (*pack, reader.end())));
             }
-            let is_there = |page: &StoredPage| {
-                packs.get(&page.pack).is_some_and(|pack: &PackReader| pack.may_have(page.offset))
-            };
+            let is_there = |page: &StoredPage| ends.get(&page.pack).is_some_and(|end| page.offset < *end);
             known.pages = state.pages.into_iter().map(|page| Some(page).filter(is_there)).collect();
+            known.packs = state.info.packs;
         }
         let used = |pack: &u32| states.iter().any(|state| state.packs.contains(pack));
         for pack in folder.packs()?.into_iter().filter(|pack| !used(pack)) {
-            let Some(reader) = PackReader::open(&folder.pack_path(pack))? else { continue };
-            if reader.page_bytes() == page_bytes {
+            if let Some(reader) = usable(&folder.pack_path(pack), page_bytes)? {
                 known.left_over.extend(reader.pages(pack));
             }
         }
         Ok(known)
+    }
+}
+
+/// Opens a file of pages. `None` if it is missing, or its header is damaged: its pages are then written again.
+fn usable(path: &Path, page_bytes: usize) -> Result<Option<PackReader>> {
+    match PackReader::open(path) {
+        Err(BackupError::Damaged { .. }) => Ok(None),
+        opened => Ok(opened?.filter(|reader| reader.page_bytes() == page_bytes)),
     }
 }

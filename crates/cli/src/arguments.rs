@@ -153,15 +153,16 @@ Examples:
     /// Back up a SQLite store, also while a server uses it
     ///
     /// Adds a state to a folder: the content of the store at a moment after the command has begun. Every write
-    /// that was acknowledged before is part of it. Only database pages that no earlier state in the folder has
-    /// are written. They are read again and compared before the state is added. To continue after an
+    /// that was acknowledged before is part of it. Only database pages that have changed since the newest
+    /// state in the folder are written. They are read again and compared before the state is added. To continue after an
     /// interruption, run the same command again. For a Cassandra cluster see docs/cassandra.md.
     ///
     /// Progress goes to standard error. The counts go to standard output at the end.
     #[command(after_help = "\
 Exit codes:
   0  a state was added
-  1  an error ended the backup; the earlier states are unchanged
+  1  an error ended the backup; run the command again to continue. No state is changed; with
+     --keep, older states may have been deleted
   2  the command line is wrong, there is no store, or the folder holds other files or is in use;
      nothing was done
   130, 143  interrupted; run the command again to continue
@@ -179,7 +180,8 @@ Examples:
     #[command(after_help = "\
 Exit codes:
   0  the store is complete, or the states were listed
-  1  an error ended the restore, such as a damaged backup; run the command again to continue
+  1  an error ended the restore; run the command again to continue, or, if the backup is
+     damaged, restore another state
   2  the command line is wrong, there is no such state, or the directory is not empty; nothing
      was done
   130, 143  interrupted; run the command again to continue

@@ -111,6 +111,7 @@ impl CommandError {
                 | BackupError::NoSuchState { .. }
                 | BackupError::NotEmpty(_)
                 | BackupError::OtherRestore(_)
+                | BackupError::OtherStore { .. }
                 | BackupError::InUse(_),
             )
             | Self::Migration(MigrationError::NotEmpty { .. }) => Exit::Usage,

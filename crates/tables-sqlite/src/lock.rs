@@ -21,29 +21,19 @@ pub(crate) struct DirectoryLock(File);
 impl DirectoryLock {
     /// Takes the lock, or reports at once which process has it.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
-        Self::try_take(directory)?.map_err(|mut file| {
-            Error::unavailable(format!(
-                "the store {} is in use by {}: stop it, or name another directory",
-                directory.display(),
-                owner(&mut file)
-            ))
-        })
-    }
-
-    /// Takes the lock unless another process has it.
-    pub(crate) fn take_if_free(directory: &Path) -> Result<Option<Self>> {
-        Ok(Self::try_take(directory)?.ok())
-    }
-
-    /// Takes the lock. The inner error is the file of the lock if another process has it.
-    fn try_take(directory: &Path) -> Result<std::result::Result<Self, File>> {
         let path = directory.join(FILE_NAME);
         let io = |error: std::io::Error| Error::from_io(&path, &error);
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Err(file)),
+            Err(TryLockError::WouldBlock) => {
+                let owner = owner(&mut file);
+                return Err(Error::unavailable(format!(
+                    "the store {} is in use by {owner}: stop it, or name another directory",
+                    directory.display()
+                )));
+            }
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
         let mut lock = Self(file);
@@ -52,7 +42,7 @@ impl DirectoryLock {
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io(error)),
             _ => {}
         }
-        Ok(Ok(lock))
+        Ok(lock)
     }
 
     fn write_owner(&mut self) -> std::io::Result<()> {

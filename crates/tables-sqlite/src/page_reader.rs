@@ -3,8 +3,10 @@
 use std::{
     fs::File,
     io::{self, ErrorKind},
+    mem::ManuallyDrop,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rashomon_tables::{Error, Result};
@@ -13,9 +15,7 @@ use rusqlite::Connection;
 use crate::{
     Options, audit,
     errors::{at, from_sqlite},
-    file,
-    lock::DirectoryLock,
-    log_mark,
+    file, log_mark,
     log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
 };
 
@@ -30,6 +30,7 @@ use crate::{
 pub struct PageReader {
     directory: PathBuf,
     connection: Connection,
+    index: LogIndex,
     page_bytes: usize,
     /// Changes up to this position in the log were reported.
     reported: LogPosition,
@@ -42,6 +43,16 @@ pub enum Changes {
     Pages(Vec<u32>),
     /// The log was overwritten before it was read: any page may have changed.
     Unknown,
+}
+
+/// The index of the log, which SQLite shares between processes in the file `rashomon.sqlite-shm`.
+///
+/// SQLite locks the log by POSIX locks on this file. Closing any descriptor of the file releases all locks of
+/// the process on it, also those of SQLite. So the descriptor is never closed; it ends with the process.
+#[derive(Debug)]
+struct LogIndex {
+    path: PathBuf,
+    file: ManuallyDrop<File>,
 }
 
 /// The position of the last commit in the log.
@@ -67,21 +78,17 @@ impl PageReader {
 
     fn open_file(directory: &Path, options: &Options) -> Result<Self> {
         file::check_is_store(directory)?;
-        // While a server has the store open, the log is always ahead of the mark, and the server has checked
-        // the log.
-        let lock = DirectoryLock::take_if_free(directory)?;
-        if lock.is_some() {
-            log_mark::check(directory, options.accept_lost_log)?;
-        }
+        check_log(directory, options)?;
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(directory, options).map_err(sqlite)?;
         audit::check_is_possible(&connection)?;
-        drop(lock);
         let page_bytes: u32 =
             connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
         // The connection has read the file, so the index of the log exists.
-        let reported = position(directory)?;
-        Ok(Self { directory: directory.to_owned(), connection, page_bytes: page_bytes as usize, reported })
+        let index = LogIndex::open(directory)?;
+        let reported = index.position()?;
+        let directory = directory.to_owned();
+        Ok(Self { directory, connection, index, page_bytes: page_bytes as usize, reported })
     }
 
     /// The size of a page.
@@ -134,22 +141,41 @@ impl PageReader {
     ///
     /// `Unavailable` if the log cannot be read.
     pub fn changes(&mut self) -> Result<Changes> {
-        let now = position(&self.directory)?;
+        let now = self.index.position()?;
         let log = file::log_path(&self.directory);
         let changes = changes_between(&log, self.page_bytes, self.reported, now);
         self.reported = now;
-        changes.map_err(|error| Error::from_io(&log, &error))
+        let changes = changes.map_err(|error| Error::from_io(&log, &error))?;
+        // If the log has restarted meanwhile, headers of frames may have been read half old and half new.
+        Ok(if self.index.position()?.salts == now.salts { changes } else { Changes::Unknown })
     }
 
-    /// The length of the log in bytes.
-    #[must_use]
-    pub fn log_bytes(&self) -> u64 {
-        std::fs::metadata(file::log_path(&self.directory)).map_or(0, |log| log.len())
+    /// The number of bytes in the log that are not yet overwritten by a restart.
+    ///
+    /// `Unavailable` if the index of the log cannot be read.
+    pub fn log_bytes(&self) -> Result<u64> {
+        let frames = u64::from(self.index.position()?.frames);
+        Ok(frames * (FRAME_HEADER_BYTES + self.page_bytes) as u64)
     }
 
     fn failed(&self, error: &rusqlite::Error) -> Error {
         at(&file::path(&self.directory), from_sqlite(error))
     }
+}
+
+/// Checks that the log is not missing. A server that stops between the two reads of the check closes the mark
+/// and deletes the log, so a missing log is looked for again.
+fn check_log(directory: &Path, options: &Options) -> Result<()> {
+    const ATTEMPTS: usize = 5;
+    const PAUSE: Duration = Duration::from_millis(100);
+    let check = || log_mark::check(directory, options.accept_lost_log).map(drop);
+    for _ in 1..ATTEMPTS {
+        match check() {
+            Err(Error::Corrupt(_)) => std::thread::sleep(PAUSE),
+            checked => return checked,
+        }
+    }
+    check()
 }
 
 /// Returns the pages in the frames from one position to the next.
@@ -164,6 +190,10 @@ fn changes_between(
     }
     let log = File::open(path)?;
     let has_restarted = before.salts != now.salts;
+    // SQLite has rebuilt the index after a crash, and counts commits from zero.
+    if now.commits < before.commits || (!has_restarted && now.frames < before.frames) {
+        return Ok(Changes::Unknown);
+    }
     let first = if has_restarted { 0 } else { before.frames };
     let (mut pages, mut commits) = (Vec::new(), 0_u32);
     for number in first..now.frames {
@@ -185,40 +215,47 @@ fn changes_between(
     Ok(if has_restarted && commits != all_commits { Changes::Unknown } else { Changes::Pages(pages) })
 }
 
-/// Reads the position of the last commit from the index of the log, which SQLite shares between processes in
-/// the file `rashomon.sqlite-shm`. <https://www.sqlite.org/walformat.html#the_wal_index_file_format>
-fn position(directory: &Path) -> Result<LogPosition> {
-    /// The header is stored twice. A writer changes one copy after the other, so equal copies are complete.
-    const COPY_BYTES: usize = 48;
-    const COMMITS_AT: usize = 8;
-    const FRAMES_AT: usize = 16;
-    const SALTS_AT: usize = 32;
-    const ATTEMPTS: usize = 10_000;
-    const VERSION: u32 = 3_007_000;
-    let path = file::log_index_path(directory);
-    let io = |error: io::Error| Error::from_io(&path, &error);
-    let index = File::open(&path).map_err(io)?;
-    for _ in 0..ATTEMPTS {
-        let mut copies = [0; 2 * COPY_BYTES];
-        index.read_exact_at(&mut copies, 0).map_err(io)?;
-        let (first, second) = copies.split_at(COPY_BYTES);
-        if first != second {
-            std::thread::yield_now();
-            continue;
-        }
-        // Numbers in the index have the byte order of the machine; the salts are bytes of the log.
-        let number = |at: usize| u32::from_ne_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
-        if number(0) != VERSION {
-            return Err(Error::Unsupported(format!(
-                "{} has the version {}, and this program knows {VERSION}: use the version of the program that \
-                 has the store open",
-                path.display(),
-                number(0)
-            )));
-        }
-        let mut salts = [0; 8];
-        salts.copy_from_slice(&first[SALTS_AT..SALTS_AT + 8]);
-        return Ok(LogPosition { salts, frames: number(FRAMES_AT), commits: number(COMMITS_AT) });
+impl LogIndex {
+    fn open(directory: &Path) -> Result<Self> {
+        let path = file::log_index_path(directory);
+        let file = File::open(&path).map_err(|error| Error::from_io(&path, &error))?;
+        Ok(Self { path, file: ManuallyDrop::new(file) })
     }
-    Err(Error::unavailable(format!("{} changes without a pause: try again", path.display())))
+
+    /// Reads the position of the last commit.
+    /// <https://www.sqlite.org/walformat.html#the_wal_index_file_format>
+    fn position(&self) -> Result<LogPosition> {
+        /// The header is stored twice. A writer changes one copy after the other, so equal copies are
+        /// complete.
+        const COPY_BYTES: usize = 48;
+        const COMMITS_AT: usize = 8;
+        const FRAMES_AT: usize = 16;
+        const SALTS_AT: usize = 32;
+        const ATTEMPTS: usize = 10_000;
+        const VERSION: u32 = 3_007_000;
+        for _ in 0..ATTEMPTS {
+            let mut copies = [0; 2 * COPY_BYTES];
+            self.file.read_exact_at(&mut copies, 0).map_err(|error| Error::from_io(&self.path, &error))?;
+            let (first, second) = copies.split_at(COPY_BYTES);
+            if first != second {
+                std::thread::yield_now();
+                continue;
+            }
+            // Numbers in the index have the byte order of the machine; the salts are bytes of the log.
+            let number =
+                |at: usize| u32::from_ne_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
+            if number(0) != VERSION {
+                return Err(Error::Unsupported(format!(
+                    "{} has the version {}, and this program knows {VERSION}: use the version of the program \
+                     that has the store open",
+                    self.path.display(),
+                    number(0)
+                )));
+            }
+            let mut salts = [0; 8];
+            salts.copy_from_slice(&first[SALTS_AT..SALTS_AT + 8]);
+            return Ok(LogPosition { salts, frames: number(FRAMES_AT), commits: number(COMMITS_AT) });
+        }
+        Err(Error::unavailable(format!("{} changes without a pause: try again", self.path.display())))
+    }
 }

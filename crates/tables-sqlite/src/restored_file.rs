@@ -1,4 +1,4 @@
-//! Completes the file of a store that was restored from a backup.
+//! The file of a store that is restored from a backup.
 
 use std::{
     ffi::OsString,
@@ -9,25 +9,35 @@ use std::{
 
 use rashomon_tables::{Error, Result};
 
-use crate::{SqliteStore, file, log_mark};
+use crate::{SqliteStore, file, lock::DirectoryLock, log_mark};
 
-/// A file that is written page by page, and becomes the file of a store.
+/// A file that is written page by page, and becomes the file of a store. While it exists, no store is created
+/// in its directory. While this value exists, no other process uses the directory.
 #[derive(Debug)]
 pub struct RestoredFile {
     directory: PathBuf,
+    _lock: DirectoryLock,
 }
 
 impl RestoredFile {
-    /// Prepares the directory, which has no store. Keeps the pages of an earlier restore that was
-    /// interrupted.
+    /// The names of the files that this type creates in a directory.
+    pub const NAMES: [&str; 4] = [
+        "rashomon.lock",
+        "rashomon.sqlite-restoring",
+        "rashomon.sqlite-restoring-wal",
+        "rashomon.sqlite-restoring-shm",
+    ];
+
+    /// Opens the file in a directory that has no store, and creates it if it does not exist. Keeps the pages of
+    /// an earlier restore that was interrupted.
     ///
-    /// `Unavailable` if the directory has a store, or cannot be written.
+    /// `Unavailable` if the directory is in use, has a store, or cannot be written.
     pub fn open(directory: &Path) -> Result<Self> {
-        let io = |error: std::io::Error| Error::from_io(directory, &error);
-        if SqliteStore::is_in(directory).map_err(io)? {
+        let lock = DirectoryLock::take(directory)?;
+        let restored = Self { directory: directory.to_owned(), _lock: lock };
+        if restored.is_complete()? {
             return Err(Error::unavailable(format!("{} already has a store", directory.display())));
         }
-        let restored = Self { directory: directory.to_owned() };
         // SQLite must not apply the log of an interrupted `complete` to pages that are written again.
         for ending in ["-wal", "-shm"] {
             let mut path = OsString::from(restored.path());
@@ -39,7 +49,16 @@ impl RestoredFile {
                 _ => {}
             }
         }
+        let path = restored.path();
+        let created = File::options().write(true).create(true).truncate(false).open(&path);
+        created.and_then(|file| file.sync_all()).map_err(|error| Error::from_io(&path, &error))?;
+        restored.sync_directory()?;
         Ok(restored)
+    }
+
+    /// Whether the directory has a complete store.
+    fn is_complete(&self) -> Result<bool> {
+        SqliteStore::is_in(&self.directory).map_err(|error| Error::from_io(&self.directory, &error))
     }
 
     /// Where to write the pages.
@@ -58,6 +77,12 @@ impl RestoredFile {
         file::change(&path, log_mark::close)?;
         File::open(&path).and_then(|file| file.sync_all()).map_err(io)?;
         fs::rename(&path, file::path(&self.directory)).map_err(io)?;
-        File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(io)
+        self.sync_directory()
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        let directory = &self.directory;
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Error::from_io(directory, &error))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::FileExt as _};
 
-use rashomon_backup::BackupError;
+use rashomon_backup::{BackupError, states};
 
 use crate::stores::{World, rows, write};
 
@@ -115,4 +115,79 @@ async fn pages_that_read_back_differently_are_an_error() {
     // The next run does not use the damaged page.
     world.take();
     assert_eq!(world.restored("restored", None).await.len(), 300);
+}
+
+/// A damaged state does not hinder the restore of another one, and the error names its file.
+#[tokio::test]
+async fn undamaged_states_are_restored_beside_a_damaged_one() {
+    let world = World::new();
+    let store = world.open().await;
+    write(&store, "Page", 1, 20_000).await;
+    world.take();
+    write(&store, "Page", 2, 20_000).await;
+    world.take();
+    store.close();
+    let states = world.files("states");
+    for (damaged, whole, rows) in [(0, 2, 2), (1, 1, 1)] {
+        let bytes = fs::read(&states[damaged]).expect("read");
+        fs::write(&states[damaged], b"").expect("written");
+        assert_eq!(world.restored(&format!("restored {whole}"), Some(whole)).await.len(), rows);
+        let error = world.try_take(&mut |_| true).expect_err("a state is damaged");
+        assert!(matches!(&error, BackupError::Damaged { path, .. } if *path == states[damaged]), "{error:?}");
+        assert!(error.to_string().contains("delete the file"), "{error}");
+        fs::write(&states[damaged], bytes).expect("written");
+    }
+    // A copy under another number.
+    fs::copy(&states[0], world.path("backup/states/000009.state")).expect("copied");
+    let error = world.try_take(&mut |_| true).expect_err("the number is wrong");
+    assert!(error.to_string().contains("it is the file of state 1"), "{error}");
+    fs::remove_file(world.path("backup/states/000009.state")).expect("deleted");
+    // Names that no backup has given are ignored.
+    for name in ["states/7.state", "states/+00007.state", "pages/7.pages", "pages/letter"] {
+        fs::write(world.path("backup").join(name), b"Dear").expect("written");
+    }
+    assert_eq!(world.take().state.number, 3);
+    assert!(world.path("backup/pages/7.pages").exists());
+}
+
+/// After a power cut, the file of an interrupted run may have a length but no content.
+#[tokio::test]
+async fn file_of_zeros_is_replaced() {
+    let world = World::new();
+    let store = world.open().await;
+    write(&store, "Page", 1, 20_000).await;
+    world.take();
+    fs::write(world.path("backup/pages/000002.pages"), vec![0; 100_000]).expect("written");
+    world.take();
+    let names: Vec<_> = world.files("pages");
+    assert!(!names.contains(&world.path("backup/pages/000002.pages")), "{names:?}");
+    // The same, in a file that states need.
+    fs::write(world.path("backup/pages/000001.pages"), vec![0; 100_000]).expect("written");
+    let report = world.take();
+    assert_eq!(report.state.written_pages, u64::from(report.state.pages));
+    store.close();
+    assert_eq!(world.restored("restored", None).await.len(), 1);
+}
+
+#[tokio::test]
+async fn invalid_descriptions_are_damage() {
+    let world = World::new();
+    world.open().await.close();
+    world.take();
+    let state = world.files("states").remove(0);
+    let whole = String::from_utf8_lossy(&fs::read(&state).expect("read")).into_owned();
+    let line = whole.lines().next().expect("a line").to_owned();
+    for (from, to) in [
+        ("\"page_bytes\":16384", "\"page_bytes\":9223372036854775807"),
+        ("\"page_bytes\":16384", "\"page_bytes\":0"),
+        ("\"time\":\"2", "\"time\":\"\\u001b[2J2"),
+        ("\"number\":1", "\"number\":4294967295"),
+    ] {
+        let changed = line.replacen(from, to, 1);
+        assert_ne!(changed, line, "{from}");
+        fs::write(&state, changed + "\n").expect("written");
+        let error = states(&world.path("backup")).expect_err("it is not valid");
+        assert!(matches!(error, BackupError::Damaged { .. }), "{to}: {error:?}");
+        world.try_restore("restored", None, &mut |_| true).expect_err("it is not valid");
+    }
 }

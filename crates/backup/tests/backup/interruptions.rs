@@ -62,6 +62,14 @@ async fn interrupted_restore_continues() {
     let error = world.try_restore("new", Some(1), &mut |_| true).expect_err("another state");
     assert!(matches!(error, BackupError::OtherRestore(_)), "{error:?}");
 
+    // The process was killed before it wrote the mark.
+    let mark = world.path("new").join("rashomon-restore.state");
+    fs::rename(&mark, world.path("mark")).expect("renamed");
+    let error = SqliteStore::open(&world.path("new"), clock(), Options::default()).expect_err("incomplete");
+    assert!(error.to_string().contains("run `rashomon restore` again"), "{error}");
+    world.try_restore("new", None, &mut |progress| progress.pages < 100).expect_err("interrupted");
+    assert!(mark.exists());
+
     // A page that was written only in part.
     let file = world.path("new").join("rashomon.sqlite-restoring");
     let mut bytes = fs::read(&file).expect("read");

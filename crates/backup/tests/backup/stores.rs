@@ -51,6 +51,7 @@ impl World {
             folder: self.path("backup"),
             bytes_per_second: None,
             keep: None,
+            is_moved: false,
             accept_lost_log: false,
         }
     }

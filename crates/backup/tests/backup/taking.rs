@@ -120,6 +120,42 @@ async fn second_process_waits_for_the_first() {
     assert!(refused > 0);
 }
 
+/// The folder of another store is refused, so that `keep` cannot delete the states of that store.
+#[tokio::test]
+async fn folder_of_another_store_is_refused() {
+    let world = World::new();
+    world.open().await.close();
+    world.take();
+    std::fs::rename(world.path("store"), world.path("moved")).expect("renamed");
+    let mut options = rashomon_backup::TakeOptions {
+        store: world.path("moved"),
+        keep: NonZeroUsize::new(1),
+        ..world.options()
+    };
+    let take = |options: &_| rashomon_backup::take(options, &crate::stores::clock(), &mut |_| true);
+    let error = take(&options).expect_err("the directory is another one");
+    assert!(matches!(error, BackupError::OtherStore { .. }), "{error:?}");
+    assert!(error.to_string().contains("--moved"), "{error}");
+    options.is_moved = true;
+    assert_eq!(take(&options).expect("the store has moved").state.number, 2);
+    options.is_moved = false;
+    take(&options).expect("the newest state is that of the new directory");
+}
+
+#[tokio::test]
+async fn files_of_a_backup_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    world.open().await.close();
+    world.take();
+    for file in [world.files("states"), world.files("pages")].concat() {
+        let mode = std::fs::metadata(&file).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let folder = std::fs::metadata(world.path("backup")).expect("metadata").permissions().mode();
+    assert_eq!(folder & 0o777, 0o700);
+}
+
 #[tokio::test]
 async fn missing_store_leaves_no_folder() {
     let world = World::new();

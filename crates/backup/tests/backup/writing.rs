@@ -14,7 +14,7 @@ use rashomon_backup::{TakeOptions, take};
 use rashomon_tables::{Batch, TableStore};
 use rashomon_tables_sqlite::SqliteStore;
 
-use crate::stores::{World, body, clock, write};
+use crate::stores::{BODIES, World, body, clock, write};
 
 const WRITERS: i64 = 4;
 
@@ -145,4 +145,37 @@ async fn store_restarts_while_a_backup_runs() {
     drop(store);
     let rows = world.restored("restored", None).await;
     check(&rows, &[0]);
+}
+
+/// The store becomes much shorter while its pages are copied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn store_is_rewritten_while_a_backup_runs() {
+    let world = World::new();
+    let store = Arc::new(world.open().await);
+    for page in 0..300 {
+        write(&store, &format!("Page {page}"), 1, 60_000).await;
+    }
+    let (options, handle, shrunk) = (world.options(), tokio::runtime::Handle::current(), Arc::clone(&store));
+    let report = tokio::task::spawn_blocking(move || {
+        let mut is_done = false;
+        take(&options, &clock(), &mut |progress| {
+            if progress.pages > 600 && !is_done {
+                is_done = true;
+                handle.block_on(async {
+                    for page in 10..300 {
+                        let title = format!("Page {page}");
+                        let mut batch = Batch::new(vec![title.as_str().into()]);
+                        let later = rashomon_clock::Timestamp::from_micros(1_760_000_000_000_000);
+                        batch.delete(&BODIES, vec![1.into()], later);
+                        shrunk.write(Vec::new(), batch).await.expect("deleted");
+                    }
+                    shrunk.scrub().await.expect("rewritten");
+                });
+            }
+            true
+        })
+    });
+    let report = report.await.expect("no panic").expect("a state is added");
+    assert!(report.state.pages < 200, "{report:?}");
+    assert_eq!(world.restored("restored", None).await.len(), 10);
 }

@@ -16,13 +16,18 @@ pub(crate) struct BackupArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 
-    /// Maximum amount that is read from the store in a second, such as 50MB [default: no limit]
+    /// Maximum amount that is read from the store in a second, such as 50MB; pages that change meanwhile are
+    /// read again without this limit [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) rate: Option<ByteSize>,
 
     /// Number of newest states to keep; older ones are deleted at the end [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<NonZeroUsize>,
+
+    /// Accept a folder whose newest state is that of a store in another directory
+    #[arg(long)]
+    pub(crate) moved: bool,
 
     /// Print JSON
     #[arg(long)]

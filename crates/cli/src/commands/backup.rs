@@ -40,7 +40,7 @@ struct Backup<'a> {
 struct State<'a> {
     state: u32,
     time: &'a str,
-    store: &'a std::path::Path,
+    store: &'a str,
     pages: u32,
     bytes: u64,
     written_pages: u64,
@@ -73,6 +73,7 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
         folder: arguments.to,
         bytes_per_second,
         keep: arguments.keep,
+        is_moved: arguments.moved,
         accept_lost_log: arguments.store.accept_lost_log,
     };
     let work = move |on_progress: rashomon_backup::OnProgress<'_>| {
@@ -103,7 +104,7 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
         output::bytes(state.written_bytes),
     ))?;
     output::line(format_args!(
-        "last snapshot: open for {} ms; the log of the store was {} long",
+        "last snapshot: open for {} ms, while the log of the store grew by {}",
         report.last_snapshot.as_millis(),
         output::bytes(report.log_bytes),
     ))?;
@@ -134,7 +135,7 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
                 state.number,
                 state.time,
                 output::bytes(state.bytes()),
-                state.store.display(),
+                state.store.escape_debug(),
                 output::bytes(state.written_bytes),
             ))?;
         }

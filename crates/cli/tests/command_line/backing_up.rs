@@ -44,6 +44,16 @@ fn wiki(directory: &Path, pages: u64) {
     run(directory, &["import", "--data", "data", "--domain", "wiki", "wiki.xml"]).ends_with(0);
 }
 
+fn serve(directory: &Path) -> (Running, String) {
+    let mut server = rashomon(directory);
+    let mut server = rashomon(directory);
+    server.args(["serve", "--data", "data", "--listen", "127.0.0.1:0"]);
+    let mut server = Running::start(&mut server);
+    let line = server.line();
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+    (server, address)
+}
+
 fn export(directory: &Path, store: &str) -> String {
     let words = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
     run(directory, &words).ends_with(0).stdout
@@ -60,11 +70,7 @@ fn backup_beside_a_server_has_every_acknowledged_revision() {
     let directory = tempdir().unwrap();
     let at = directory.path();
     wiki(at, 300);
-    let mut server = rashomon(at);
-    server.args(["serve", "--data", "data", "--listen", "127.0.0.1:0"]);
-    let mut server = Running::start(&mut server);
-    let line = server.line();
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+    let (server, address) = serve(at);
     let (acknowledged, stops) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let writer = thread::spawn({
         let (acknowledged, stops) = (Arc::clone(&acknowledged), Arc::clone(&stops));
@@ -108,6 +114,38 @@ fn backup_beside_a_server_has_every_acknowledged_revision() {
     }
     let list = run(at, &["restore", "--from", "backup", "--list"]).ends_with(0);
     assert_eq!(list.stdout.lines().count(), 3, "{list:?}");
+}
+
+/// The server stops, or is killed, and starts again several times while a slow backup runs.
+#[test]
+fn backup_goes_on_while_the_server_restarts() {
+    let directory = tempdir().unwrap();
+    let at = directory.path();
+    wiki(at, 300);
+    for state in 1..=3 {
+        let mut backup = rashomon(at);
+        backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);
+        let backup = Running::start(&mut backup);
+        for restart in 0..4 {
+            let (server, address) = serve(at);
+            for rev in 1..=20 {
+                let number = state * 1_000 + restart * 100 + rev;
+                let form = format!("_rev={number}&html={}", text(number, 300));
+                let answer = post(&address, &format!("/v1/wiki/page/Written_{}?rev/", rev % 5), &form);
+                assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+            }
+            if restart % 2 == 0 {
+                server.stop().ends_with(0);
+            } else {
+                server.signal(Signal::KILL);
+                server.wait();
+            }
+        }
+        backup.wait().ends_with(0);
+        let restored = format!("restored-{state}");
+        run(at, &["restore", "--from", "backup", "--data", &restored]).ends_with(0);
+        run(at, &["verify", "--data", &restored]).ends_with(0).stdout_contains(&["sound"]);
+    }
 }
 
 /// Both commands are killed several times, and continue.

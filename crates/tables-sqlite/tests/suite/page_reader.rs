@@ -1,6 +1,12 @@
 //! Pages are read beside a process that writes, and every changed page is reported.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use rashomon_tables::Error;
 use rashomon_tables_sqlite::{Changes, Options, PageReader, SqliteStore};
@@ -41,12 +47,15 @@ async fn every_changed_page_is_reported() {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (random >> 10) % bound
     };
+    // The changes that were asked for after a snapshot was opened belong to the next step too.
+    let mut since_snapshot = Changes::Pages(Vec::new());
     for step in 0..250 {
         let mut reported = Some(BTreeSet::new());
         let mut report = |changes| match (changes, &mut reported) {
             (Changes::Pages(pages), Some(reported)) => reported.extend(pages),
             _ => reported = None,
         };
+        report(since_snapshot);
         for _ in 0..next(6) {
             let title = format!("Title {}", next(40));
             let length = [30, 2_000, 30_000][next(3) as usize];
@@ -63,7 +72,8 @@ async fn every_changed_page_is_reported() {
             store = open(directory.path(), system_clock(), restless()).await;
         }
         reader.begin().expect("begun");
-        report(reader.changes().expect("read"));
+        since_snapshot = reader.changes().expect("read");
+        report(since_snapshot.clone());
         let after = all_pages(&reader);
         reader.end().expect("ended");
         match reported {
@@ -144,4 +154,57 @@ async fn only_a_whole_store_is_read() {
     assert!(matches!(refusal(copy.path()), Error::Unsupported(_)));
     drop(store);
     assert!(SqliteStore::is_in(directory.path()).expect("read"));
+}
+
+/// The environment variable that is set in the process that reads.
+const READING_PROCESS: &str = "RASHOMON_TEST_READ_PAGES";
+
+/// SQLite's locks belong to the whole process. A process that asks for changes must keep the lock of its
+/// snapshot, or the log restarts and the snapshot changes.
+#[tokio::test]
+async fn snapshot_of_another_process_does_not_change() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), restless()).await;
+    // More than the reader's cache, so that it reads every page twice.
+    for rev in 1..8 {
+        write(&store, revision("Title", -rev, 600_000)).await.expect("written");
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "page_reader::child_process_that_reads", "--nocapture"])
+        .env(READING_PROCESS, directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let (mut asked, mut said) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let mut said = BufReader::new(&mut said).lines().map(|line| line.expect("a line"));
+    let before = said.find_map(|line| line.strip_prefix("begun ").map(str::to_owned)).expect("it has begun");
+    // Enough for several checkpoints, after each of which the log restarts.
+    for rev in 2..60 {
+        write(&store, revision("Title", rev, 300_000)).await.expect("written");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    asked.write_all(b"read\n").expect("asked");
+    let after = said.find_map(|line| line.strip_prefix("read ").map(str::to_owned)).expect("it has read");
+    assert_eq!(before, after, "the snapshot has changed");
+    child.wait().expect("it ends");
+}
+
+/// The process that the test above starts. Without the environment variable, this test does nothing.
+#[test]
+fn child_process_that_reads() {
+    let Some(directory) = std::env::var_os(READING_PROCESS) else { return };
+    let mut reader = PageReader::open(Path::new(&directory), &Options::default()).expect("opened");
+    reader.begin().expect("begun");
+    reader.changes().expect("read");
+    println!("begun {:x}", digest(&all_pages(&reader)));
+    std::io::stdin().lock().read_line(&mut String::new()).expect("a line");
+    println!("read {:x}", digest(&all_pages(&reader)));
+    reader.end().expect("ended");
+}
+
+fn digest(pages: &[Vec<u8>]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(pages, &mut hasher);
+    std::hash::Hasher::finish(&hasher)
 }
