@@ -7,12 +7,13 @@
 //! commit the next calls queue up.
 
 mod upkeep;
+mod vacuum;
 
 use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,6 +25,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use self::upkeep::Upkeep;
+pub(crate) use self::vacuum::VacuumStep;
 use crate::{
     Options, apply,
     audit::AuditConnection,
@@ -61,6 +63,12 @@ pub(crate) enum Job {
     Create(&'static Schema, Reply<()>),
     Sweep(Reply<usize>),
     Scrub(Reply<()>),
+    /// Gives some free pages back to the file system.
+    Vacuum(Reply<VacuumStep>),
+    /// Writes the log into the file, and empties it.
+    EmptyLog(Reply<()>),
+    /// Rewrites the file, unless the flag is set in time.
+    Rewrite(Arc<AtomicBool>, Reply<()>),
     /// Restores the flipped bits of the keys on a SQLite page.
     RestoreKeys(u32, Reply<()>),
     Stop,
@@ -176,6 +184,18 @@ impl Committer {
                 let scrubbed = self.scrub();
                 let _ = reply.send(scrubbed);
             }
+            Job::Vacuum(reply) => {
+                let step = self.vacuum_for_command();
+                let _ = reply.send(step);
+            }
+            Job::EmptyLog(reply) => {
+                let emptied = self.empty_log();
+                let _ = reply.send(emptied);
+            }
+            Job::Rewrite(is_cancelled, reply) => {
+                let rewritten = self.rewrite(is_cancelled);
+                let _ = reply.send(rewritten);
+            }
             Job::RestoreKeys(page, reply) => {
                 let restored = self.restore_keys(page);
                 let _ = reply.send(restored);
@@ -208,11 +228,7 @@ impl Committer {
     fn commit_group(&mut self, group: Vec<Call>) {
         // On a SQLite page whose rows are out of order, a write could go to a wrong place. So flipped bits of
         // keys are restored first.
-        for page in self.parts.connection.damaged_keys().take_flipped() {
-            if let Err(error) = self.restore_keys(page) {
-                tracing::warn!(page, %error, "cannot repair flipped bits of keys");
-            }
-        }
+        self.restore_flipped_keys();
         let bytes = group.iter().map(Call::bytes).sum();
         let now = self.parts.clock.now();
         let applied = self.transaction(|connection, touched| {
@@ -242,6 +258,15 @@ impl Committer {
                 let mut causes = causes.filter(|cause| matches!(cause, Error::Unavailable(_)));
                 let error = health.failed(causes.next().unwrap_or(error), bytes);
                 group.into_iter().for_each(|call| call.answer(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Restores the flipped bits of keys that reads have found.
+    fn restore_flipped_keys(&mut self) {
+        for page in self.parts.connection.damaged_keys().take_flipped() {
+            if let Err(error) = self.restore_keys(page) {
+                tracing::warn!(page, %error, "cannot repair flipped bits of keys");
             }
         }
     }

@@ -19,6 +19,7 @@ pub(crate) struct DamagedKeys {
     flipped: Mutex<BTreeSet<u32>>,
     has_lost: AtomicBool,
     reads_as_restored: AtomicBool,
+    keeps_pages: AtomicBool,
 }
 
 impl DamagedKeys {
@@ -49,6 +50,16 @@ impl DamagedKeys {
     /// Whether a row with a lost key was found.
     pub(crate) fn has_lost(&self) -> bool {
         self.has_lost.load(Ordering::Acquire)
+    }
+
+    /// Keeps every page at its number from now on, for a repair that was planned by the numbers of pages.
+    pub(crate) fn keep_pages(&self) {
+        self.keeps_pages.store(true, Ordering::Release);
+    }
+
+    /// Whether every page has to stay at its number.
+    pub(crate) fn are_pages_kept(&self) -> bool {
+        self.keeps_pages.load(Ordering::Acquire)
     }
 
     /// Makes later reads return rows with flipped keys as a repair would leave them.

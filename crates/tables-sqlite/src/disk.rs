@@ -14,7 +14,7 @@ use std::{
 use rashomon_tables::Error;
 
 /// The size of a page of the SQLite file: `PRAGMA page_size` in `file.rs`.
-const PAGE_BYTES: usize = 16_384;
+pub(crate) const PAGE_BYTES: usize = 16_384;
 
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;

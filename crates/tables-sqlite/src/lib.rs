@@ -39,6 +39,7 @@ mod salvage;
 mod span;
 mod stats;
 mod store;
+mod vacuum;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
 pub use options::Options;
@@ -47,3 +48,4 @@ pub use repair::KeyRepair;
 pub use restored_file::RestoredFile;
 pub use stats::{Stats, TableStats};
 pub use store::SqliteStore;
+pub use vacuum::{FileSize, MissingSpace, VacuumProgress};

@@ -13,8 +13,8 @@ pub struct Options {
     pub writer_cache_bytes: usize,
     /// How many bytes of the file's pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
-    /// After this time without writes, upkeep runs: it deletes expired rows, and returns free pages to the
-    /// file system. Under steady writes, expired rows are deleted at this interval. Default: one second.
+    /// After this time without writes, upkeep runs: it deletes expired rows, and gives free pages back to the
+    /// file system. Under steady writes, upkeep does a step of each at this interval. Default: one second.
     pub upkeep_interval: Duration,
     /// How many expired rows one pass deletes, which bounds how long the pass may delay a write. Default:
     /// 500.

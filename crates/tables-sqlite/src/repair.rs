@@ -34,6 +34,7 @@ impl SqliteStore {
     ///
     /// `Corrupt` if the structure of the file's pages is damaged: no repair may write to such a file.
     pub fn plan_key_repair(&self) -> Result<KeyRepair> {
+        self.damaged_keys().keep_pages();
         self.plan().map_err(|error| match at(&file::path(self.directory()), error) {
             Error::Corrupt(what) => Error::Corrupt(format!(
                 "repair refused, nothing was changed: the page structure of the file is damaged, and a write could \

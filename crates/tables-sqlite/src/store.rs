@@ -202,7 +202,7 @@ impl SqliteStore {
     }
 
     /// Sends a job to the committer, and waits for its answer.
-    async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
+    pub(crate) async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.shared.writes.push(job(reply), weight).await?;
         // The job was dropped by a thread that panicked, or it came too late.
@@ -211,7 +211,7 @@ impl SqliteStore {
     }
 
     /// Adds the path of the file to the error.
-    fn located(&self, error: Error) -> Error {
+    pub(crate) fn located(&self, error: Error) -> Error {
         at(&file::path(&self.directory), error)
     }
 }

@@ -1,5 +1,6 @@
 //! The upkeep of the store between calls: the committer writes the log into the file, deletes expired rows,
-//! and returns free pages to the file system. Each step is bounded, so that no call waits long.
+//! and gives free pages back to the file system ([`super::vacuum`]). Each step is bounded, so that no call
+//! waits long.
 
 use std::{
     collections::HashSet,
@@ -26,12 +27,6 @@ use crate::{
 /// A checkpoint runs when the log has this many pages that are not yet in the file: 32 MB.
 const CHECKPOINT_PAGES: u32 = 2_000;
 
-/// The maximum number of free pages that one idle step returns to the file system.
-const VACUUM_PAGES: u32 = 64;
-
-/// The number of free pages that are kept for the next writes: 16 MB.
-const FREE_PAGES_KEPT: u32 = 1_000;
-
 /// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
 const MAX_SKIPPED_ROWS: usize = 10_000;
 
@@ -43,7 +38,10 @@ pub(super) struct Upkeep {
     /// The number of pages that the log had at the last checkpoint.
     checkpointed: u32,
     swept_at: Duration,
+    pub(super) vacuumed_at: Duration,
     probed_at: Duration,
+    /// Whether the store gives no more free pages back, since its file is damaged.
+    pub(super) vacuum_is_off: bool,
     /// Damaged rows that have expired according to their times. They are reported once, and not deleted.
     skipped_damage: HashSet<Vec<u8>>,
 }
@@ -57,8 +55,16 @@ impl Upkeep {
             Ok(())
         }))?;
         let now = parts.clock.monotonic();
-        let skipped_damage = HashSet::new();
-        Ok(Self { log_pages, checkpointed: 0, swept_at: now, probed_at: now, skipped_damage })
+        Ok(Self {
+            log_pages,
+            checkpointed: 0,
+            swept_at: now,
+            vacuumed_at: now,
+            probed_at: now,
+            // A command that only reads leaves the file as it is.
+            vacuum_is_off: parts.options.is_read_only_command,
+            skipped_damage: HashSet::new(),
+        })
     }
 
     /// The number of frames in the log, as of the last commit.
@@ -97,8 +103,8 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// Runs a checkpoint if the log is long, and a sweep if its interval has passed; during an outage, a
-    /// probe. Called after the calls of a commit were answered.
+    /// Runs a checkpoint if the log is long, and a sweep or a step of the vacuum if its interval has passed;
+    /// during an outage, a probe. Called after the calls of a commit were answered.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
@@ -110,8 +116,12 @@ impl Committer {
         if self.upkeep.pending() >= CHECKPOINT_PAGES {
             self.checkpoint();
         }
-        let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.swept_at);
-        if since >= self.parts.options.upkeep_interval {
+        // The next calls wait for at most one of the two. The one that has waited longer goes first.
+        let (now, interval) = (self.parts.clock.monotonic(), self.parts.options.upkeep_interval);
+        let Upkeep { swept_at, vacuumed_at, .. } = self.upkeep;
+        if vacuumed_at <= swept_at && now.saturating_sub(vacuumed_at) >= interval {
+            self.vacuum_beside_writes();
+        } else if now.saturating_sub(swept_at) >= interval {
             self.sweep_and_log_failure();
         }
     }
@@ -123,11 +133,14 @@ impl Committer {
             return self.parts.options.upkeep_interval;
         }
         let more_expired = self.sweep_and_log_failure() == self.parts.options.sweep_rows.get();
-        let more_free = self.vacuum();
-        if self.upkeep.pending() > 0 {
+        let more_free = self.vacuum_while_idle();
+        let has_more = more_expired || more_free;
+        // Between two steps, the log is written into the file only if it is long: the next step often changes
+        // the same pages again.
+        if self.upkeep.pending() >= if has_more { CHECKPOINT_PAGES } else { 1 } {
             self.checkpoint();
         }
-        if more_expired || more_free { Duration::ZERO } else { self.parts.options.upkeep_interval }
+        if has_more { Duration::ZERO } else { self.parts.options.upkeep_interval }
     }
 
     /// Tests whether the store can be written again, after a write failed because of the disk. The disk must
@@ -203,69 +216,66 @@ impl Committer {
             return 0;
         }
         self.sweep().unwrap_or_else(|error| {
-            self.upkeep_failed(error, "expired rows could not be deleted");
+            self.upkeep_failed(error, 0, "expired rows could not be deleted");
             0
         })
     }
 
     /// Rewrites the file with only the live rows, and empties the log.
     pub(super) fn scrub(&mut self) -> Result<()> {
+        self.close_mark()?;
+        // `VACUUM` makes a copy that is as large as the file. The copy must not be in memory.
+        let connection = &self.parts.connection;
+        let rewritten = connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;");
+        let reset = connection.execute_batch("PRAGMA temp_store = MEMORY;");
+        rewritten.and(reset).map_err(|error| self.failed(&error))?;
+        self.truncate_log()
+    }
+
+    /// Writes the log into the file, and empties the log.
+    pub(super) fn empty_log(&mut self) -> Result<()> {
+        self.close_mark()?;
+        self.truncate_log()
+    }
+
+    /// Closes the mark of the log. At the end of a scrub the log is empty, and an open mark would make it count
+    /// as lost. The next write marks the log again.
+    fn close_mark(&mut self) -> Result<()> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
-        // At the end the log is empty, and an open mark would make it count as lost. So the mark is closed
-        // first. The next write marks the log again.
         log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
         self.log_is_marked = false;
-        // `VACUUM` makes a copy that is as large as the file. The copy must not be in memory.
-        let scrubbed =
-            self.parts.connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;").and_then(|()| {
-                self.parts.connection.execute_batch("PRAGMA temp_store = MEMORY;")?;
-                self.parts
-                    .connection
-                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
-            });
-        match scrubbed {
-            Ok(false) => Ok(()),
-            Ok(true) => Err(Error::unavailable(
-                "a reader is using the log: run the command again when no reader is active",
-            )),
-            Err(error) => Err(self.failed(&error)),
-        }
+        Ok(())
     }
 
-    /// Returns some free pages to the file system. The result is whether there are more.
-    fn vacuum(&mut self) -> bool {
-        if self.stopped.is_some() {
-            return false;
+    fn truncate_log(&mut self) -> Result<()> {
+        let is_busy = self
+            .parts
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
+            .map_err(|error| self.failed(&error))?;
+        if is_busy {
+            return Err(Error::unavailable(
+                "a reader is using the log: run the command again when no reader is active",
+            ));
         }
-        let connection = &self.parts.connection;
-        let vacuumed =
-            connection.pragma_query_value(None, "freelist_count", |row| row.get(0)).and_then(|free: u32| {
-                let surplus = free.saturating_sub(FREE_PAGES_KEPT);
-                if surplus > 0 {
-                    let pages = surplus.min(VACUUM_PAGES);
-                    connection.execute_batch(&format!("PRAGMA incremental_vacuum({pages})"))?;
-                }
-                Ok(surplus > VACUUM_PAGES)
-            });
-        vacuumed.unwrap_or_else(|error| {
-            let error = self.failed(&error);
-            self.upkeep_failed(error, "free pages could not be returned to the file system");
-            false
-        })
+        Ok(())
     }
 
     fn checkpoint(&mut self) {
+        if let Err(error) = self.write_log_into_file() {
+            self.upkeep_failed(error, 0, "the log could not be written into the file");
+        }
+    }
+
+    /// Writes the log into the file, without waiting for readers. Does nothing after a failed fsync.
+    pub(super) fn write_log_into_file(&mut self) -> Result<()> {
         if self.stopped.is_some() {
-            return;
+            return Ok(());
         }
-        let done = self.mark_log().and_then(|()| {
-            self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error))
-        });
-        if let Err(error) = done {
-            self.upkeep_failed(error, "the log could not be written into the file");
-        }
+        self.mark_log()?;
+        self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error))
     }
 
     /// Writes the length of the log into the mark, before the log is written into the file.
@@ -277,10 +287,10 @@ impl Committer {
         log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
-    /// Logs a failure of upkeep. A failure of the disk is logged once, and only probes run until the disk has
-    /// recovered.
-    fn upkeep_failed(&self, error: Error, what: &str) {
-        let error = self.parts.health.failed(error, 0);
+    /// Logs a failure of upkeep that wrote this many bytes. A failure of the disk is logged once, and only
+    /// probes run until the disk has recovered.
+    pub(super) fn upkeep_failed(&self, error: Error, bytes: usize, what: &str) {
+        let error = self.parts.health.failed(error, bytes);
         if self.parts.health.outage().is_none() {
             tracing::warn!(%error, "{what}");
         }

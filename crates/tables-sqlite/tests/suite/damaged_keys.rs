@@ -178,6 +178,20 @@ async fn flipped_bit_of_a_key_affects_its_row_only_until_the_next_write() {
     }
 }
 
+/// A vacuum moves pages, and damaged keys are remembered by the numbers of their pages.
+#[tokio::test]
+async fn vacuum_first_restores_the_keys_that_reads_have_found() {
+    let directory = TempDir::new().expect("a directory");
+    let file = fill(directory.path()).await;
+    let keys = keys(directory.path(), NOTES.name());
+    let (stored, bit) = flips(&keys).next().expect("a key");
+    let (title, rev) = parse(stored);
+    let (_directory, store) = store_of(&flip(&file, stored, &[bit])).await;
+    check_others(&store, &NOTES, &(title, rev), "before the vacuum").await;
+    store.vacuum(|_| {}).await.expect("vacuumed");
+    check_whole(&store, "after the vacuum").await;
+}
+
 /// Whether a row on an interior page begins shortly before this place. A copy in free space does not count.
 fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     const PAGE_BYTES: usize = 16_384;

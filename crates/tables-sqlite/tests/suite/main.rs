@@ -10,4 +10,5 @@ mod lost_log;
 mod misplaced;
 mod opening;
 mod page_reader;
+mod vacuuming;
 mod writing;
