@@ -129,6 +129,26 @@ Exit codes:
     /// Show what a store holds, by domain
     Stats(StatsArguments),
 
+    /// Give free space in the file of a SQLite store back to the file system
+    ///
+    /// Deleted and sealed content leaves free pages in the file, which later writes use. A running server
+    /// gives free pages back by itself, all but 16 MB of them. This command gives all of them back. No server
+    /// may have the store open. The command works in short transactions: if it is killed, nothing is lost.
+    ///
+    /// Progress goes to standard error, and the sizes before and after go to standard output.
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command, such as a full disk; nothing is lost, and space that was
+     given back before stays so
+  2  the command line is wrong, there is no SQLite store, or the store is a Cassandra cluster
+  130, 143  interrupted; run the command again to continue
+
+Examples:
+  rashomon vacuum --data /var/lib/rashomon
+  rashomon vacuum --full")]
+    Vacuum(VacuumArguments),
+
     /// Show what retention would delete, or delete it now
     ///
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
@@ -422,6 +442,22 @@ pub(crate) struct VerifyArguments {
 pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VacuumArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Then rewrite the file, which also closes the gaps within its pages. This needs free disk space of the
+    /// size of the file that is left, and the same again for temporary files (in TMPDIR, else /var/tmp). It
+    /// takes longer than copying the file. If it is interrupted, the next run begins again
+    #[arg(long)]
+    pub(crate) full: bool,
 
     /// Print JSON
     #[arg(long)]

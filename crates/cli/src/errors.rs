@@ -30,6 +30,12 @@ pub(crate) enum CommandError {
         reason(.0)
     )]
     Busy(rashomon_tables::Error),
+    /// The store cannot be opened for a vacuum, most likely because a server has it open.
+    #[error(
+        "{}\nIf a server has the store open: a running server gives free pages back by itself, all but 16 MB",
+        reason(.0)
+    )]
+    Served(rashomon_tables::Error),
     /// The cluster does not answer.
     #[error(
         "{}\nCheck that Cassandra runs there and accepts CQL. To name other nodes, use --store \
@@ -49,6 +55,9 @@ pub(crate) enum CommandError {
     /// An export failed.
     #[error("{0}")]
     Export(String),
+    /// The file cannot be made smaller.
+    #[error("{0}")]
+    Vacuum(String),
     /// Not all eligible values could be culled.
     #[error("{0}")]
     Retention(String),
@@ -118,6 +127,8 @@ impl CommandError {
             Self::Io { .. }
             | Self::Open(_)
             | Self::Busy(_)
+            | Self::Served(_)
+            | Self::Vacuum(_)
             | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Import(_)

@@ -13,4 +13,5 @@ pub(crate) mod migrate;
 pub(crate) mod retention;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod vacuum;
 pub(crate) mod verify;

@@ -167,6 +167,25 @@ impl Store {
         }
     }
 
+    /// Opens only the tables of a SQLite store, for a command on its file. Other stores have no such file:
+    /// `advice` says what to do instead.
+    pub(crate) fn open_sqlite(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+        advice: &str,
+    ) -> Result<Arc<SqliteStore>, CommandError> {
+        let settings = Self::settings_offline(arguments)?;
+        match &settings.store {
+            StoreSettings::Sqlite(directory) => open_directory(&settings, directory, clock, Absent::Refuse),
+            StoreSettings::Cassandra(cluster) => {
+                Err(CommandError::Usage(format!("{} is not a SQLite store: {advice}", cluster.url())))
+            }
+            StoreSettings::Memory => {
+                Err(CommandError::Usage(format!("memory: is not a SQLite store: {advice}")))
+            }
+        }
+    }
+
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let raw = RawSettings { store, ..RawSettings::default() };
@@ -257,11 +276,7 @@ impl Backend {
         Ok(match &settings.store {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
             StoreSettings::Sqlite(directory) => {
-                check_directory(directory, absent)?;
-                let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
-                let options = Options { accept_lost_log, is_read_only_command, ..Options::default() };
-                let store = SqliteStore::open(directory, Arc::clone(clock), options);
-                let store = Arc::new(store.map_err(CommandError::Open)?);
+                let store = open_directory(settings, directory, Arc::clone(clock), absent)?;
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Sqlite(store))
             }
             StoreSettings::Cassandra(cluster) => {
@@ -280,6 +295,18 @@ impl Backend {
             Self::Memory | Self::Cassandra(_) | Self::Awaited(_) => {}
         }
     }
+}
+
+fn open_directory(
+    settings: &Settings,
+    directory: &Path,
+    clock: Arc<dyn Clock>,
+    absent: Absent,
+) -> Result<Arc<SqliteStore>, CommandError> {
+    check_directory(directory, absent)?;
+    let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
+    let options = Options { accept_lost_log, is_read_only_command, ..Options::default() };
+    SqliteStore::open(directory, clock, options).map(Arc::new).map_err(CommandError::Open)
 }
 
 fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {

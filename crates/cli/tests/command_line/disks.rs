@@ -30,7 +30,7 @@ const FAILED: &str = "the store cannot be written";
 const RECOVERY: &str = "the store can be written again";
 
 /// A mounted file system, unmounted at the end.
-struct Mounted {
+pub(crate) struct Mounted {
     at: PathBuf,
 }
 
@@ -52,7 +52,7 @@ impl Mounted {
     }
 
     /// Mounts a file system in memory.
-    fn in_memory(at: &Path, megabytes: u32) -> Option<Self> {
+    pub(crate) fn in_memory(at: &Path, megabytes: u32) -> Option<Self> {
         Self::new(at, &["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
     }
 

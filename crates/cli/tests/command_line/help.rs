@@ -17,6 +17,7 @@ fn without_arguments_there_is_help() {
         "restore",
         "verify",
         "stats",
+        "vacuum",
         "check-config",
         "cassandra",
         "demo",
@@ -45,6 +46,11 @@ fn each_command_has_a_manual() {
     run(directory.path(), &["verify", "--help"]).ends_with(0).stdout_contains(&["the store is sound"]);
     let seal = run(directory.path(), &["archive", "seal", "--help"]).ends_with(0);
     seal.stdout_contains(&["damaged revisions stay in the tables"]);
+    run(directory.path(), &["vacuum", "--help"]).ends_with(0).stdout_contains(&[
+        "--full",
+        "--json",
+        "Exit codes:",
+    ]);
     run(directory.path(), &["stats", "--help"]).ends_with(0).stdout_contains(&["--json"]);
 }
 

@@ -28,4 +28,5 @@ mod process;
 mod retaining;
 mod serving;
 mod stores;
+mod vacuuming;
 mod wiki;
