@@ -2,25 +2,26 @@
 
 mod archive;
 mod backup;
+mod import_export;
 
 use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
 
 use clap::{
-    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use rashomon_buckets::{DomainName, Title, excerpt};
+use rashomon_buckets::{DomainName, excerpt};
 
 pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
     SealArguments,
 };
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
+pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
 use crate::{
     config::{Access, Listen, RawSettings, Replication, Span, StoreUrl},
     exit,
-    server_url::ServerUrl,
 };
 
 /// Stores every revision and every render of a wiki, and serves them over HTTP
@@ -298,70 +299,6 @@ pub(crate) struct StoreArguments {
     /// are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ImportArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
-    /// Domain of the revisions, such as enwiki
-    #[arg(long, value_name = "NAME")]
-    pub(crate) domain: DomainName,
-
-    /// Send the files to a running server instead of opening the store
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
-    pub(crate) to: Option<ServerUrl>,
-
-    /// Number of groups of revisions that are hashed and compressed in parallel [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub(crate) jobs: Option<NonZeroUsize>,
-
-    /// Write the revisions of new pages into archive blocks, except the latest of each page
-    ///
-    /// The store then takes a few per cent of the size of the history. On a cluster, or with a retention
-    /// policy, the configuration must have `[archive]`.
-    #[arg(long, conflicts_with = "to")]
-    pub(crate) archive: bool,
-
-    /// Files to import, in any order; - is standard input
-    #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ExportArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
-    /// Domain to export
-    #[arg(long, value_name = "NAME")]
-    pub(crate) domain: DomainName,
-
-    /// Export only this page; may be given several times
-    #[arg(long = "title", value_name = "TITLE")]
-    pub(crate) titles: Vec<Title>,
-
-    /// Export every revision instead of the latest of each page
-    #[arg(long)]
-    pub(crate) history: bool,
-
-    /// Format [default: by the extension of --output, else xml]
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<ExportFormat>,
-
-    /// File to write [default: standard output]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-/// The format of an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExportFormat {
-    /// MediaWiki XML, version 0.11: wikitext and its metadata
-    Xml,
-    /// One JSON object a line: everything, renders included
-    Jsonl,
 }
 
 #[derive(Debug, Args)]

@@ -46,7 +46,6 @@ fn wiki(directory: &Path, pages: u64) {
 
 fn serve(directory: &Path) -> (Running, String) {
     let mut server = rashomon(directory);
-    let mut server = rashomon(directory);
     server.args(["serve", "--data", "data", "--listen", "127.0.0.1:0"]);
     let mut server = Running::start(&mut server);
     let line = server.line();
@@ -158,7 +157,7 @@ fn killed_backups_and_restores_continue() {
     // Nothing is left of the first kills, and most pages of the later kills.
     for milliseconds in [5, 40, 200, 400] {
         let mut backup = rashomon(at);
-        backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "20MB"]);
+        backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);
         let backup = Running::start(&mut backup);
         thread::sleep(Duration::from_millis(milliseconds));
         backup.signal(Signal::KILL);

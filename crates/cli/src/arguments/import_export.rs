@@ -1,0 +1,73 @@
+//! The arguments of `rashomon import` and `rashomon export`.
+
+use std::{num::NonZeroUsize, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use rashomon_buckets::{DomainName, Title};
+
+use super::StoreArguments;
+use crate::server_url::ServerUrl;
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Domain of the revisions, such as enwiki
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: DomainName,
+
+    /// Send the files to a running server instead of opening the store
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
+    pub(crate) to: Option<ServerUrl>,
+
+    /// Number of groups of revisions that are hashed and compressed in parallel [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+
+    /// Write the revisions of new pages into archive blocks, except the latest of each page
+    ///
+    /// The store then takes a few per cent of the size of the history. On a cluster, or with a retention
+    /// policy, the configuration must have `[archive]`.
+    #[arg(long, conflicts_with = "to")]
+    pub(crate) archive: bool,
+
+    /// Files to import, in any order; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Domain to export
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: DomainName,
+
+    /// Export only this page; may be given several times
+    #[arg(long = "title", value_name = "TITLE")]
+    pub(crate) titles: Vec<Title>,
+
+    /// Export every revision instead of the latest of each page
+    #[arg(long)]
+    pub(crate) history: bool,
+
+    /// Format [default: by the extension of --output, else xml]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
+
+    /// File to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// The format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// MediaWiki XML, version 0.11: wikitext and its metadata
+    Xml,
+    /// One JSON object a line: everything, renders included
+    Jsonl,
+}
