@@ -25,14 +25,16 @@ pub(super) struct VerifiedBlock {
     /// The revisions in the block, by page.
     pub(super) pages: Pages,
     pub(super) bytes: u64,
-    /// When the block was enqueued for garbage collection.
+    /// When the block was added to the queue of the garbage collector, which checks later whether a page
+    /// references it.
     pub(super) enqueued_at: Timestamp,
     /// The same time by the monotonic clock.
     begun: Duration,
 }
 
 impl Archive {
-    /// Enqueues a block for garbage collection and writes it. Then reads it back and compares it with the
+    /// Writes a block. Adds it to the queue of the garbage collector before, so that it is deleted if no page
+    /// comes to reference it. Then reads it back and compares it with the
     /// revisions that were put in. Returns `None` if the block is empty.
     pub(super) async fn make_block(&self, pending: Pending) -> Result<Option<VerifiedBlock>> {
         let blocks = &self.blocks;

@@ -1,4 +1,4 @@
-//! Slow writes: the lease of the page expires, and another process takes the write back.
+//! Slow writes: the lease of the page expires, and another process rolls the write back.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl Client<'_> {
         write.await.map_err(panicked)
     }
 
-    /// Has the process of this client take back the incomplete write of a page by another process. To get the
-    /// lease, the process asks to replace a property under a condition that never holds, so it writes nothing
+    /// Makes the process of this client roll back the incomplete write that another process began on a page. To
+    /// get the lease, the process asks to replace a property under a condition that never holds, so it writes nothing
     /// itself.
     async fn take_back(&mut self, page: usize) {
         let Some((rev, tid)) = self.run.expected.pages[page].tids().last() else { return };
