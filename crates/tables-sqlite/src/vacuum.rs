@@ -100,8 +100,8 @@ impl SqliteStore {
 
     /// Returns a directory that has too little room for [`Self::rewrite`]. `None` if there is enough room.
     ///
-    /// SQLite writes a copy of all used pages into its directory of temporary files, and then into the log. The
-    /// sizes of quotas are unknown, so a rewrite may still find a full disk. Then it is undone.
+    /// SQLite writes a copy of all used pages into its directory of temporary files, and then into the log.
+    /// The sizes of quotas are unknown, so a rewrite may still find a full disk. Then it is undone.
     pub fn missing_space(&self) -> Result<Option<MissingSpace>> {
         let copy = self.file_size()?.used_bytes;
         // The log has a header for each page.
@@ -135,8 +135,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The directory in which SQLite creates temporary files: the first of these that is a directory in which this
-/// process may create files.
+/// The directory in which SQLite creates temporary files: the first of these that is a directory in which
+/// this process may create files.
 fn temporary_directory() -> PathBuf {
     use rustix::fs::Access;
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);

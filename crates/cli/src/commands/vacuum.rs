@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// What to do instead for a store that is not in SQLite.
-const ADVICE: &str = "Cassandra frees space by itself, by compaction (see docs/cassandra.md); to vacuum a SQLite \
-                      store, name its directory with --data DIR";
+const ADVICE: &str = "Cassandra frees space by itself, by compaction (see docs/cassandra.md); to vacuum a \
+                      SQLite store, name its directory with --data DIR";
 
 /// The sizes of the files before and after.
 #[derive(Debug, Serialize)]
@@ -95,9 +95,9 @@ async fn free_pages(store: &SqliteStore, before: &Size, clock: Arc<dyn Clock>) -
 async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
     if let Some(missing) = store.missing_space().map_err(|error| failed(error, "free some space"))? {
         return Err(CommandError::Vacuum(format!(
-            "not enough disk space to rewrite the file: the rewrite needs {} in {}, and {} are free. The free \
-             pages were given back, and nothing else was changed: free more space, or name another directory for \
-             temporary files with the variable TMPDIR",
+            "not enough disk space to rewrite the file: the rewrite needs {} in {}, and {} are free. The \
+             free pages were given back, and nothing else was changed: free more space, or name another \
+             directory for temporary files with the variable TMPDIR",
             output::bytes(missing.needed_bytes),
             missing.directory.display(),
             output::bytes(missing.free_bytes),
@@ -111,8 +111,8 @@ async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
 fn failed(error: Error, advice: &str) -> CommandError {
     match error {
         Error::Unavailable(outage @ Outage::StorageFull { .. }) => CommandError::Vacuum(format!(
-            "{outage}: nothing is lost, and space that was given back stays so: {advice} on the disk, and run the \
-             command again"
+            "{outage}: nothing is lost, and space that was given back stays so: {advice} on the disk, and run \
+             the command again"
         )),
         error => rashomon_buckets::Error::from(error).into(),
     }

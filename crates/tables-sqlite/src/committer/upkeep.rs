@@ -238,8 +238,8 @@ impl Committer {
         self.truncate_log()
     }
 
-    /// Closes the mark of the log. At the end of a scrub the log is empty, and an open mark would make it count
-    /// as lost. The next write marks the log again.
+    /// Closes the mark of the log. At the end of a scrub the log is empty, and an open mark would make it
+    /// count as lost. The next write marks the log again.
     fn close_mark(&mut self) -> Result<()> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());

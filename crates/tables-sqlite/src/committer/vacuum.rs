@@ -32,11 +32,11 @@ struct StepLimits {
 
 /// The limits of a step of a running server. Calls that arrive during a step wait for its end.
 ///
-/// The aim is that no call waits longer than about 50 ms. A step of 64 pages took 4 to 5 ms in the median and at
-/// most 43 ms, on two busy cores and an SSD: half of the oVirt wiki sealed, bodies of 1 MB, and bodies of 1 to 20
-/// KB. A step of 1,024 pages took 48 ms in the median. Most of the time is the commit, which writes about seven
-/// pages more to the log than the step gives back. On a disk that takes long to read the pages to be moved, the
-/// step ends early.
+/// The aim is that no call waits longer than about 50 ms. A step of 64 pages took 4 to 5 ms in the median and
+/// at most 43 ms, on two busy cores and an SSD: half of the oVirt wiki sealed, bodies of 1 MB, and bodies of
+/// 1 to 20 KB. A step of 1,024 pages took 48 ms in the median. Most of the time is the commit, which writes
+/// about seven pages more to the log than the step gives back. On a disk that takes long to read the pages to
+/// be moved, the step ends early.
 const SERVER_STEP: StepLimits = StepLimits { pages: 64, time: Duration::from_millis(20) };
 
 /// The limits of a step of a command that has the store to itself. The log needs 4 MB for a step.
@@ -126,8 +126,8 @@ impl Committer {
         let returned = self.transaction(|connection, _| {
             let returned = drop_last_pages(connection, limits.pages, || clock.monotonic() < end)
                 .map_err(|error| connection.failure(&error, 1))?;
-            // A transaction marks the log if it has changed rows, and moved pages are not rows. The mark itself
-            // is a row.
+            // A transaction marks the log if it has changed rows, and moved pages are not rows. The mark
+            // itself is a row.
             if returned > 0 && !is_marked {
                 log_mark::open(connection).map_err(|error| from_sqlite(&error))?;
             }
@@ -156,8 +156,8 @@ impl Committer {
 
 /// Gives free pages back, at most `pages`, as long as `goes_on` is true. Returns their number.
 ///
-/// SQLite's statement returns a row after each page, so it has to be stepped to its end. If it is only run once,
-/// it gives back one page.
+/// SQLite's statement returns a row after each page, so it has to be stepped to its end. If it is only run
+/// once, it gives back one page.
 fn drop_last_pages(
     connection: &Connection,
     pages: u32,

@@ -75,8 +75,8 @@ impl Fixture {
         (size.free_bytes + size.used_bytes) / PAGE_BYTES as u64
     }
 
-    /// Lets the interval pass, and writes. On return, the step of the interval is done. It may have come before
-    /// the write.
+    /// Lets the interval pass, and writes. On return, the step of the interval is done. It may have come
+    /// before the write.
     async fn write_after_interval(&self) {
         self.clock.advance(INTERVAL);
         self.write_again().await;
@@ -87,7 +87,8 @@ impl Fixture {
         let mut batch = Batch::new(vec!["kept".into()]);
         batch.put(&BODIES, vec![9.into()], vec![Some(Value::Blob(vec![1; 10].into()))], NOW);
         let _ = self.store.write(Vec::new(), batch).await;
-        // The committer begins a job after the upkeep that follows the job before. A sweep deletes nothing here.
+        // The committer begins a job after the upkeep that follows the job before. A sweep deletes nothing
+        // here.
         let _ = self.store.sweep().await;
     }
 
