@@ -99,10 +99,9 @@ pub(crate) fn sqlite_version() -> &'static str {
 
 /// Creates the directory durably, unless it exists.
 pub(crate) fn create_directory(directory: &Path) -> Result<()> {
-    let io = |error: std::io::Error| Error::from_io(directory, &error);
-    fs::create_dir_all(directory).map_err(io)?;
+    fs::create_dir_all(directory).map_err(|error| Error::from_io(directory, &error))?;
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all()).map_err(io)
+    sync_directory(parent.unwrap_or(Path::new(".")))
 }
 
 /// Opens the file for writing, and creates it if it does not exist. Does not change a file that is not a
@@ -149,24 +148,49 @@ fn check_is_store_file(path: &Path) -> Result<()> {
 /// therefore a truncated store.
 fn make(directory: &Path, options: &Options) -> Result<()> {
     let new = directory.join("rashomon.sqlite-new");
-    let io = |error: std::io::Error| Error::from_io(&new, &error);
-    for ending in ["", "-wal", "-shm", "-journal"] {
-        let mut left = new.clone().into_os_string();
+    remove(&new, &["", "-wal", "-shm", "-journal"])?;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = prepare_writer(&new, flags, true, options).map_err(|error| from_sqlite(&error))?;
+    close(connection)?;
+    install(&new, directory)
+}
+
+/// Deletes the files with these endings beside a file, if they exist. The ending "" is the file itself.
+pub(crate) fn remove(path: &Path, endings: &[&str]) -> Result<()> {
+    for ending in endings {
+        let mut left = path.to_owned().into_os_string();
         left.push(ending);
         match fs::remove_file(&left) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::from_io(Path::new(&left), &error));
+            }
             _ => {}
         }
     }
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(())
+}
+
+/// Writes the log into the file, and closes the only connection. The log is then deleted.
+fn close(connection: Connection) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
-    let connection = prepare_writer(&new, flags, true, options).map_err(sqlite)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
-    connection.close().map_err(|(_, error)| from_sqlite(&error))?;
-    File::open(&new).and_then(|file| file.sync_all()).map_err(io)?;
-    fs::rename(&new, path(directory)).map_err(io)?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(sqlite)?;
+    connection.close().map_err(|(_, error)| from_sqlite(&error))
+}
+
+/// Makes a complete file durable, and gives it the name of a store's file.
+pub(crate) fn install(new: &Path, directory: &Path) -> Result<()> {
+    let io = |error: std::io::Error| Error::from_io(new, &error);
+    File::open(new).and_then(|file| file.sync_all()).map_err(io)?;
+    fs::rename(new, path(directory)).map_err(io)?;
+    sync_directory(directory)
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| Error::from_io(directory, &error))
 }
 
 /// Changes a file that is not in use. On return, the file has the change, and there is no log.
@@ -176,9 +200,7 @@ pub(crate) fn change(path: &Path, change: impl FnOnce(&Connection) -> rusqlite::
     let sqlite = |error| from_sqlite(&error);
     let connection = prepare_writer(path, flags, false, &Options::default()).map_err(sqlite)?;
     change(&connection).map_err(sqlite)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(sqlite)?;
-    connection.close().map_err(|(_, error)| from_sqlite(&error))
+    close(connection)
 }
 
 fn prepare_writer(
@@ -216,8 +238,7 @@ fn prepare_writer(
              {LAYOUT}
              PRAGMA application_id = {APPLICATION_ID};
              PRAGMA user_version = {FORMAT_VERSION};
-             COMMIT;
-             PRAGMA wal_checkpoint(TRUNCATE);"
+             COMMIT;"
         ))?;
     }
     Ok(connection)

@@ -1,9 +1,7 @@
 //! The file of a store that is restored from a backup.
 
 use std::{
-    ffi::OsString,
-    fs::{self, File},
-    io::ErrorKind,
+    fs::File,
     path::{Path, PathBuf},
 };
 
@@ -39,20 +37,11 @@ impl RestoredFile {
             return Err(Error::unavailable(format!("{} already has a store", directory.display())));
         }
         // SQLite must not apply the log of an interrupted `complete` to pages that are written again.
-        for ending in ["-wal", "-shm"] {
-            let mut path = OsString::from(restored.path());
-            path.push(ending);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::from_io(Path::new(&path), &error));
-                }
-                _ => {}
-            }
-        }
         let path = restored.path();
+        file::remove(&path, &["-wal", "-shm"])?;
         let created = File::options().write(true).create(true).truncate(false).open(&path);
         created.and_then(|file| file.sync_all()).map_err(|error| Error::from_io(&path, &error))?;
-        restored.sync_directory()?;
+        file::sync_directory(directory)?;
         Ok(restored)
     }
 
@@ -72,17 +61,8 @@ impl RestoredFile {
     /// `Unsupported` or `Corrupt` if the file is not a store. `Unavailable` if it cannot be written.
     pub fn complete(self) -> Result<()> {
         let path = self.path();
-        let io = |error: std::io::Error| Error::from_io(&path, &error);
         // The pages say that a log is open, since the store was in use. They already contain the log.
         file::change(&path, log_mark::close)?;
-        File::open(&path).and_then(|file| file.sync_all()).map_err(io)?;
-        fs::rename(&path, file::path(&self.directory)).map_err(io)?;
-        self.sync_directory()
-    }
-
-    fn sync_directory(&self) -> Result<()> {
-        let directory = &self.directory;
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| Error::from_io(directory, &error))
+        file::install(&path, &self.directory)
     }
 }
