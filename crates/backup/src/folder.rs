@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, DirBuilder, File, TryLockError},
+    fs::{self, File, TryLockError},
     io::{ErrorKind, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    BackupError,
+    BackupError, durable,
     error::Result,
     state::{State, StateInfo, read_info},
 };
@@ -56,7 +56,7 @@ impl Folder {
             if !is_new {
                 return Err(BackupError::NotABackup(path.to_owned()));
             }
-            create(path)?;
+            durable::create(path, FOLDER_MODE)?;
             let written = || {
                 let mut file =
                     File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(&lock)?;
@@ -66,9 +66,8 @@ impl Folder {
             written().map_err(BackupError::io(&lock))?;
         }
         for folder in [PAGES, STATES] {
-            create(&path.join(folder))?;
+            durable::create(&path.join(folder), FOLDER_MODE)?;
         }
-        sync(path)?;
         let file = File::options().write(true).open(&lock).map_err(BackupError::io(&lock))?;
         Self::with_lock(path, &lock, file, File::try_lock)
     }
@@ -131,7 +130,7 @@ impl Folder {
             return Err(BackupError::damaged(&new, "it is not as it was written"));
         }
         fs::rename(&new, &path).map_err(BackupError::io(&path))?;
-        sync(&self.path.join(STATES))
+        durable::sync(&self.path.join(STATES))
     }
 
     /// Deletes all states but the latest `keep`, and returns their number.
@@ -142,7 +141,7 @@ impl Folder {
             let path = self.state_path(state.number);
             fs::remove_file(&path).map_err(BackupError::io(&path))?;
         }
-        sync(&self.path.join(STATES))?;
+        durable::sync(&self.path.join(STATES))?;
         Ok(old.len())
     }
 
@@ -171,7 +170,7 @@ impl Folder {
             let path = self.pack_path(*pack);
             File::open(&path).and_then(|file| file.sync_all()).map_err(BackupError::io(&path))?;
         }
-        sync(&self.path.join(PAGES))
+        durable::sync(&self.path.join(PAGES))
     }
 
     fn state_path(&self, number: u32) -> PathBuf {
@@ -215,13 +214,6 @@ fn is_marked(lock: &Path) -> Result<bool> {
     }
 }
 
-/// Creates a folder, and the folders above it, durably.
-fn create(folder: &Path) -> Result<()> {
-    let created = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
-    created.map_err(BackupError::io(folder))?;
-    sync(folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
-}
-
 /// The numbers in the names of the files with this extension. Other files are ignored.
 fn numbered(folder: &Path, extension: &str) -> Result<BTreeSet<u32>> {
     let entries = match fs::read_dir(folder) {
@@ -238,9 +230,4 @@ fn numbered(folder: &Path, extension: &str) -> Result<BTreeSet<u32>> {
         numbers.extend(number.filter(is_ours));
     }
     Ok(numbers)
-}
-
-/// Makes the names in a folder durable.
-fn sync(folder: &Path) -> Result<()> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(BackupError::io(folder))
 }

@@ -4,7 +4,7 @@
 //! and [`restore()`] makes a store from one. The folder has two kinds of files:
 //!
 //! - `pages/NNNNNN.pages` has SQLite pages of the store's file ([`pack`]). A run of [`take()`] writes one such
-//!   file, with the pages that no earlier state has. The file is never changed afterwards.
+//!   file, with the pages that differ from the latest state. The file is never changed afterwards.
 //! - `states/NNNNNN.state` says, for every page of the store's file, in which of the files it is ([`state`]).
 //!   It is written last, under another name first, so an interrupted run leaves no incomplete state.
 //!
@@ -21,6 +21,7 @@
 //!
 //! [`PageReader::changes`]: rashomon_tables_sqlite::PageReader::changes
 
+mod durable;
 mod error;
 mod folder;
 mod pack;

@@ -8,6 +8,13 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
+    /// All pages up to this one.
+    pub(crate) fn up_to(last: u32) -> Self {
+        let mut set = Self::default();
+        (1..=last).for_each(|page| set.insert(page));
+        set
+    }
+
     /// The number of pages in the set.
     pub(crate) const fn len(&self) -> usize {
         self.len

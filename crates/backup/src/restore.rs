@@ -11,7 +11,7 @@ use std::{
 use rashomon_tables_sqlite::{RestoredFile, SqliteStore};
 
 use crate::{
-    BackupError, OnProgress, Progress,
+    BackupError, OnProgress, Progress, durable,
     error::Result,
     folder::Folder,
     pack::{PackReader, hash},
@@ -20,6 +20,9 @@ use crate::{
 
 /// The file that marks an unfinished restore, and names its state.
 const MARK: &str = "rashomon-restore.state";
+
+/// The mode of a new directory, as for a store that a server creates.
+const DIRECTORY_MODE: u32 = 0o777;
 
 /// The maximum number of files of pages that are open at once.
 const MAX_OPEN_PACKS: usize = 64;
@@ -78,15 +81,14 @@ pub fn restore(options: &RestoreOptions, on_progress: OnProgress<'_>) -> Result<
         written
     };
     fs::remove_file(&mark).map_err(BackupError::io(&mark))?;
-    sync(directory)?;
+    durable::sync(directory)?;
     Ok(RestoreReport { state: state.info, written_pages })
 }
 
 /// Checks that the directory is empty, except for files of an interrupted restore of this state. Creates it if
 /// it does not exist. Returns whether it has the mark of this state.
 fn check_directory(directory: &Path, mark: &Path, identity: &[u8]) -> Result<bool> {
-    fs::create_dir_all(directory).map_err(BackupError::io(directory))?;
-    sync(directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    durable::create(directory, DIRECTORY_MODE)?;
     match fs::read(mark) {
         Ok(found) if found == identity => return Ok(true),
         Ok(_) => return Err(BackupError::OtherRestore(directory.to_owned())),
@@ -113,7 +115,7 @@ fn write_mark(directory: &Path, mark: &Path, identity: &[u8]) -> Result<()> {
         fs::rename(&new, mark)
     };
     written().map_err(BackupError::io(mark))?;
-    sync(directory)
+    durable::sync(directory)
 }
 
 /// Writes the pages of a state to a file, except those that are in it already. Returns the number of written
@@ -134,31 +136,20 @@ fn write_pages(folder: &Folder, state: &State, path: &Path, on_progress: OnProgr
             Err(error) => return Err(io(error)),
         };
         if !is_written {
-            if packs.len() >= MAX_OPEN_PACKS && !packs.contains_key(&stored.pack) {
-                packs.clear();
-            }
-            let pack = match packs.entry(stored.pack) {
-                std::collections::hash_map::Entry::Occupied(pack) => pack.into_mut(),
-                std::collections::hash_map::Entry::Vacant(vacant) => {
-                    let path = folder.pack_path(stored.pack);
-                    let pack = PackReader::open(&path)?;
-                    vacant.insert(pack.ok_or_else(|| BackupError::damaged(&path, "it is missing or empty"))?)
+            if !packs.contains_key(&stored.pack) {
+                if packs.len() >= MAX_OPEN_PACKS {
+                    packs.clear();
                 }
-            };
-            if pack.page_bytes() != page_bytes {
-                let what = format!("its pages have {} bytes, and not {page_bytes}", pack.page_bytes());
-                return Err(BackupError::damaged(&folder.pack_path(stored.pack), what));
+                packs.insert(stored.pack, open_pack(&folder.pack_path(stored.pack), page_bytes)?);
             }
+            let pack = &packs[&stored.pack];
             let content = pack.read(page, stored)?;
             file.write_all_at(&content, offset).map_err(io)?;
             written += 1;
         }
-        progress = Progress {
-            pages: u64::from(page),
-            bytes: u64::from(page) * page_bytes as u64,
-            finished: u64::from(page),
-            ..progress
-        };
+        progress.pages += 1;
+        progress.bytes += page_bytes as u64;
+        progress.finished += 1;
         if page.is_multiple_of(REPORT_PAGES) && !on_progress(progress) {
             return Err(BackupError::Interrupted);
         }
@@ -168,6 +159,13 @@ fn write_pages(folder: &Folder, state: &State, path: &Path, on_progress: OnProgr
     Ok(written)
 }
 
-fn sync(directory: &Path) -> Result<()> {
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(BackupError::io(directory))
+/// Opens a file with pages of this size.
+fn open_pack(path: &Path, page_bytes: usize) -> Result<PackReader> {
+    let pack = PackReader::open(path)?;
+    let pack = pack.ok_or_else(|| BackupError::damaged(path, "it is missing or empty"))?;
+    if pack.page_bytes() != page_bytes {
+        let what = format!("its pages have {} bytes, and not {page_bytes}", pack.page_bytes());
+        return Err(BackupError::damaged(path, what));
+    }
+    Ok(pack)
 }

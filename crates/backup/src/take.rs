@@ -74,7 +74,8 @@ pub struct TakeReport {
 ///
 /// A server may use the store meanwhile, and may start and stop. Every write that was acknowledged before the
 /// call is part of the state. Writes that are acknowledged during the call may be part of it. Only pages that
-/// no earlier state has are written, and they are read again and compared before the state gets its name.
+/// differ from the latest state are written, and they are read again and compared before the state gets its
+/// name.
 ///
 /// If the work is interrupted in any way, the next call continues with the pages that are written.
 ///
@@ -97,7 +98,8 @@ pub fn take(
         return Err(BackupError::OtherStore { folder, store });
     }
     let number = next(states.last().map(|state| state.number));
-    let mut copy = Copy::new(reader, &folder, options, Arc::clone(clock), on_progress)?;
+    let known = Known::read(&folder, &states, reader.page_bytes())?;
+    let mut copy = Copy::new(reader, known, &folder, options, Arc::clone(clock), on_progress)?;
     let last = copy.run()?;
     let Copy { reader, pages, writer, pack, written_pages, progress, on_progress, .. } = copy;
     // A file without pages is deleted below, since no state refers to it.
@@ -186,19 +188,17 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(
         reader: PageReader,
+        known: Known,
         folder: &Folder,
         options: &TakeOptions,
         clock: Arc<dyn Clock>,
         on_progress: OnProgress<'a>,
     ) -> Result<Self> {
-        let known = Known::read(folder, reader.page_bytes())?;
         // Not the number of a file that was deleted: a copy of the folder elsewhere may still have it.
         let latest = folder.packs()?.into_iter().chain(folder.numbers()?).chain(known.packs).max();
         let pack = next(latest);
         let writer = PackWriter::create(folder.pack_path(pack), pack, reader.page_bytes())?;
         let count = reader.pages()?;
-        let mut todo = PageSet::default();
-        (1..=count).for_each(|page| todo.insert(page));
         Ok(Self {
             started: clock.monotonic(),
             reader,
@@ -208,7 +208,7 @@ impl<'a> Copy<'a> {
             bytes_per_second: options.bytes_per_second,
             pages: known.pages,
             left_over: known.left_over,
-            todo,
+            todo: PageSet::up_to(count),
             writer,
             pack,
             written_pages: 0,
@@ -313,8 +313,7 @@ impl<'a> Copy<'a> {
             Changes::Pages(pages) => pages.iter().for_each(|page| self.todo.insert(*page)),
             Changes::Unknown => {
                 // Every page is read and compared again. Only changed pages are written.
-                let count = self.reader.pages()?;
-                (1..=count).for_each(|page| self.todo.insert(page));
+                self.todo = PageSet::up_to(self.reader.pages()?);
             }
         }
         Ok(())
@@ -376,8 +375,7 @@ struct Known {
 }
 
 impl Known {
-    fn read(folder: &Folder, page_bytes: usize) -> Result<Self> {
-        let states = folder.states()?;
+    fn read(folder: &Folder, states: &[StateInfo], page_bytes: usize) -> Result<Self> {
         let mut known = Self { pages: Vec::new(), packs: Vec::new(), left_over: HashMap::new() };
         if let Some(latest) = states.last().filter(|latest| latest.page_bytes == page_bytes) {
             let state = folder.state(Some(latest.number))?;

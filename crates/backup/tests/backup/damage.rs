@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::FileExt as _};
 
 use rashomon_backup::{BackupError, states};
 
-use crate::stores::{World, rows, write};
+use crate::stores::{World, fill, rows, write};
 
 /// A flipped bit is an error that names the file, or changes nothing. It never changes the restored store.
 #[tokio::test]
@@ -49,9 +49,7 @@ async fn flipped_bits_are_found() {
 async fn missing_pages_are_written_again() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..20 {
-        write(&store, &format!("Page {page}"), 1, 20_000).await;
-    }
+    fill(&store, 20, 20_000).await;
     world.take();
     write(&store, "Page 1", 2, 500).await;
     world.take();
@@ -90,9 +88,7 @@ async fn later_formats_are_refused() {
 async fn pages_that_read_back_differently_are_an_error() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..300 {
-        write(&store, &format!("Page {page}"), 1, 60_000).await;
-    }
+    fill(&store, 300, 60_000).await;
     let mut damaged = None;
     let error = world.try_take(&mut |progress| {
         if progress.pages > 800 && damaged.is_none() {

@@ -5,15 +5,13 @@ use std::fs;
 use rashomon_backup::{BackupError, states};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
-use crate::stores::{World, clock, rows, write};
+use crate::stores::{World, clock, fill, rows, write};
 
 #[tokio::test]
 async fn interrupted_backup_continues_with_its_pages() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..200 {
-        write(&store, &format!("Page {page}"), 1, 30_000).await;
-    }
+    fill(&store, 200, 30_000).await;
     for pages in [100, 200] {
         let error = world.try_take(&mut |progress| progress.pages < pages).expect_err("interrupted");
         assert!(matches!(error, BackupError::Interrupted), "{error:?}");
@@ -45,9 +43,7 @@ async fn interrupted_backup_continues_with_its_pages() {
 async fn interrupted_restore_continues() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..100 {
-        write(&store, &format!("Page {page}"), 1, 30_000).await;
-    }
+    fill(&store, 100, 30_000).await;
     world.take();
     write(&store, "Page 1", 2, 500).await;
     world.take();

@@ -128,6 +128,13 @@ pub(crate) async fn write(store: &SqliteStore, title: &str, rev: i64, length: us
     store.write(Vec::new(), body(title, rev, length)).await.expect("written");
 }
 
+/// Writes this many pages, each with one body of this length.
+pub(crate) async fn fill(store: &SqliteStore, pages: usize, length: usize) {
+    for page in 0..pages {
+        write(store, &format!("Page {page}"), 1, length).await;
+    }
+}
+
 /// All rows: title, revision and body.
 pub(crate) async fn rows(store: &SqliteStore) -> Vec<(String, i64, Value)> {
     let limit = NonZeroUsize::new(1_000).expect("not zero");

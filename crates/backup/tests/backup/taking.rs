@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use rashomon_backup::{BackupError, states};
 use rashomon_tables::TableStore as _;
 
-use crate::stores::{World, rows, version, write};
+use crate::stores::{World, fill, rows, version, write};
 
 #[tokio::test]
 async fn restored_store_has_the_rows_of_its_state() {
@@ -34,9 +34,7 @@ async fn restored_store_has_the_rows_of_its_state() {
 async fn only_changed_pages_are_written() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..50 {
-        write(&store, &format!("Page {page}"), 1, 30_000).await;
-    }
+    fill(&store, 50, 30_000).await;
     let first = world.take().state;
     assert_eq!(first.written_pages, u64::from(first.pages));
     assert!(first.written_bytes <= first.bytes() + 24 * u64::from(first.pages) + 16, "{first:?}");

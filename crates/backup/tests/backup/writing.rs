@@ -14,7 +14,7 @@ use rashomon_backup::{TakeOptions, take};
 use rashomon_tables::{Batch, TableStore};
 use rashomon_tables_sqlite::SqliteStore;
 
-use crate::stores::{BODIES, World, body, clock, write};
+use crate::stores::{BODIES, World, body, clock, fill};
 
 const WRITERS: i64 = 4;
 
@@ -73,9 +73,7 @@ async fn state_is_a_moment_of_a_store_that_is_written() {
     let world = World::new();
     let store = Arc::new(world.open().await);
     // The pages of the file that the writers change are read first, and other pages last.
-    for page in 0..300 {
-        write(&store, &format!("Page {page}"), 1, 60_000).await;
-    }
+    fill(&store, 300, 60_000).await;
     let stops = Arc::new(AtomicBool::new(false));
     let counters: Vec<_> = (0..WRITERS).map(|_| Arc::new(AtomicI64::new(0))).collect();
     let writers: Vec<_> = (0..)
@@ -115,9 +113,7 @@ async fn state_is_a_moment_of_a_store_that_is_written() {
 async fn store_restarts_while_a_backup_runs() {
     let world = World::new();
     let store = world.open().await;
-    for page in 0..300 {
-        write(&store, &format!("Page {page}"), 1, 60_000).await;
-    }
+    fill(&store, 300, 60_000).await;
     let options = TakeOptions { bytes_per_second: NonZeroUsize::new(8 << 20), ..world.options() };
     let done = Arc::new(AtomicBool::new(false));
     let backup = tokio::task::spawn_blocking({
@@ -152,9 +148,7 @@ async fn store_restarts_while_a_backup_runs() {
 async fn store_is_rewritten_while_a_backup_runs() {
     let world = World::new();
     let store = Arc::new(world.open().await);
-    for page in 0..300 {
-        write(&store, &format!("Page {page}"), 1, 60_000).await;
-    }
+    fill(&store, 300, 60_000).await;
     let (options, handle, shrunk) = (world.options(), tokio::runtime::Handle::current(), Arc::clone(&store));
     let report = tokio::task::spawn_blocking(move || {
         let mut is_done = false;
