@@ -24,18 +24,9 @@ pub(crate) enum CommandError {
     /// The store cannot be opened.
     #[error("{}", reason(.0))]
     Open(rashomon_tables::Error),
-    /// The store cannot be opened for an import, most likely because a server has it open.
-    #[error(
-        "{}\nIf a server has the store open, import through the server: --to http://127.0.0.1:7231",
-        reason(.0)
-    )]
-    Busy(rashomon_tables::Error),
-    /// The store cannot be opened for a vacuum, most likely because a server has it open.
-    #[error(
-        "{}\nIf a server has the store open: a running server gives free pages back by itself, all but 16 MB",
-        reason(.0)
-    )]
-    Served(rashomon_tables::Error),
+    /// The store cannot be opened, most likely because a server has it open. The text says what to do then.
+    #[error("{}\nIf a server has the store open{}", reason(.0), .1)]
+    Busy(rashomon_tables::Error, &'static str),
     /// The cluster does not answer.
     #[error(
         "{}\nCheck that Cassandra runs there and accepts CQL. To name other nodes, use --store \
@@ -89,6 +80,14 @@ fn reason(error: &rashomon_tables::Error) -> String {
 }
 
 impl CommandError {
+    /// Adds what to do if a server has the store open.
+    pub(crate) fn if_busy(self, advice: &'static str) -> Self {
+        match self {
+            Self::Open(error @ rashomon_tables::Error::Unavailable(_)) => Self::Busy(error, advice),
+            error => error,
+        }
+    }
+
     /// Reports the error on standard error.
     pub(crate) fn print(&self) {
         if !matches!(self, Self::OutputClosed) {
@@ -126,8 +125,7 @@ impl CommandError {
             | Self::Migration(MigrationError::NotEmpty { .. }) => Exit::Usage,
             Self::Io { .. }
             | Self::Open(_)
-            | Self::Busy(_)
-            | Self::Served(_)
+            | Self::Busy(..)
             | Self::Vacuum(_)
             | Self::NoCluster(_)
             | Self::Store(_)

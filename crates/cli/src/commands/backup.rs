@@ -24,6 +24,10 @@ use crate::{
     store::Store,
 };
 
+/// What to do instead for a store that is not in SQLite.
+const ADVICE: &str = "to back up a Cassandra cluster, use `nodetool snapshot` on all nodes, as described in \
+                      docs/cassandra.md";
+
 /// The result of a backup.
 #[derive(Debug, Serialize)]
 struct Backup<'a> {
@@ -64,7 +68,7 @@ impl<'a> From<&'a StateInfo> for State<'a> {
 /// Adds a state to a backup, and prints what it holds.
 pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
-    let store = Store::directory_to_back_up(&arguments.store)?;
+    let store = Store::sqlite_directory(&arguments.store, ADVICE)?;
     let bytes_per_second = arguments.rate.map(bytes_per_second).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let progress = Progress::new(Arc::clone(&clock), store.display().to_string(), "database page", None);

@@ -42,10 +42,8 @@ pub(crate) async fn run(arguments: VacuumArguments) -> Result<Exit, CommandError
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_sqlite(&arguments.store, Arc::clone(&clock), ADVICE);
-    let store = store.map_err(|error| match error {
-        CommandError::Open(error @ Error::Unavailable(_)) => CommandError::Served(error),
-        error => error,
-    })?;
+    let advice = ": a running server gives free pages back by itself, all but 16 MB";
+    let store = store.map_err(|error| error.if_busy(advice))?;
     let done = tokio::select! {
         done = Box::pin(vacuum(&store, &arguments, clock)) => done,
         exit = signals.first() => Ok(exit),

@@ -152,19 +152,16 @@ impl Store {
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
-    /// The directory of the SQLite store that the arguments name.
-    pub(crate) fn directory_to_back_up(arguments: &StoreArguments) -> Result<PathBuf, CommandError> {
-        match Self::settings_offline(arguments)?.store {
-            StoreSettings::Sqlite(directory) => {
-                check_directory(&directory, Absent::Refuse)?;
-                Ok(directory)
-            }
-            _ => Err(CommandError::Usage(
-                "backup copies SQLite stores: for a Cassandra cluster use `nodetool snapshot` on all nodes, as \
-                 described in docs/cassandra.md"
-                    .to_owned(),
-            )),
-        }
+    /// The directory of the SQLite store that the arguments name, for a command that copies its file. Other
+    /// stores have no such file: `advice` says what to do instead.
+    pub(crate) fn sqlite_directory(
+        arguments: &StoreArguments,
+        advice: &str,
+    ) -> Result<PathBuf, CommandError> {
+        let settings = Self::settings_offline(arguments)?;
+        let directory = directory_of(&settings, advice)?;
+        check_directory(directory, Absent::Refuse)?;
+        Ok(directory.to_owned())
     }
 
     /// Opens only the tables of a SQLite store, for a command on its file. Other stores have no such file:
@@ -175,15 +172,7 @@ impl Store {
         advice: &str,
     ) -> Result<Arc<SqliteStore>, CommandError> {
         let settings = Self::settings_offline(arguments)?;
-        match &settings.store {
-            StoreSettings::Sqlite(directory) => open_directory(&settings, directory, clock, Absent::Refuse),
-            StoreSettings::Cassandra(cluster) => {
-                Err(CommandError::Usage(format!("{} is not a SQLite store: {advice}", cluster.url())))
-            }
-            StoreSettings::Memory => {
-                Err(CommandError::Usage(format!("memory: is not a SQLite store: {advice}")))
-            }
-        }
+        open_directory(&settings, directory_of(&settings, advice)?, clock, Absent::Refuse)
     }
 
     fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
@@ -321,6 +310,16 @@ fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
         error @ Error::Unavailable(_) => CommandError::NoCluster(error),
         error => CommandError::Open(error),
     }
+}
+
+/// The directory of a SQLite store.
+fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, CommandError> {
+    let store = match &settings.store {
+        StoreSettings::Sqlite(directory) => return Ok(directory),
+        StoreSettings::Cassandra(cluster) => cluster.url().to_string(),
+        StoreSettings::Memory => "memory:".to_owned(),
+    };
+    Err(CommandError::Usage(format!("{store} is not a SQLite store: {advice}")))
 }
 
 /// Checks that the path is a directory, or may become one.

@@ -4,7 +4,6 @@ use std::{fs::File, path::Path, sync::Arc};
 
 use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
-use rashomon_tables::Error;
 
 use super::{is_standard_input, label, not_read, report::Outcome, shown};
 use crate::{
@@ -33,10 +32,8 @@ pub(super) async fn run(
         true => Store::open_archiving(&arguments.store, Arc::clone(&clock)).await,
         false => Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make).await,
     };
-    let store = store.map_err(|error| match error {
-        CommandError::Open(error @ Error::Unavailable(_)) => CommandError::Busy(error),
-        error => error,
-    })?;
+    let store =
+        store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
     let outcome = files(arguments, &store, &clock, &mut signals).await;
     // In any case, acknowledged writes must be on disk.
     store.close().await;
