@@ -18,6 +18,7 @@ use tempfile::tempdir;
 use crate::{
     http::post,
     process::{Ran, Running, rashomon, run, wait_until},
+    serving::serve_data,
 };
 
 /// A text that does not compress well.
@@ -44,15 +45,6 @@ fn wiki(directory: &Path, pages: u64) {
     run(directory, &["import", "--data", "data", "--domain", "wiki", "wiki.xml"]).ends_with(0);
 }
 
-fn serve(directory: &Path) -> (Running, String) {
-    let mut server = rashomon(directory);
-    server.args(["serve", "--data", "data", "--listen", "127.0.0.1:0"]);
-    let mut server = Running::start(&mut server);
-    let line = server.line();
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split(',').next()).unwrap().to_owned();
-    (server, address)
-}
-
 fn export(directory: &Path, store: &str) -> String {
     let words = ["export", "--data", store, "--domain", "wiki", "--history", "--format", "jsonl"];
     run(directory, &words).ends_with(0).stdout
@@ -69,7 +61,7 @@ fn backup_beside_a_server_has_every_acknowledged_revision() {
     let directory = tempdir().unwrap();
     let at = directory.path();
     wiki(at, 300);
-    let (server, address) = serve(at);
+    let (server, address) = serve_data(at);
     let (acknowledged, stops) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let writer = thread::spawn({
         let (acknowledged, stops) = (Arc::clone(&acknowledged), Arc::clone(&stops));
@@ -126,7 +118,7 @@ fn backup_goes_on_while_the_server_restarts() {
         backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);
         let backup = Running::start(&mut backup);
         for restart in 0..4 {
-            let (server, address) = serve(at);
+            let (server, address) = serve_data(at);
             for rev in 1..=20 {
                 let number = state * 1_000 + restart * 100 + rev;
                 let form = format!("_rev={number}&html={}", text(number, 300));

@@ -115,7 +115,7 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(store);
         command.envs(environment.iter().copied());
         let mut running = Running::start(&mut command);
-        let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
+        let address = running.address();
         Self { running, address, store: store.to_owned(), acknowledged: Vec::new() }
     }
 

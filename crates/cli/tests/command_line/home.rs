@@ -105,13 +105,7 @@ impl Home {
     pub(crate) fn serve(&self, words: &[&str]) -> (Running, String) {
         let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
         let mut server = Running::start(&mut command);
-        let line = server.line();
-        let address = line
-            .split("http://")
-            .nth(1)
-            .and_then(|rest| rest.split(',').next())
-            .unwrap_or_else(|| panic!("{line}"));
-        let address = address.to_owned();
+        let address = server.address();
         (server, address)
     }
 }

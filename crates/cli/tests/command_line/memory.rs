@@ -97,8 +97,7 @@ fn stalled_writes_take_no_more_memory_than_the_budget() {
         "--idle-timeout",
         "10s",
     ]));
-    let said = server.line();
-    let address = said.split("http://").nth(1).unwrap().split([' ', '/', ',']).next().unwrap().to_owned();
+    let address = server.address();
     get(&address, "/v1/wiki/page/None?rev/latest/html");
     let before = status(server.id(), "VmRSS:");
     let noise = noise(1_000_000);

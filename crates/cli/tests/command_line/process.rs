@@ -113,6 +113,13 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    /// Reads the first line of a server, and returns its address.
+    pub(crate) fn address(&mut self) -> String {
+        let line = self.line();
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split([' ', '/', ',']).next());
+        address.unwrap_or_else(|| panic!("{line}")).to_owned()
+    }
+
     /// The writer of the standard input of the process, if it is a pipe.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.as_mut().and_then(|child| child.stdin.take()).expect("it is piped")

@@ -1,6 +1,6 @@
 //! `rashomon serve`: its start and its output.
 
-use std::{io::Write as _, net::TcpStream, time::Duration};
+use std::{io::Write as _, net::TcpStream, path::Path, time::Duration};
 
 use serde_json::Value;
 use tempfile::tempdir;
@@ -10,6 +10,14 @@ use crate::{
     http::{answer, get},
     process::{Running, rashomon, run},
 };
+
+/// Starts a server of the store `data`. Returns it with its address.
+pub(crate) fn serve_data(directory: &Path) -> (Running, String) {
+    let mut command = rashomon(directory);
+    let mut server = Running::start(command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]));
+    let address = server.address();
+    (server, address)
+}
 
 #[test]
 fn address_in_use_is_reported() {

@@ -12,6 +12,7 @@ use crate::{
     disks::Mounted,
     http::post,
     process::{Ran, Running, rashomon, run},
+    serving::serve_data,
     wiki::{dump, large_dump},
 };
 
@@ -152,18 +153,10 @@ fn stores_without_a_file_are_refused() {
     assert_eq!(fs::read_dir(home).unwrap().count(), 0);
 }
 
-/// Starts a server of the store `data`. Returns it with its address.
-fn serve(home: &Path) -> (Running, String) {
-    let mut command = rashomon(home);
-    let mut server = Running::start(command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]));
-    let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
-    (server, address)
-}
-
 #[test]
 fn store_of_a_server_is_refused_and_the_server_is_named() {
     let directory = store_with_free_pages(100);
-    let (server, _) = serve(directory.path());
+    let (server, _) = serve_data(directory.path());
     let ran = on(directory.path(), "data", &["vacuum"]).ends_with(1);
     ran.stderr_contains(&[
         &format!("in use by process {}", server.id()),
@@ -176,7 +169,7 @@ fn store_of_a_server_is_refused_and_the_server_is_named() {
 fn server_gives_free_pages_back_while_writes_go_on() {
     let directory = store_with_free_pages(3_000);
     let home = directory.path();
-    let (server, address) = serve(home);
+    let (server, address) = serve_data(home);
     let clock = SystemClock::new();
     let pages = || count(&home.join("data"), "page_count");
     let mut before = pages();
