@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use rashomon_clock::Clock;
 use serde_json::Value;
 use xtask::service::Service;
@@ -166,10 +166,7 @@ impl Backups {
         let mut command = Command::new(&self.binary);
         command.args(["backup", "--json", "--data"]).arg(&self.store).arg("--to").arg(folder);
         command.args(self.rate.iter().flat_map(|rate| ["--rate", rate]));
-        let output = command.output().context("cannot start the program")?;
-        let printed = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the backup ended with {}: {}", output.status, printed.trim());
-        Ok(serde_json::from_slice(&output.stdout)?)
+        Ok(serde_json::from_slice(&service::finish(&mut command)?.stdout)?)
     }
 }
 

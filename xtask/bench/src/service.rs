@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -48,11 +48,16 @@ pub(crate) fn serve_store(binary: &Path, store: &str, log: &Path) -> Result<Serv
 
 /// Runs a command of the binary to its end, and returns its output.
 pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> {
-    let output = Command::new(binary).args([verb, "--data"]).arg(data).output()?;
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed).into_owned();
-    ensure!(output.status.success(), "`rashomon {verb}` ended with {}:\n{printed}", output.status);
-    Ok(printed)
+    let output = finish(Command::new(binary).args([verb, "--data"]).arg(data))?;
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// Runs a command of the binary to its end, and returns its output. A failure is an error.
+pub(crate) fn finish(command: &mut Command) -> Result<Output> {
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} ended with {}: {}", output.status, printed.trim());
+    Ok(output)
 }
 
 /// The size of all files in a folder, in bytes.

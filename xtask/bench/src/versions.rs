@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rashomon_clock::Clock;
 use serde_json::json;
 use xtask::{http, service::Service};
@@ -116,10 +116,7 @@ impl Side {
         for (store, option) in [("rows", None), ("archive", Some("--archive"))] {
             let mut import = Command::new(program);
             import.arg("import").args(option).args(["--domain", service::DOMAIN, "--data"]);
-            let output =
-                import.arg(folder.join(store)).arg(dump).output().context("cannot start the program")?;
-            let printed = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "the import ended with {}: {}", output.status, printed.trim());
+            service::finish(import.arg(folder.join(store)).arg(dump))?;
         }
         let config = folder.join("archive.toml");
         fs::write(&config, "[archive]\n")?;
