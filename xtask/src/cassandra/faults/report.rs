@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     fault::Fault,
-    journal::{Journal, Outcome, ReadOutcome},
+    journal::{Journal, Outcome, ReadOutcome, Share},
     judge::Findings,
 };
 
@@ -20,8 +20,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether all promises were kept.
-    pub(super) fn is_fine(&self) -> bool {
+    /// Whether all promises were kept with this fault.
+    fn is_fine(&self) -> bool {
         let [_, _, refused] = self.journal.outcomes();
         self.findings.are_none()
             && (self.findings.once > 0 || !self.fault.leaves_unknown())
@@ -80,6 +80,14 @@ impl Row {
     }
 }
 
+/// Whether all promises were kept with every fault, and whether enough requests of all faults together
+/// succeeded.
+pub(super) fn are_fine(rows: &[Row]) -> bool {
+    rows.iter().all(Row::is_fine)
+        && rows.iter().map(|row| row.journal.write_success()).sum::<Share>().is_enough()
+        && rows.iter().map(|row| row.journal.read_success()).sum::<Share>().is_enough()
+}
+
 /// Prints the table, the broken promises, and the folder of the journals.
 pub(super) fn print(rows: &[Row], folder: &Path) {
     println!("\n       ------ writes -------                               reads");
@@ -105,17 +113,24 @@ mod tests {
         Span { sent: Duration::from_secs(second), answered: Duration::from_secs(second + 1) }
     }
 
-    /// A journal of requests with these outcomes, and of others that succeeded a minute later.
+    /// A journal of two writes and two reads with these outcomes, and of others that succeeded a minute later.
     fn row(written: Outcome, outcome: ReadOutcome) -> Row {
         let attempt =
             |second, outcome| Attempt { write: Write(second), is_retry: false, span: span(second), outcome };
         let read = |second, outcome| Read { span: span(second), outcome };
         let journal = Journal {
-            attempts: vec![attempt(1, written), attempt(60, acknowledged())],
-            reads: vec![read(1, outcome), read(60, ReadOutcome::Right)],
+            attempts: vec![attempt(1, written.clone()), attempt(1, written), attempt(60, acknowledged())],
+            reads: vec![read(1, outcome.clone()), read(1, outcome), read(60, ReadOutcome::Right)],
             events: Vec::new(),
         };
         Row { fault: Fault::Kill, journal, findings: Findings::default() }
+    }
+
+    /// The row without one of its requests.
+    fn with_one_less(mut row: Row) -> Row {
+        row.journal.attempts.remove(0);
+        row.journal.reads.remove(0);
+        row
     }
 
     /// Adds an event before the first requests, so that they are right after a fault.
@@ -137,6 +152,12 @@ mod tests {
         let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
         assert!(!Row { findings: lost, ..row(acknowledged(), ReadOutcome::Right) }.is_fine());
         assert!(after_a_fault(row(Outcome::Unknown(why()), ReadOutcome::Nothing(why()))).is_fine());
+        // One failure with each fault, and one in a thousand with all of them.
+        let one_failed =
+            |fault| Row { fault, ..with_one_less(row(acknowledged(), ReadOutcome::Nothing(why()))) };
+        assert!(one_failed(Fault::Kill).is_fine());
+        assert!(are_fine(&[one_failed(Fault::Kill), row(acknowledged(), ReadOutcome::Right)]));
+        assert!(!are_fine(&[one_failed(Fault::Kill), one_failed(Fault::Cut)]));
         // If a fault must leave unknown outcomes, at least one write must have been repeated.
         let quorum = |once| {
             let findings = Findings { once, ..Findings::default() };
