@@ -65,7 +65,7 @@ struct HelpLink {
     url: String,
 }
 
-/// A problem as an HTML page, with the same status and headers as for programs.
+/// A problem as an HTML page. The status is the one that programs get.
 pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_query: bool) -> Response {
     let mut response = problem.to_response(None);
     let template = ProblemPage {

@@ -47,9 +47,9 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) cache_size: ByteSize,
 
-    /// Interval between garbage collections, which delete chunks and blocks that nothing references, such as
-    /// chunks of unfinished uploads and of sealed bodies, and replaced blocks. They are kept for at least a
-    /// day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
+    /// Interval between garbage collections. They delete chunks that nothing references, such as those of
+    /// unfinished uploads and of sealed bodies, and replaced blocks. Such chunks and blocks are kept for at least
+    /// a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,

@@ -150,8 +150,15 @@ pub(super) const READING: &[Operation] = &[
         "rev/{rev}/{property}",
         "Find a property of a revision",
         &[
-            redirect("Redirects to the property of the revision's newest render, by its tid."),
-            problem(404, "There is no such revision, or its newest render has no such property."),
+            redirect(
+                "Redirects to the property of the revision's newest render, by its tid. If that body is no longer \
+                 stored, redirects to an older one that is, or to one that a renderer generates now.",
+            ),
+            problem(
+                404,
+                "There is no such revision, its newest render has no such property, or no body of the property is \
+                 stored any more.",
+            ),
             RENDERER_FAILED,
             RENDERER_LATE,
         ],
@@ -176,7 +183,8 @@ pub(super) const READING: &[Operation] = &[
             "If-Range",
             "Accept-Encoding",
         ],
-        description: "The permanent address: it always returns the same bytes, unless they are replaced in place.",
+        description: "The permanent address: it always returns the same bytes, until they are replaced in place, culled or \
+                      erased.",
         ..get(
             "readProperty",
             Reading,
@@ -247,8 +255,8 @@ pub(super) const READING: &[Operation] = &[
             "The page under its public URL",
             &[
                 redirect(
-                    "Redirects to `?rev/latest/html`. With a query, the answer is that of the same query \
-                     above.",
+                    "Redirects to `?rev/latest/html`. With a query, answers like the page under `/v1/` with \
+                     the same query.",
                 ),
                 problem(404, "No domain is configured for this host."),
             ],
@@ -259,8 +267,10 @@ pub(super) const READING: &[Operation] = &[
 /// Reads of the page at a time.
 pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
-        description: "Selects the revision with the greatest timestamp at or before the time (of several, the highest \
-                      number), and of its renders the newest at or before the time, else the oldest.",
+        description: "Selects the revision with the greatest timestamp at or before the time. If several have this \
+                      timestamp, selects the one with the highest number. Of this revision, selects the newest render \
+                      at or before the time. If there is none, selects the oldest render. \
+                      Renders whose body the archive left out are skipped.",
         ..get(
             "findPropertyAtTime",
             TimeTravel,
@@ -275,8 +285,9 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
     Operation {
         headers: &["Accept-Datetime"],
         description: "The timegate of RFC 7089. Selects among the revisions that have the property. Without a date, \
-                      it selects the newest; with a date before the first, the first. It examines at most the 2,000 \
-                      revisions nearest to the date.",
+                      it selects the latest revision, or the newest one with the property if the latest has none. With \
+                      a date before the first, it selects the first. It examines at most the 2,000 revisions nearest \
+                      to the date.",
         ..get(
             "timegate",
             TimeTravel,
@@ -292,7 +303,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                 problem(400, "Accept-Datetime is not a date."),
                 problem(
                     404,
-                    "No revision of the page has the property. Or the state does not follow from the examined \
+                    "No revision of the page has the property. Or the state was not found among the examined \
                      revisions; then a Link leads to the timemap.",
                 ),
             ],
