@@ -336,8 +336,8 @@ pub(crate) struct CompareStrategiesArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArguments {
-    /// Store to copy: sqlite:DIRECTORY, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE`. It is only read, but
-    /// in a SQLite store of an older version, missing tables are created, empty
+    /// Store to copy: sqlite:DIRECTORY, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE`. The
+    /// command does not change it, except that it creates missing tables in a SQLite store of an older version
     #[arg(long, value_name = "URL")]
     pub(crate) from: StoreUrl,
 

@@ -181,7 +181,7 @@ macro_rules! contract_tests {
             one_of_many_swaps_wins
             concurrent_swaps_lose_no_increment
             rows_written_by_swaps_are_readable
-            swaps_that_do_not_fit_are_refused
+            swaps_that_do_not_fit_are_invalid
             partition_version_changes_with_writes_and_not_with_reads
             values_cached_by_partition_version_are_never_stale
             acknowledged_writes_are_there_after_reopening

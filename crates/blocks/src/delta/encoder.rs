@@ -90,7 +90,8 @@ impl DeltaEncoder {
         })
     }
 
-    /// Builds a script of edits. Returns `None` if reading the text would cost more than is allowed.
+    /// Builds a script of edits. Returns `None` if the script or the text has too many parts: reading the text
+    /// would be too slow.
     fn edited(&mut self, stream: u32, text: &[u8], index: usize) -> Option<(Script, Vec<Segment>)> {
         let start = self.pool.len() as u32;
         let parent = self.parents.best(stream, text);

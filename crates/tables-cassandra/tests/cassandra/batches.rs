@@ -2,7 +2,7 @@
 
 use std::{thread::sleep, time::Duration};
 
-/// The greatest number of checks, while other tests write too.
+/// The maximum number of checks. A check is repeated if other tests wrote to the node at the same time.
 const MAX_CHECKS: usize = 100;
 
 /// The pause between two checks.
@@ -11,9 +11,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Panics unless `write` makes this many logged batches and each batch is one mutation. A split batch would
 /// go through the batch log, and readers could see only a part of it.
 ///
-/// The node itself makes batches when a table is created or dropped (the right to the table, and its entry in
-/// an index of rights), and other tests write too. So the check is repeated until no other batches were
-/// counted. If batches are always split, every check fails.
+/// The node also counts the batches of other tests, and those that it makes itself when a table is created or
+/// dropped (it writes the permission on the table, and the entry of the permission in an index). So the check
+/// is repeated until no other batches were counted. Panics at once if at least `batches` split batches were
+/// counted.
 pub(crate) fn assert_each_is_one_mutation(
     batches: u64,
     nodetool: impl Fn(&[&str]) -> Option<String>,
@@ -30,11 +31,14 @@ pub(crate) fn assert_each_is_one_mutation(
         }
         assert!(
             counted.taken_apart < batches,
-            "{batches} batches were written, and with those of others, {counted:?} were counted"
+            "each of {batches} batches must be one mutation; the node counted {counted:?}, including batches of others"
         );
         sleep(PAUSE);
     }
-    panic!("other clients wrote to the node all the time");
+    panic!(
+        "no check of {MAX_CHECKS} counted exactly {batches} whole batches: other clients wrote all the time, or \
+         some batches were split"
+    );
 }
 
 /// The numbers of batches since the node started: with one partition, and with several partitions.

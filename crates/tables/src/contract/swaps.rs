@@ -176,9 +176,9 @@ pub async fn rows_written_by_swaps_are_readable(factory: &dyn Factory) {
     assert_eq!(world.partitions(&HEADS, limit(9)).await, [["page".into()]]);
 }
 
-/// Swaps are refused and change nothing if the table is not swap-only, a row has another key, or a row does
-/// not fit the table.
-pub async fn swaps_that_do_not_fit_are_refused(factory: &dyn Factory) {
+/// A swap is `Invalid` and changes nothing if the table is not swap-only, if a row has another key, or if a row
+/// does not fit the table.
+pub async fn swaps_that_do_not_fit_are_invalid(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
     let [a, b] = [key("page", "a"), key("page", "b")];
     let good = row(&a, numbered(1));

@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 pub enum Call {
     Create,
     Get,
-    /// Each page is a call.
+    /// Each result page is one call.
     Scan,
-    /// Each page is a call.
+    /// Each result page is one call.
     Partitions,
     Write,
     Swap,
@@ -25,14 +25,14 @@ pub enum Fault {
     Before,
     /// The call is `Unavailable`, and all of it happened.
     After,
-    /// The call is `Unavailable`. A write applies the batches of `first` whose bit is set, and does not apply
-    /// `then`. The lowest bit is for the first batch; from the 65th batch on the bits repeat. For any other
-    /// call this is like [`Fault::Before`].
+    /// The call is `Unavailable`. A write applies some of the batches that it applies first, and does not apply
+    /// the last one. Any other call fails as with [`Fault::Before`].
     Midway {
-        /// The bits of the batches.
+        /// Which batches are applied: a bit for each, the lowest one for the first batch. From the 65th batch on
+        /// the bits repeat.
         batches: u64,
     },
-    /// The call happens after this delay, by the timer of the runtime.
+    /// The call happens after this delay. The timer of Tokio measures it, not the clock of the store.
     Delay(Duration),
     /// The call happens when the gate is opened.
     Pause(Gate),

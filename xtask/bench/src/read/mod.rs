@@ -49,9 +49,10 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         format!(
             "GET of the newest html of a page, {HTML_SIZE} bytes, {} connections kept alive, {} s each after {} s to \
              warm up, one after the other in each run: Rashomon; nginx with the same bytes in a file (sendfile, \
-             open_file_cache, no access log, a worker a core); axum with the same bytes in memory. Latency: \
-             requests at fixed times, half as many as were just answered, each counted from when it was due; \
-             with no writer, and with one that writes revisions (html and data-parsoid) one after the other",
+             open_file_cache, no access log, a worker a core); axum with the same bytes in memory. Latency of \
+             Rashomon: requests at fixed times, at half the rate just reached; the latency of a request counts from \
+             the time for which it was scheduled; without a writer, and with a connection that writes revisions \
+             (html and data-parsoid) one after the other",
             options.connections,
             options.seconds,
             WARM_UP.as_secs()
@@ -118,7 +119,7 @@ impl<'a> Bench<'a> {
             for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
                 report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
             }
-            // If a server cannot keep up, its latency mainly shows the duration of the measurement.
+            // If the server cannot keep up, requests wait longer and longer until the measurement ends.
             report.add(&format!("kept up, {name}"), "% of the rate", measured.per_second() / rate * 100.0);
         };
         let mut reads = Reads::new(QUIET, Some(self.contents.html(3)));
@@ -161,8 +162,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Measures the answers per second when each connection requests the path again at once. Checks the bytes of
-/// the answers.
+/// Measures the answers per second when each connection requests the path again as soon as it has an answer.
+/// Checks the bytes of the answers.
 pub(crate) fn closed(
     address: SocketAddr,
     path: &str,

@@ -57,8 +57,8 @@ async fn erased_content_is_in_no_table(world: World) {
     world.assert_consistent().await;
 }
 
-/// One server has read content that another server erases, and copies it for a reader or with a write. No
-/// copy remains.
+/// A server has read content and is about to store a copy of it, for a reader or in a write. Before it writes the
+/// copy, another server erases the content. No copy remains.
 #[tokio::test]
 async fn copies_made_during_an_erase_are_deleted() {
     for strategy in STRATEGIES {
@@ -98,8 +98,8 @@ fn tables_of_bodies() -> [&'static Schema; 5] {
 }
 
 impl World {
-    /// Panics if a row of the page has one of these bodies, or if any chunk is stored. No other body is
-    /// large.
+    /// Panics if a row of the page has one of these bodies, or if any chunk is stored. In these tests, only erased
+    /// bodies are large enough for chunks.
     async fn assert_no_row_has_a_body(&self, page: &Page, bodies: &[&[u8]], what: &str) {
         let sha1s: Vec<_> = bodies.iter().map(|body| Sha1::of(body).to_column()).collect();
         let many = NonZeroUsize::new(1000).unwrap();
