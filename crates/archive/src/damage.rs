@@ -108,7 +108,7 @@ impl Archive {
         let blocks = &self.blocks;
         let mut given_up = Vec::new();
         for row in index_of(&*blocks.store, &partition_of(page)).await? {
-            if !(row.revs.0..=row.revs.1).contains(&rev) {
+            if !row.may_have_revision(rev) {
                 continue;
             }
             match blocks.open(page, row.block).await {
@@ -156,7 +156,7 @@ impl BlockStore {
     /// Returns `Unsupported` if a later version wrote a block that may contain a revision.
     pub(crate) async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         for row in index_of(&*self.store, &partition_of(page)).await? {
-            if !(row.revs.0..=row.revs.1).contains(&rev) {
+            if !row.may_have_revision(rev) {
                 continue;
             }
             let bytes = match self.read(page, row.block).await {

@@ -114,7 +114,7 @@ impl Archive {
     async fn block_with(&self, page: &Page, rev: Revision) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         for row in index_of(&*self.blocks.store, &partition_of(page)).await? {
-            if !(row.revs.0..=row.revs.1).contains(&rev) {
+            if !row.may_have_revision(rev) {
                 continue;
             }
             let block = self.blocks.open(page, row.block).await?;

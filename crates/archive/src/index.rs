@@ -2,15 +2,16 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
+use bytes::Bytes;
 use rashomon_archive_format::Unit;
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
-use rashomon_tables::{ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
+use rashomon_tables::{ClusteringRange, ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
 
-use super::{order::bounds, rows::BlockId};
+use super::{positions::Positions, rows::BlockId};
 use rashomon_records::{
     INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
-    rows::{Json, TypedRow},
+    rows::{Json, TypedRow, unreadable},
     schemas::{
         ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME,
@@ -35,6 +36,11 @@ pub(super) struct IndexRow {
     pub(super) left_out: u64,
     /// When the newest render was made whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
+    /// The exact positions of the revisions. `None` if the ranges of numbers, times and tids are enough, or if
+    /// an earlier version of the program wrote the row.
+    pub(super) positions: Option<Positions>,
+    /// Whether each revision in the block has a higher number than the one before, and no earlier time.
+    pub(super) ascends: bool,
 }
 
 typed_row! {
@@ -54,12 +60,14 @@ typed_row! {
             generation: i64,
             left_out: Option<u64>,
             kept_at: Option<Timestamp>,
+            positions: Option<Bytes>,
         }
     }
 }
 
 impl IndexRow {
-    /// Creates the row of a block that has these revisions of the page. Returns `None` if there are none.
+    /// Creates the row of a block that has these revisions of the page, with their positions. Returns `None`
+    /// if there are none.
     pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
         let mut row: Option<Self> = None;
         for unit in units {
@@ -89,11 +97,14 @@ impl IndexRow {
             generation: 0,
             left_out: renders().filter(|row| row.left_out).count() as u64,
             kept_at: kept.map(|row| row.tid.time()).max(),
+            positions: Some(Positions::of_unit(unit)),
+            ascends: true,
         })
     }
 
     /// Combines the row with that of other revisions in the same block.
     fn and(mut self, other: Self) -> Self {
+        self.ascends &= self.revs.1 < other.revs.0 && self.times.1 <= other.times.0;
         self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
         self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
         self.tids = (self.tids.0.min(other.tids.0), self.tids.1.max(other.tids.1));
@@ -103,7 +114,42 @@ impl IndexRow {
         self.raw_bytes += other.raw_bytes;
         self.left_out += other.left_out;
         self.kept_at = self.kept_at.max(other.kept_at);
+        if let (Some(positions), Some(more)) = (&mut self.positions, other.positions) {
+            positions.extend(more);
+        }
         self
+    }
+
+    /// Returns the row as it is stored beside the other rows of the page: without its positions if its
+    /// revisions ascend, and all revisions of each other row are lower and earlier, or higher and later.
+    ///
+    /// So at most one row without positions has a given number, time or tid in its range. (Neighbours may share
+    /// the time at which one ends and the next begins.) A reader opens at most its block, and the block whose
+    /// positions have the value.
+    pub(super) fn beside<'r>(mut self, others: impl IntoIterator<Item = &'r Self>) -> Self {
+        if self.ascends && others.into_iter().all(|other| self.is_below(other) || other.is_below(&self)) {
+            self.positions = None;
+        }
+        self
+    }
+
+    /// Whether all revisions of this row have lower numbers than those of the other, and none is later.
+    fn is_below(&self, other: &Self) -> bool {
+        self.revs.1 < other.revs.0
+            && self.times.1 <= other.times.0
+            && self.tids.1.time() <= other.tids.0.time()
+    }
+
+    /// Whether this row and the row that [`Self::of`] creates from the block have the same content.
+    pub(super) fn matches(&self, of_block: Self) -> bool {
+        let positions = of_block.positions.filter(|_| self.positions.is_some());
+        *self == Self { generation: self.generation, ascends: self.ascends, positions, ..of_block }
+    }
+
+    /// Whether the block may have this revision.
+    pub(super) fn may_have_revision(&self, rev: Revision) -> bool {
+        (self.revs.0..=self.revs.1).contains(&rev)
+            && self.positions.as_ref().is_none_or(|positions| positions.has(rev))
     }
 
     pub(super) fn to_stored(&self) -> StoredIndexRow {
@@ -122,11 +168,19 @@ impl IndexRow {
             generation: self.generation,
             left_out: Some(self.left_out),
             kept_at: self.kept_at,
+            positions: self.positions.as_ref().map(Positions::encode),
         }
     }
 
     pub(super) fn from_row(row: &Row) -> Result<Self> {
-        let row = StoredIndexRow::from_row(row)?;
+        let stored = row;
+        let row = StoredIndexRow::from_row(stored)?;
+        let positions = match row.positions {
+            Some(bytes) => {
+                Some(Positions::decode(&bytes).ok_or_else(|| unreadable(ARCHIVE_INDEX.name(), stored))?)
+            }
+            None => None,
+        };
         Ok(Self {
             block: row.block,
             revs: (row.first_rev, row.last_rev),
@@ -139,39 +193,47 @@ impl IndexRow {
             generation: row.generation,
             left_out: row.left_out.unwrap_or(0),
             kept_at: row.kept_at,
+            ascends: positions.is_none(),
+            positions,
         })
     }
 
-    /// Returns the lowest and the highest value that rows of the block have in the column of the axis.
-    pub(super) fn span(&self, axis: Axis) -> (Value, Value) {
-        match axis.of {
-            Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
-            Of::Time => (self.times.0.into(), self.times.1.into()),
-            Of::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
+    /// Whether the block may have bodies of the property that the range names, if it names one.
+    pub(super) fn has_property_of(&self, axis: Axis, range: &ClusteringRange) -> bool {
+        match range.prefix.first() {
+            Some(Value::Text(name)) if axis.place == 1 => {
+                self.names.iter().any(|known| known.as_str() == name)
+            }
+            _ => true,
         }
     }
 
-    /// Whether the block may have rows of a range.
-    pub(super) fn may_have(&self, axis: Axis, range: &rashomon_tables::ClusteringRange) -> bool {
-        if axis.place == 1
-            && let Some(Value::Text(name)) = range.prefix.first()
-            && !self.names.iter().any(|known| known.as_str() == name)
-        {
-            return false;
+    /// Returns the lowest and the highest value that rows of the block may have in the column of the axis,
+    /// within bounds. Returns `None` if the block has no rows there.
+    pub(super) fn within(
+        &self,
+        axis: Axis,
+        (lower, upper): (Bound<&Value>, Bound<&Value>),
+    ) -> Option<(Value, Value)> {
+        if let Some(positions) = &self.positions {
+            return positions.within(axis.of, lower, upper);
         }
-        let (lower, upper) = bounds(range, axis.place);
-        let (first, last) = self.span(axis);
-        let reaches = match lower {
-            Bound::Included(lower) => *lower <= last,
-            Bound::Excluded(lower) => *lower < last,
-            Bound::Unbounded => true,
+        let (first, last): (Value, Value) = match axis.of {
+            Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
+            Of::Time => (self.times.0.into(), self.times.1.into()),
+            Of::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
         };
-        reaches
-            && match upper {
-                Bound::Included(upper) => first <= *upper,
-                Bound::Excluded(upper) => first < *upper,
-                Bound::Unbounded => true,
-            }
+        let is_below = match lower {
+            Bound::Included(lower) => last < *lower,
+            Bound::Excluded(lower) => last <= *lower,
+            Bound::Unbounded => false,
+        };
+        let is_above = match upper {
+            Bound::Included(upper) => first > *upper,
+            Bound::Excluded(upper) => first >= *upper,
+            Bound::Unbounded => false,
+        };
+        (!is_below && !is_above).then_some((first, last))
     }
 }
 
@@ -184,8 +246,9 @@ pub(super) struct Axis {
     of: Of,
 }
 
+/// The value in the column of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+pub(super) enum Of {
     Rev,
     Time,
     Tid,

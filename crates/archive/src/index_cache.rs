@@ -1,15 +1,21 @@
 //! Indexes of pages in memory.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
-use rashomon_records::Result;
-use rashomon_tables::{ReadFrom, TableStore, Value, VersionedRead};
+use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
+use rashomon_tables::{ReadFrom, RowStream, Scan, TableStore, Value, VersionedRead};
 
-use super::index::{IndexRow, index_from};
+use super::{
+    index::{IndexRow, index_from},
+    positions::Positions,
+};
 
-/// The maximum number of index rows in memory, of all pages together. A row takes about half a kilobyte.
-const MAX_CACHED_ROWS: u64 = 1 << 14;
+/// The maximum size of the index rows in memory, of all pages together.
+const MAX_CACHED_BYTES: u64 = 8 << 20;
+
+/// The approximate memory that an index row takes without its positions.
+const ROW_BYTES: usize = 512;
 
 /// Caches the indexes of pages that were searched, if the store has partition versions. One read of a page
 /// searches the index several times.
@@ -28,9 +34,35 @@ struct CachedIndex {
 
 impl IndexCache {
     pub(super) fn new() -> Self {
-        let rows =
-            |_: &Vec<Value>, index: &CachedIndex| u32::try_from(index.rows.len() + 1).unwrap_or(u32::MAX);
-        Self(Cache::builder().max_capacity(MAX_CACHED_ROWS).weigher(rows).build())
+        let bytes = |_: &Vec<Value>, index: &CachedIndex| {
+            let positions = index.rows.iter().filter_map(|row| row.positions.as_ref());
+            let positions: usize = positions.map(Positions::memory).sum();
+            u32::try_from((index.rows.len() + 1) * ROW_BYTES + positions).unwrap_or(u32::MAX)
+        };
+        Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
+    }
+
+    /// Returns the highest revision that a block of the page may have. Unless the index is in memory, reads only
+    /// its first row, which has the highest revision.
+    pub(super) async fn highest(
+        &self,
+        store: &dyn TableStore,
+        partition: &[Value],
+        read_from: ReadFrom,
+    ) -> Result<Option<i64>> {
+        let read = store.partition_versions().and_then(|versions| versions.begin_read(partition));
+        if let Some(read) = read
+            && let Some(cached) = self.0.get(partition).await
+            && cached.version == read.version()
+        {
+            return Ok(cached.rows.iter().map(|row| row.revs.1.get()).max());
+        }
+        let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
+        let first = RowStream::new(store, &ARCHIVE_INDEX, scan).next().await?;
+        Ok(first.and_then(|row| match row.key.clustering.first() {
+            Some(Value::Int(last_rev)) => Some(*last_rev),
+            _ => None,
+        }))
     }
 
     /// Returns the index of the page that has this partition. If the index has to be read, reads it from these

@@ -23,6 +23,7 @@ mod order;
 mod part;
 mod pending;
 mod policy;
+mod positions;
 mod rewrite;
 mod rows;
 mod seal;

@@ -33,11 +33,11 @@ struct IndexReplacement {
     replaced: Vec<IndexRow>,
     /// The rows that take their place.
     new_rows: Vec<IndexRow>,
-    /// The earliest deadline of the new blocks.
+    /// The time until which the page may start to reference its new blocks: the earliest of their deadlines.
     deadline: Option<Deadline>,
     /// The number of revisions that the new blocks must contain.
     revisions: u64,
-    /// Whether all revisions of the page have been pushed.
+    /// Whether all revisions that go into the new blocks have been pushed.
     is_whole: bool,
 }
 
@@ -47,10 +47,11 @@ pub(super) struct BlockRewriter<'a> {
     archive: &'a Archive,
     pending: Pending,
     replacements: Vec<IndexReplacement>,
-    /// The epoch of the bucket before the first read.
+    /// The erasure epoch of the bucket, read before the first revision was read. If another erasure has begun
+    /// since then, no page may reference the new blocks, since they may have the erased content.
     epoch: Option<Epoch>,
-    /// The blocks that at least one page has left. Other pages may still reference them.
-    unreferenced_blocks: BTreeSet<BlockId>,
+    /// The old blocks that at least one page no longer references. Other pages may still reference them.
+    left_blocks: BTreeSet<BlockId>,
     /// Number of new blocks.
     pub(super) new_blocks: u64,
     /// Bytes of the new blocks.
@@ -60,16 +61,8 @@ pub(super) struct BlockRewriter<'a> {
 impl<'a> BlockRewriter<'a> {
     /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
-        let (pending, replacements, unreferenced_blocks) = (Pending::new()?, Vec::new(), BTreeSet::new());
-        Ok(Self {
-            archive,
-            pending,
-            replacements,
-            epoch: None,
-            unreferenced_blocks,
-            new_blocks: 0,
-            stored_bytes: 0,
-        })
+        let (pending, replacements, left_blocks) = (Pending::new()?, Vec::new(), BTreeSet::new());
+        Ok(Self { archive, pending, replacements, epoch: None, left_blocks, new_blocks: 0, stored_bytes: 0 })
     }
 
     /// Reads the epoch of the bucket, once. Call this before reading any revision that is going to be pushed.
@@ -81,10 +74,11 @@ impl<'a> BlockRewriter<'a> {
     }
 
     /// Begins a page: the revisions that are pushed next replace these rows of its index. `literals` is the
-    /// approximate number of bytes of their new text. If one block has room for the text, the revisions go
-    /// into one block.
+    /// approximate number of bytes that they add to the literals of a block. If these bytes fit into an empty
+    /// block but not into the current one, a new block is begun, so that the revisions are not split.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
-        // A page has one index row for each block, so two groups of its revisions cannot share a block.
+        // A page has one index row for each block. If the page was begun before, the revisions of that call and
+        // those of this call go into different blocks.
         if self.replacements.iter().any(|replacement| replacement.page == *page)
             || self.pending.would_split(literals)
         {
@@ -112,17 +106,17 @@ impl<'a> BlockRewriter<'a> {
         self.pending.push(&last.page, unit, texts)
     }
 
-    /// Ends the page that was begun last: all its revisions have been pushed.
+    /// Ends the page that was begun last: all revisions that replace the rows of its index have been pushed.
     pub(super) fn end_page(&mut self) {
         if let Some(last) = self.replacements.last_mut() {
             last.is_whole = true;
         }
     }
 
-    /// Writes the last block. Returns the blocks that at least one page has left.
+    /// Writes the last block. Returns the old blocks that at least one page no longer references.
     pub(super) async fn end(&mut self) -> Result<BTreeSet<BlockId>> {
         self.end_block().await?;
-        Ok(std::mem::take(&mut self.unreferenced_blocks))
+        Ok(std::mem::take(&mut self.left_blocks))
     }
 
     /// Writes the block that is being filled, and makes the pages that have ended reference their new blocks.
@@ -171,8 +165,8 @@ impl<'a> BlockRewriter<'a> {
             for row in replacement.replaced.iter().filter(|row| enqueued.insert(row.block)) {
                 let titles = self.archive.blocks.open(&replacement.page, row.block).await?.titles();
                 let now = self.archive.records.clock.now();
-                // If a clock is ahead, an earlier entry of the block may have been deleted at a time later
-                // than now.
+                // A process whose clock is ahead may have deleted an earlier entry of the block. The write time
+                // of this delete is later than `now`, and the new entry must have a still later one.
                 let written_at = now.saturating_add(self.archive.records.skew);
                 self.archive.blocks.enqueue(&replacement.page, row.block, &titles, now, written_at).await?;
             }
@@ -201,9 +195,12 @@ impl<'a> BlockRewriter<'a> {
         let generation = replacement.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
         let now = self.archive.records.clock.now();
         let mut batch = Batch::new(partition);
+        let mut others = index;
+        others.retain(|row| !replacement.replaced.contains(row));
         for row in replacement.new_rows {
-            let row = IndexRow { generation, ..row };
+            let row = IndexRow { generation, ..row }.beside(&others);
             row.to_stored().put(&mut batch, now);
+            others.push(row);
         }
         for row in &replacement.replaced {
             // If clocks differ, the row may have been written at a time later than now.
@@ -214,7 +211,7 @@ impl<'a> BlockRewriter<'a> {
             );
         }
         self.archive.blocks.store.write(Vec::new(), batch).await?;
-        self.unreferenced_blocks.extend(replacement.replaced.iter().map(|row| row.block));
+        self.left_blocks.extend(replacement.replaced.iter().map(|row| row.block));
         Ok(true)
     }
 }

@@ -1,17 +1,17 @@
 //! Looks up rows of the archive, as rows of their original tables.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, ops::Bound, sync::Arc};
 
 use bytes::Bytes;
 use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_tables::{
-    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
+    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Scan, Schema, Value,
 };
 
 use super::{
     blocks::{BlockStore, OpenBlock},
     index::{Axis, IndexRow},
-    order::compare,
+    order::{bounds, compare},
     part::{ArchivedRow, Field, PackedUnit, RowSource},
     rows::BlockId,
     verified_block::blocking,
@@ -20,6 +20,7 @@ use rashomon_records::{
     Error, Page, Revision,
     content::{BodyRow, Stored},
     rows::page_of,
+    schemas::RENDERS,
 };
 
 /// If a search finds at least this many rows of revisions that are not decoded yet, another thread decodes
@@ -125,6 +126,16 @@ impl BlockStore {
         };
         let found = self.search(&search).await?.into_iter().next();
         found.map(|found| found.into_row(&key.partition)).transpose()
+    }
+
+    /// Whether a block may have a later revision or render of the page than this row of the table.
+    pub(super) async fn may_have_later(&self, table: &Schema, scan: &Scan, row: &Row) -> Result<bool> {
+        let Some(Value::Int(rev)) = row.key.clustering.first() else { return Ok(false) };
+        let highest = self.indexes.highest(&*self.store, &scan.partition, scan.read_from).await;
+        // A later render may belong to the same revision.
+        let is_later =
+            |highest| if table.name() == RENDERS.name() { highest >= *rev } else { highest > *rev };
+        Ok(highest.map_err(store_error)?.is_some_and(is_later))
     }
 
     /// Returns the first rows that match, in their order: all matching rows, or at least the wanted number.
@@ -244,11 +255,50 @@ impl Search<'_> {
         found.dedup_by(|one, other| one.row.clustering == other.row.clustering);
     }
 
+    /// Returns the bounds of the axis column within which rows can match: those of the range, and those of
+    /// `after` and `until`.
+    fn limits<'v>(&'v self, axis: Axis, range: &'v ClusteringRange) -> (Bound<&'v Value>, Bound<&'v Value>) {
+        let of_range = bounds(range, axis.place);
+        let limit = |key: Option<&'v [Value]>| {
+            let key = key.filter(|key| axis.place == 0 || range.prefix.first() == key.first());
+            key.and_then(|key| key.get(axis.place)).map_or(Bound::Unbounded, Bound::Included)
+        };
+        let (after, until) = (limit(self.after), limit(self.until));
+        let (lower, upper) = if self.rises(axis) { (after, until) } else { (until, after) };
+        (tighter(of_range.0, lower, Ordering::Greater), tighter(of_range.1, upper, Ordering::Less))
+    }
+
     /// Whether the rows of the search come in rising order of the axis.
     fn rises(&self, axis: Axis) -> bool {
         use rashomon_tables::Direction::Ascending;
         let ascending = self.table.clustering().get(axis.place).is_some_and(|(_, way)| *way == Ascending);
         ascending == (self.order == Order::Forward)
+    }
+}
+
+/// Returns the tighter of two bounds. The tighter of two different values compares as `tighter` to the other.
+fn tighter<'v>(one: Bound<&'v Value>, other: Bound<&'v Value>, tighter: Ordering) -> Bound<&'v Value> {
+    let value = |bound| match bound {
+        Bound::Included(value) | Bound::Excluded(value) => Some(value),
+        Bound::Unbounded => None,
+    };
+    match (value(one), value(other)) {
+        (None, _) => other,
+        (_, None) => one,
+        (Some(of_one), Some(of_other)) if of_one == of_other => {
+            if matches!(one, Bound::Excluded(_)) {
+                one
+            } else {
+                other
+            }
+        }
+        (Some(of_one), Some(of_other)) => {
+            if of_one.cmp(of_other) == tighter {
+                one
+            } else {
+                other
+            }
+        }
     }
 }
 
@@ -270,20 +320,12 @@ fn sources<'i>(
     range: &ClusteringRange,
 ) -> Vec<(BlockStart, &'i IndexRow)> {
     let rises = search.rises(axis);
+    let limits = search.limits(axis, range);
     let mut sources: Vec<_> = (index.iter())
-        .filter(|row| row.may_have(axis, range))
+        .filter(|row| row.has_property_of(axis, range))
         .filter_map(|row| {
-            let (first, last) = row.span(axis);
-            let (start, end) = if rises { (first, last) } else { (last, first) };
-            // A block need not be opened if all its rows come before `after` or after `until`.
-            let is_ahead = |limit: Option<&[Value]>, of: &Value, ahead: std::cmp::Ordering| {
-                let limit = limit.filter(|limit| range.prefix.first() == limit.first() || axis.place == 0);
-                let ahead = if rises { ahead } else { ahead.reverse() };
-                limit.and_then(|limit| limit.get(axis.place)).is_some_and(|limit| of.cmp(limit) == ahead)
-            };
-            let gone_by = is_ahead(search.after, &end, std::cmp::Ordering::Less);
-            let too_late = is_ahead(search.until, &start, std::cmp::Ordering::Greater);
-            (!gone_by && !too_late).then_some((BlockStart(start), row))
+            let (first, last) = row.within(axis, limits)?;
+            Some((BlockStart(if rises { first } else { last }), row))
         })
         .collect();
     sources.sort_by(|(one, _), (other, _)| if rises { other.0.cmp(&one.0) } else { one.0.cmp(&other.0) });

@@ -177,7 +177,7 @@ async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Resu
     }
     let units = if block.part(&page.title).is_some() { block.units(page)? } else { Vec::new() };
     let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
-    Ok(found.map(|found| IndexRow { generation: row.generation, ..found }).as_ref() == Some(row))
+    Ok(found.is_some_and(|found| row.matches(found)))
 }
 
 /// Returns the block that has this partition, with an arbitrary page of its bucket.

@@ -27,7 +27,7 @@ mod limits;
 mod section;
 mod streams;
 mod unpacked;
-mod varint;
+pub mod varint;
 
 pub use block::{Block, Entry};
 pub use builder::BlockBuilder;

@@ -5,7 +5,7 @@
 const MAX_BYTES: u32 = 10;
 
 /// Appends a number.
-pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -14,23 +14,24 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Maps small numbers of both signs to small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
-pub(crate) fn zigzag(value: i64) -> u64 {
+pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 /// The inverse of [`zigzag`].
-pub(crate) fn unzigzag(value: u64) -> i64 {
+pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 /// Bytes that are read from front to back. A method returns `None` if the bytes end too early, or are no
 /// number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
+    /// Reads a number.
     #[inline]
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
         // Most numbers have one byte.
         if let [first, rest @ ..] = self.0
             && *first < 0x80
@@ -61,7 +62,7 @@ impl<'a> Input<'a> {
 
     /// Reads a number that is a size or a position.
     #[inline]
-    pub(crate) fn size(&mut self) -> Option<usize> {
+    pub fn size(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
     }
 
@@ -70,7 +71,8 @@ impl<'a> Input<'a> {
         u32::try_from(self.number()?).ok()
     }
 
-    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    /// Reads this many bytes.
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
@@ -83,7 +85,7 @@ impl<'a> Input<'a> {
     }
 
     /// `Some` if nothing is left.
-    pub(crate) fn end(self) -> Option<()> {
+    pub fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }

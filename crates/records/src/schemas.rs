@@ -334,7 +334,8 @@ pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
         .value("generation", Int)
         .value("left_out", Int)
         .value("kept_at", Timestamp)
-        .version(2)
+        .value("positions", Blob)
+        .version(3)
         .build()
 });
 

@@ -44,6 +44,7 @@ typed_row! {
             generation: i64,
             left_out: Option<u64>,
             kept_at: Option<Timestamp>,
+            positions: Option<Bytes>,
         }
     }
 }

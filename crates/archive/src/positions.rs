@@ -1,0 +1,312 @@
+//! The exact positions of a page's revisions in one block.
+//!
+//! An index row has the first and the last number, time and tid of the page's revisions in the block. If these
+//! ranges of several blocks overlap, they do not tell which block has a revision. So the index row then has
+//! the positions in addition. Ranges overlap if the numbers or the times of a page do not ascend, for example
+//! on a wiki into which old revisions were imported.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use rashomon_archive_format::Unit;
+use rashomon_blocks::varint::{self, Input, unzigzag, zigzag};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{TimeUuid, Value};
+
+use super::index::Of;
+use rashomon_records::{Revision, Tid};
+
+/// The numbers, times and tids of the revisions that a page has in one block. Each list is sorted, and has
+/// each value once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Positions {
+    revs: Vec<i64>,
+    /// The times of the edits, in microseconds.
+    times: Vec<i64>,
+    /// The ticks of the tids. Tids with the same ticks are not distinguished.
+    ticks: Vec<i64>,
+}
+
+/// The units of the lists of times: a second, or the unit of the list itself.
+const SECOND_IN_MICROSECONDS: i64 = 1_000_000;
+const SECOND_IN_TICKS: i64 = 10_000_000;
+
+/// The byte before a list of times: the list is in its own unit, or in seconds, or each tid is derived from
+/// the time of an edit.
+const IN_OWN_UNIT: u8 = 0;
+const IN_SECONDS: u8 = 1;
+const OF_EDITS: u8 = 2;
+
+impl Positions {
+    pub(super) fn of_unit(unit: &Unit) -> Self {
+        let record = &unit.revision.record;
+        let mut ticks = unit.renders.iter().map(|(render, _)| ticks(render.tid.as_time_uuid())).collect();
+        sort(&mut ticks);
+        Self { revs: vec![record.rev.get()], times: vec![record.timestamp.as_micros()], ticks }
+    }
+
+    /// Adds the positions of other revisions.
+    pub(super) fn extend(&mut self, other: Self) {
+        let Self { revs, times, ticks } = other;
+        for (list, more) in [(&mut self.revs, revs), (&mut self.times, times), (&mut self.ticks, ticks)] {
+            let is_sorted = list.last() < more.first();
+            list.extend(more);
+            if !is_sorted {
+                sort(list);
+            }
+        }
+    }
+
+    /// Whether the block has this revision.
+    pub(super) fn has(&self, rev: Revision) -> bool {
+        self.revs.binary_search(&rev.get()).is_ok()
+    }
+
+    /// The number of bytes in memory.
+    pub(super) const fn memory(&self) -> usize {
+        (self.revs.len() + self.times.len() + self.ticks.len()) * size_of::<i64>()
+    }
+
+    /// Returns the lowest and the highest value within bounds. Returns `None` if there is no value within
+    /// them.
+    pub(super) fn within(
+        &self,
+        of: Of,
+        lower: Bound<&Value>,
+        upper: Bound<&Value>,
+    ) -> Option<(Value, Value)> {
+        let list = match of {
+            Of::Rev => &self.revs,
+            Of::Time => &self.times,
+            Of::Tid => &self.ticks,
+        };
+        let first = match number(lower) {
+            Bound::Included(lower) => list.partition_point(|value| *value < lower),
+            Bound::Excluded(lower) => list.partition_point(|value| *value <= lower),
+            Bound::Unbounded => 0,
+        };
+        let end = match number(upper) {
+            Bound::Included(upper) => list.partition_point(|value| *value <= upper),
+            Bound::Excluded(upper) => list.partition_point(|value| *value < upper),
+            Bound::Unbounded => list.len(),
+        };
+        let within = list.get(first..end)?;
+        let (first, last) = (*within.first()?, *within.last()?);
+        Some(match of {
+            Of::Rev => (Value::Int(first), Value::Int(last)),
+            Of::Time => (Timestamp::from_micros(first).into(), Timestamp::from_micros(last).into()),
+            Of::Tid => (tid(first, Extreme::Lowest)?, tid(last, Extreme::Highest)?),
+        })
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        put_list(&mut out, &self.revs, 1);
+        put_times(&mut out, &self.times, SECOND_IN_MICROSECONDS);
+        if self.ticks == ticks_of_edits(&self.times) {
+            out.push(OF_EDITS);
+        } else {
+            put_times(&mut out, &self.ticks, SECOND_IN_TICKS);
+        }
+        out.into()
+    }
+
+    /// Returns `None` if the bytes are no positions.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut input = Input(bytes);
+        let revs = list(&mut input, 1)?;
+        let times = times(&mut input, SECOND_IN_MICROSECONDS, None)?;
+        let ticks = self::times(&mut input, SECOND_IN_TICKS, Some(&times))?;
+        input.end()?;
+        Some(Self { revs, times, ticks })
+    }
+}
+
+fn sort(list: &mut Vec<i64>) {
+    list.sort_unstable();
+    list.dedup();
+}
+
+/// The ticks of a tid. A tid has 60 bits of ticks.
+fn ticks(tid: TimeUuid) -> i64 {
+    tid.ticks() as i64
+}
+
+/// The ticks of tids that were derived from the times of edits.
+fn ticks_of_edits(times: &[i64]) -> Vec<i64> {
+    let of_edit = |time: &i64| ticks(Tid::new(Timestamp::from_micros(*time), 0).as_time_uuid());
+    let mut all = times.iter().map(of_edit).collect();
+    sort(&mut all);
+    all
+}
+
+/// Converts the value of a bound into a number of a list. A bound by a tid includes all tids with the same
+/// ticks.
+fn number(bound: Bound<&Value>) -> Bound<i64> {
+    match bound {
+        Bound::Included(Value::TimeUuid(tid)) | Bound::Excluded(Value::TimeUuid(tid)) => {
+            Bound::Included(ticks(*tid))
+        }
+        Bound::Included(value) => scalar(value).map_or(Bound::Unbounded, Bound::Included),
+        Bound::Excluded(value) => scalar(value).map_or(Bound::Unbounded, Bound::Excluded),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+fn scalar(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        Value::Timestamp(time) => Some(time.as_micros()),
+        _ => None,
+    }
+}
+
+/// Which of the tids with the same ticks.
+#[derive(Debug, Clone, Copy)]
+enum Extreme {
+    Lowest,
+    Highest,
+}
+
+fn tid(ticks: i64, extreme: Extreme) -> Option<Value> {
+    let mut bytes = match extreme {
+        Extreme::Lowest => [0; 16],
+        Extreme::Highest => [0xff; 16],
+    };
+    bytes[..8].copy_from_slice(&u64::try_from(ticks).ok()?.to_be_bytes());
+    // The first two bits after the ticks are those of the variant.
+    bytes[8] &= 0x3f;
+    Some(Value::TimeUuid(TimeUuid::from_ordered_bytes(bytes)?))
+}
+
+fn put_times(out: &mut Vec<u8>, times: &[i64], second: i64) {
+    let is_in_seconds = times.iter().all(|time| time % second == 0);
+    out.push(if is_in_seconds { IN_SECONDS } else { IN_OWN_UNIT });
+    put_list(out, times, if is_in_seconds { second } else { 1 });
+}
+
+/// Reads a list of times. `edits` are the times of the edits, if they have been read.
+fn times(input: &mut Input<'_>, second: i64, edits: Option<&[i64]>) -> Option<Vec<i64>> {
+    match (input.take(1)?, edits) {
+        ([IN_OWN_UNIT], _) => list(input, 1),
+        ([IN_SECONDS], _) => list(input, second),
+        ([OF_EDITS], Some(edits)) => Some(ticks_of_edits(edits)),
+        _ => None,
+    }
+}
+
+/// Appends a list: the number of values, then the difference of each value to the one before. All values are
+/// multiples of `unit`.
+fn put_list(out: &mut Vec<u8>, list: &[i64], unit: i64) {
+    varint::put(out, list.len() as u64);
+    let mut last = 0_i64;
+    for value in list.iter().map(|value| value / unit) {
+        varint::put(out, zigzag(value.wrapping_sub(last)));
+        last = value;
+    }
+}
+
+fn list(input: &mut Input<'_>, unit: i64) -> Option<Vec<i64>> {
+    let count = input.size()?;
+    // Each value takes at least one byte.
+    let mut list = Vec::with_capacity(count.min(input.0.len()));
+    let mut last = 0_i64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(input.number()?));
+        list.push(last.checked_mul(unit)?);
+    }
+    list.is_sorted_by(|one, other| one < other).then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEWEST: i64 = 1_767_225_600;
+
+    fn positions(revs: &[i64], times: &[i64], ticks: &[i64]) -> Positions {
+        Positions { revs: revs.to_vec(), times: times.to_vec(), ticks: ticks.to_vec() }
+    }
+
+    /// Positions of revisions as in an export, one an hour.
+    fn exported(revs: &[i64]) -> Positions {
+        let times: Vec<_> =
+            (0..revs.len() as i64).map(|hour| (NEWEST + 3600 * hour) * SECOND_IN_MICROSECONDS).collect();
+        let ticks = ticks_of_edits(&times);
+        Positions { revs: revs.to_vec(), times, ticks }
+    }
+
+    #[test]
+    fn decoded_positions_are_equal_to_the_encoded_ones() {
+        let extreme = [i64::MIN, -1, 0, 1, i64::MAX];
+        for positions in [
+            Positions::default(),
+            exported(&[1]),
+            exported(&[3, 7, 332_419_362]),
+            positions(&[1, i64::MAX], &extreme, &[0, 5, (1 << 60) - 1]),
+            positions(&[1], &[SECOND_IN_MICROSECONDS, 2 * SECOND_IN_MICROSECONDS], &[SECOND_IN_TICKS]),
+        ] {
+            assert_eq!(Positions::decode(&positions.encode()), Some(positions));
+        }
+    }
+
+    #[test]
+    fn positions_of_an_export_take_a_few_bytes_a_revision() {
+        let revs: Vec<_> = (0..250).map(|number| 60 * number).collect();
+        let bytes = exported(&revs).encode().len();
+        assert!(bytes <= 250 * 4, "{bytes}");
+    }
+
+    #[test]
+    fn damaged_positions_are_refused() {
+        let bytes = exported(&[3, 7, 332_419_362]).encode();
+        for end in 0..bytes.len() {
+            assert_eq!(Positions::decode(&bytes[..end]), None, "the first {end} bytes");
+        }
+        let more: Vec<_> = bytes.iter().copied().chain([0]).collect();
+        assert_eq!(Positions::decode(&more), None);
+        // A count that the bytes cannot have takes no memory.
+        assert_eq!(Positions::decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
+        // 3 values in falling order.
+        assert_eq!(Positions::decode(&[3, 6, 1, 1, IN_SECONDS, 0, OF_EDITS]), None);
+        // The times of edits cannot be those of edits.
+        assert_eq!(Positions::decode(&[0, OF_EDITS, OF_EDITS]), None);
+    }
+
+    #[test]
+    fn values_within_bounds_are_found() {
+        use Bound::{Excluded, Included, Unbounded};
+        let found = exported(&[3, 7, 332_419_362]);
+        let within = |lower: Bound<i64>, upper: Bound<i64>| {
+            let (lower, upper) = (lower.map(Value::Int), upper.map(Value::Int));
+            let found = found.within(Of::Rev, lower.as_ref(), upper.as_ref())?;
+            let (Value::Int(first), Value::Int(last)) = found else { panic!("{found:?}") };
+            Some((first, last))
+        };
+        assert_eq!(within(Unbounded, Unbounded), Some((3, 332_419_362)));
+        assert_eq!(within(Included(4), Unbounded), Some((7, 332_419_362)));
+        assert_eq!(within(Included(3), Excluded(7)), Some((3, 3)));
+        assert_eq!(within(Excluded(3), Included(7)), Some((7, 7)));
+        assert_eq!(within(Included(8), Included(332_419_361)), None);
+        assert_eq!(within(Included(9), Included(4)), None);
+        let hour = |hour: i64| Timestamp::from_micros((NEWEST + 3600 * hour) * SECOND_IN_MICROSECONDS);
+        let times = found.within(Of::Time, Unbounded, Included(&hour(1).into()));
+        assert_eq!(times, Some((hour(0).into(), hour(1).into())));
+    }
+
+    #[test]
+    fn tids_with_the_same_ticks_are_within_each_bound() {
+        let time = Timestamp::from_micros(NEWEST * SECOND_IN_MICROSECONDS);
+        let found = exported(&[1]);
+        let value = |distinction| Value::from(Tid::new(time, distinction).as_time_uuid());
+        for distinction in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+            let value = value(distinction);
+            for bound in [Bound::Included(&value), Bound::Excluded(&value)] {
+                let (first, last) = found.within(Of::Tid, bound, bound).unwrap();
+                assert!(first <= value && value <= last, "{first:?} {value:?} {last:?}");
+            }
+        }
+        let next = Value::from(Tid::first_after(time).as_time_uuid());
+        assert_eq!(found.within(Of::Tid, Bound::Included(&next), Bound::Unbounded), None);
+    }
+}
