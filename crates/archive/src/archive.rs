@@ -6,8 +6,8 @@ use rashomon_clock::Timestamp;
 use rashomon_records::Records;
 use rashomon_tables::TableStore;
 
-use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore};
-use rashomon_records::Result;
+use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore, recent_reads::RecentReads};
+use rashomon_records::{Page, Result};
 
 /// The blocks of a store, and the records of its pages.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Archive {
     pub(super) blocks: Arc<BlockStore>,
     /// `None` if the archive is off: nothing is sealed.
     pub(super) settings: Option<ArchiveSettings>,
+    /// The recent reads of pages. `None` if idle pages are not sealed.
+    pub(super) reads: Option<RecentReads>,
 }
 
 impl Archive {
@@ -23,7 +25,15 @@ impl Archive {
     /// on a [`crate::UnionStore`] of this store and `blocks`.
     #[must_use]
     pub fn new(records: Arc<Records>, blocks: Arc<BlockStore>, settings: Option<ArchiveSettings>) -> Self {
-        Self { records, blocks, settings }
+        let idle = settings.as_ref().and_then(|settings| settings.idle);
+        Self { records, blocks, settings, reads: idle.map(RecentReads::new) }
+    }
+
+    /// Remembers that a page was read. The latest revision of a page that is read often is not sealed.
+    pub fn note_read(&self, page: &Page) {
+        if let Some(reads) = &self.reads {
+            reads.add(page, self.records.clock.now());
+        }
     }
 
     /// Creates the archive for an erasure, if the archive is off and the store had no blocks when it was

@@ -1,16 +1,20 @@
 //! Bulk load: imported revisions go into blocks as they arrive. This is faster than an import that is sealed
 //! later.
 //!
-//! All revisions of a new page except the highest go into the block that is being filled. A full block is
-//! written, read back and compared, like a sealed one. Then the highest revision of each of its pages is
-//! written into the tables, and after that the pages reference the block. So a page has its highest revision
-//! before it has older ones. An interrupted import leaves pages that lack some revisions, and the next import
-//! writes these as rows.
+//! The revisions of a new page go into the block that is being filled, in the order of the input. Only the
+//! highest revision so far is kept back. A full block is written, read back and compared, like a sealed one.
+//! Then the highest revision of each of its pages is written into the tables, and after that the pages
+//! reference the block. So a page has its highest revision before it has older ones. An interrupted import
+//! leaves pages that lack some revisions, and the next import writes these as rows.
 //!
-//! Revisions that come out of order, or for a page that has revisions already, are imported as rows.
+//! At the end of a page, its highest revision goes into the block too, if idle pages are sealed.
+//!
+//! [`RowReason`] says which revisions are imported as rows instead.
+
+mod placement;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fmt::Debug,
     sync::{
         Arc,
@@ -20,36 +24,22 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Pages, Texts, Unit};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Mutation};
 use tokio::{sync::Mutex, task::JoinHandle};
 
+use self::placement::BlockPlacement;
 use super::{
-    Archive, ArchivePolicy, ArchiveSettings, SealReport,
-    deletes::{self, Resealed, StoredRows},
-    erase::Epoch,
-    index::IndexRow,
-    large::read_from_chunks,
-    pending::{Pending, ReleasedChunks},
-    policy::Thinning,
-    rows::BlockId,
-    seal::{release_chunks, release_owner},
-    size::UnitSize,
-    verified_block::blocking,
+    Archive, ArchivePolicy, ArchiveSettings, SealReport, erase::Epoch, large::read_from_chunks,
+    pending::Pending, policy::Thinning, size::UnitSize, verified_block::blocking,
 };
 use rashomon_records::{
-    Error, INDEX_PAGE_ROWS, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid,
-    Title,
-    content::{Bodies as NewBodies, ChunkSet, Stored},
-    rows::{TypedRow, partition_of, rows_of},
-    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
+    content::{Bodies as NewBodies, Stored},
+    schemas::RENDERS,
 };
-
-/// Number of pages that are written at the same time.
-const CONCURRENT_PAGES: usize = 16;
 
 /// Maximum number of finished pages that wait until the block is written.
 const MAX_WAITING_PAGES: usize = 512;
@@ -62,9 +52,25 @@ const MAX_WAITING_BYTES: u64 = 8 << 20;
 /// many threads would retain memory that it has freed.
 const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
-/// Maximum number of tids of a page that are kept to be compared with the tids of new revisions. Further
-/// revisions of the page are imported as rows.
-const MAX_TIDS: usize = 1 << 20;
+/// Maximum number of revisions of a page, and of tids of a page, that are kept to be compared with those of
+/// new revisions. Further revisions of the page are imported as rows.
+const MAX_KNOWN: usize = 1 << 20;
+
+/// Why a revision is imported as rows, and not into a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RowReason {
+    /// The store had revisions of the page before the import.
+    StoredPage,
+    /// The input has a revision of the page twice.
+    Repeated,
+    /// A revision of the page has more bodies, renders or metadata than a block takes of one revision.
+    TooLarge,
+    /// The revision is the latest of its page, and idle pages are not sealed.
+    Latest,
+    /// The page has more revisions than an import remembers.
+    TooMany,
+}
 
 /// Puts imported revisions into blocks as they arrive.
 #[derive(Debug)]
@@ -89,15 +95,19 @@ struct State {
     /// The previous block, while its pages are made to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
     sealed: SealReport,
+    /// The number of revisions that were imported as rows.
+    rows: BTreeMap<RowReason, u64>,
 }
 
 /// The page that is being imported.
 #[derive(Debug)]
 struct CurrentPage {
     page: Page,
-    /// Whether the page had no revisions before, and all its revisions came in order.
-    to_blocks: bool,
+    /// Why further revisions of the page are imported as rows, or `None` if they go into blocks.
+    rows_because: Option<RowReason>,
     highest: Option<HighestRevision>,
+    /// The numbers of the revisions that were taken.
+    revs: HashSet<Revision>,
     /// The tids that are not derived from the revisions of the page.
     tids: HashSet<Tid>,
     thinning: Thinning,
@@ -110,13 +120,28 @@ struct HighestRevision {
     rev: Revision,
     /// The renders, as rows.
     renders: Vec<ImportUnit>,
-    /// When the revision was written, or `None` if it was not written yet.
-    written_at: Option<Timestamp>,
-    /// The epoch of the bucket before the revision was written. Another process may erase the stored
-    /// revision.
-    epoch: Option<Epoch>,
+    /// `None` if the revision was not written into the tables yet.
+    written: Option<WrittenRevision>,
     /// Whether the page has no rows yet.
     is_new: bool,
+    /// Whether the revision is in the block. It then has no renders here.
+    is_sealed: bool,
+}
+
+/// Which renders of a revision go into a block.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    ByPolicy,
+    All,
+}
+
+/// When a revision was written into the tables.
+#[derive(Debug, Clone)]
+struct WrittenRevision {
+    at: Timestamp,
+    /// The epoch of the bucket before the revision was written. Another process may erase the stored
+    /// revision.
+    epoch: Epoch,
 }
 
 /// The block that is being filled, and the rows that are written with it.
@@ -130,8 +155,17 @@ struct UnfinishedBlock {
     /// Revisions in the block that are also stored as rows: each was the highest of its page when an earlier
     /// block was full.
     replaced: Vec<(Page, Unit)>,
-    /// The epoch of the bucket before the first of the replaced revisions was written.
+    /// The epoch of the bucket before the first of the revisions was written that are also stored as rows.
     epoch: Option<Epoch>,
+}
+
+/// Further changes that are written together with rows of a page.
+#[derive(Debug, Default)]
+pub struct WithRows {
+    /// Batches that are written before the batch of the page.
+    pub before: Vec<Batch>,
+    /// Changes in the batch of the page.
+    pub mutations: Vec<Mutation>,
 }
 
 /// Imports revisions as rows.
@@ -144,13 +178,15 @@ pub trait RowImporter: Debug + Send + Sync {
     /// Stores revisions of a page as rows.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
-    /// Writes rows of a page that [`Self::new_units`] created. `is_new` says that the page has no rows yet.
+    /// Writes rows of a page that [`Self::new_units`] created. If `is_new` is set, the page has no rows yet, and is
+    /// added to the catalog. Writes `with` in the same batch as the last unit, or alone.
     async fn write_units(
         &self,
         page: &Page,
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
+        with: WithRows,
     ) -> Result<()>;
 }
 
@@ -161,7 +197,8 @@ impl HistoryArchiver {
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
         let (unfinished, sealed) = (UnfinishedBlock::new().ok()?, SealReport::default());
-        let state = Mutex::new(State { current: None, unfinished, placing: None, sealed });
+        let state =
+            Mutex::new(State { current: None, unfinished, placing: None, sealed, rows: BTreeMap::new() });
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
@@ -184,14 +221,19 @@ impl HistoryArchiver {
         }
         let mut state = self.state.lock().await;
         self.begin_page(&mut state, page).await?;
-        if !state.goes_to_blocks(&revisions) {
-            if state.current.as_ref().is_some_and(|current| current.to_blocks) {
+        if let Some(reason) = state.rows_because(&revisions) {
+            if state.current.as_ref().is_some_and(|current| current.rows_because.is_none()) {
                 // The earlier revisions must be stored first, so that the others can be compared with them.
-                state.end_page();
+                self.end_page(&mut state).await?;
                 self.flush(&mut state).await?;
-                state.current = Some(self.beginning(page, false));
+                state.current = Some(self.beginning(page, Some(reason)));
             }
-            return self.rows.import(page, revisions.into_iter().map(compressed).collect()).await;
+            let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
+            let created = outcomes.iter().filter(|outcome| **outcome == ImportOutcome::Created).count();
+            if created > 0 {
+                *state.rows.entry(reason).or_default() += created as u64;
+            }
+            return Ok(outcomes);
         }
         let mut outcomes = Vec::with_capacity(revisions.len());
         for revision in revisions {
@@ -204,9 +246,15 @@ impl HistoryArchiver {
     #[boxed]
     pub async fn finish(&self) -> Result<SealReport> {
         let mut state = self.state.lock().await;
-        state.end_page();
+        self.end_page(&mut state).await?;
         self.flush(&mut state).await?;
         Ok(state.sealed)
+    }
+
+    /// Returns the number of revisions that were imported as rows, by the reason.
+    #[must_use]
+    pub async fn imported_as_rows(&self) -> BTreeMap<RowReason, u64> {
+        self.state.lock().await.rows.clone()
     }
 
     /// Returns the number of revisions that were reported as `Created` and cannot be read yet. If the import
@@ -216,15 +264,15 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
-    fn beginning(&self, page: &Page, to_blocks: bool) -> CurrentPage {
-        CurrentPage::new(page, to_blocks, self.settings.of_bucket(&page.domain, &page.bucket).policy)
+    fn beginning(&self, page: &Page, rows_because: Option<RowReason>) -> CurrentPage {
+        CurrentPage::new(page, rows_because, self.settings.of_bucket(&page.domain, &page.bucket).policy)
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
         if state.current.as_ref().is_some_and(|current| current.page == *page) {
             return Ok(());
         }
-        state.end_page();
+        self.end_page(state).await?;
         if state.has_waiting(page) {
             self.flush(state).await?;
         }
@@ -235,11 +283,13 @@ impl HistoryArchiver {
         }
         let is_new = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         state.sealed.pages += 1;
-        state.current = Some(self.beginning(page, is_new));
+        let rows_because = if is_new { None } else { Some(RowReason::StoredPage) };
+        state.current = Some(self.beginning(page, rows_because));
         Ok(())
     }
 
-    /// Takes a revision as the new highest of its page. The previous highest goes into the block.
+    /// Takes a revision of the current page. The highest revision so far is kept, and any other one goes into
+    /// the block.
     async fn take(&self, state: &mut State, page: &Page, revision: ImportRevision) -> Result<ImportOutcome> {
         let rev = revision.record.rev;
         let renders = match self.rows.new_units(revision) {
@@ -254,45 +304,91 @@ impl HistoryArchiver {
             return Ok(ImportOutcome::Conflict(what));
         }
         current.tids.extend(tids());
-        let is_new =
-            current.highest.as_ref().is_none_or(|highest| highest.is_new && highest.written_at.is_none());
-        let highest =
-            HighestRevision { page: page.clone(), rev, renders, written_at: None, epoch: None, is_new };
+        current.revs.insert(rev);
         self.counts.taken.fetch_add(1, Relaxed);
+        let highest = current.highest.as_ref();
+        if highest.is_some_and(|highest| rev < highest.rev) {
+            self.add_to_block(state, page, &renders, None, Kept::ByPolicy).await?;
+            return Ok(ImportOutcome::Created);
+        }
+        let is_new = highest.is_none_or(|highest| highest.is_new && highest.written.is_none());
+        let highest =
+            HighestRevision { page: page.clone(), rev, renders, written: None, is_new, is_sealed: false };
         if let Some(before) = current.highest.replace(highest) {
-            self.add_to_block(state, before).await?;
+            self.add_to_block(state, page, &before.renders, before.written, Kept::ByPolicy).await?;
         }
         Ok(ImportOutcome::Created)
     }
 
-    async fn add_to_block(&self, state: &mut State, highest: HighestRevision) -> Result<()> {
-        let at = highest.written_at.unwrap_or_else(|| self.archive.records.clock.now());
-        let (mut unit, mut texts) = as_sealed(&highest.renders, at)?;
+    /// Adds a revision of the current page to the block. `written` says when it was written into the tables,
+    /// if it was.
+    async fn add_to_block(
+        &self,
+        state: &mut State,
+        page: &Page,
+        renders: &[ImportUnit],
+        written: Option<WrittenRevision>,
+        kept: Kept,
+    ) -> Result<()> {
+        let at = written.as_ref().map_or_else(|| self.archive.records.clock.now(), |written| written.at);
+        let (mut unit, mut texts) = as_sealed(renders, at)?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
         }
-        let mut released_chunks = match &mut state.current {
-            Some(current) => current.thinning.thin(&mut unit, &mut texts),
-            None => Vec::new(),
+        let mut released_chunks = match (&mut state.current, kept) {
+            (Some(current), Kept::ByPolicy) => current.thinning.thin(&mut unit, &mut texts),
+            _ => Vec::new(),
         };
         released_chunks
             .append(&mut read_from_chunks(&self.archive.records.chunks, &mut unit, &mut texts).await?);
-        if highest.written_at.is_some() {
-            state.unfinished.replaced.push((highest.page.clone(), unit.clone()));
-            state.unfinished.epoch = state.unfinished.epoch.take().or(highest.epoch);
+        if let Some(written) = written {
+            state.unfinished.replaced.push((page.clone(), unit.clone()));
+            state.unfinished.epoch.get_or_insert(written.epoch);
         }
         state.sealed.revisions += 1;
         state.sealed.renders += unit.renders.len() as u64;
         let size = texts.values().map(|text| text.len() as u64).sum::<u64>();
         state.sealed.raw_bytes += size;
-        let page = highest.page;
-        state.unfinished.pending.release_chunks(&page, highest.rev, released_chunks);
-        if size < MIN_BYTES_FOR_THREAD {
-            return state.unfinished.pending.push(&page, unit, &texts);
+        let rev = unit.revision.record.rev;
+        state.unfinished.pending.release_chunks(page, rev, released_chunks);
+        state.unfinished.push(page, unit, texts, size).await
+    }
+
+    /// Ends the page after all its revisions have been received. If idle pages are sealed, its highest revision
+    /// goes into the block too.
+    async fn end_page(&self, state: &mut State) -> Result<()> {
+        if self.settings.idle.is_some() {
+            self.seal_highest(state).await?;
         }
-        let mut pending = std::mem::replace(&mut state.unfinished.pending, Pending::new()?);
-        state.unfinished.pending =
-            blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
+        let Some(highest) = state.current.take().and_then(|current| current.highest) else { return Ok(()) };
+        if !highest.is_sealed {
+            *state.rows.entry(RowReason::Latest).or_default() += 1;
+        }
+        if highest.written.is_none() {
+            state.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
+            state.unfinished.highest_by_page.push(highest);
+        } else if state.unfinished.pending.has(&highest.page) {
+            // The highest revision is stored already, so the page can reference its part of the block.
+            state.unfinished.highest_by_page.push(highest);
+        }
+        Ok(())
+    }
+
+    /// Adds the highest revision of the current page to the block, with all its renders.
+    async fn seal_highest(&self, state: &mut State) -> Result<()> {
+        let highest = |state: &State| state.current.as_ref().and_then(|current| current.highest.clone());
+        let Some(before) = highest(state) else { return Ok(()) };
+        let (unit, _) = as_sealed(&before.renders, self.archive.records.clock.now())?;
+        if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
+            // The revision may be written into the tables with the full block.
+            self.end_block(state).await?;
+        }
+        let HighestRevision { page, renders, written, .. } = highest(state).unwrap_or(before);
+        self.add_to_block(state, &page, &renders, written, Kept::All).await?;
+        if let Some(CurrentPage { highest: Some(highest), .. }) = &mut state.current {
+            highest.is_sealed = true;
+            highest.renders = Vec::new();
+        }
         Ok(())
     }
 
@@ -304,9 +400,12 @@ impl HistoryArchiver {
         if let Some(CurrentPage { page, highest: Some(highest), .. }) = &mut state.current
             && unfinished.pending.has(page)
         {
-            unfinished.highest_by_page.push(HighestRevision { written_at: Some(at), ..highest.clone() });
-            highest.written_at = Some(at);
-            highest.epoch = Some(self.archive.blocks.epoch(&highest.page).await?);
+            // If the revision is not written yet, it is written with this block.
+            unfinished.highest_by_page.push(highest.clone());
+            if highest.written.is_none() {
+                let epoch = self.archive.blocks.epoch(&highest.page).await?;
+                highest.written = Some(WrittenRevision { at, epoch });
+            }
             highest.is_new = false;
         }
         if unfinished.highest_by_page.is_empty() {
@@ -329,9 +428,15 @@ impl HistoryArchiver {
 }
 
 impl CurrentPage {
-    fn new(page: &Page, to_blocks: bool, policy: ArchivePolicy) -> Self {
-        let thinning = Thinning::new(policy, None);
-        Self { page: page.clone(), to_blocks, highest: None, tids: HashSet::new(), thinning }
+    fn new(page: &Page, rows_because: Option<RowReason>, policy: ArchivePolicy) -> Self {
+        Self {
+            page: page.clone(),
+            rows_because,
+            highest: None,
+            revs: HashSet::new(),
+            tids: HashSet::new(),
+            thinning: Thinning::new(policy, None),
+        }
     }
 }
 
@@ -345,37 +450,41 @@ impl UnfinishedBlock {
             epoch: None,
         })
     }
+
+    /// Adds a revision with `size` bytes of texts.
+    async fn push(&mut self, page: &Page, unit: Unit, texts: Texts, size: u64) -> Result<()> {
+        if size < MIN_BYTES_FOR_THREAD {
+            return self.pending.push(page, unit, &texts);
+        }
+        let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let page = page.clone();
+        self.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
+        Ok(())
+    }
 }
 
 impl State {
-    /// Ends the page after all its revisions have been received.
-    fn end_page(&mut self) {
-        let Some(highest) = self.current.take().and_then(|current| current.highest) else { return };
-        if highest.written_at.is_none() {
-            self.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
-            self.unfinished.highest_by_page.push(highest);
-        } else if self.unfinished.pending.has(&highest.page) {
-            // The highest revision is stored already, so the page can reference its part of the block.
-            self.unfinished.highest_by_page.push(highest);
-        }
-    }
-
     /// Whether a part of the page waits to be written.
     fn has_waiting(&self, page: &Page) -> bool {
         self.unfinished.highest_by_page.iter().any(|highest| highest.page == *page)
             || self.placing.as_ref().is_some_and(|(titles, _)| titles.contains(&page.title))
     }
 
-    /// Whether the revisions can be added to blocks one after the other: in rising order and small enough.
-    fn goes_to_blocks(&self, revisions: &[ImportRevision]) -> bool {
-        let Some(current) = self.current.as_ref().filter(|current| current.to_blocks) else { return false };
-        let mut last = current.highest.as_ref().map(|highest| highest.rev);
-        let rises = revisions.iter().all(|revision| {
-            let rev = revision.record.rev;
-            last.replace(rev).is_none_or(|last| last < rev)
-        });
-        let is_small = |revision: &ImportRevision| UnitSize::of_import(revision).excess().is_none();
-        rises && revisions.iter().all(is_small) && current.tids.len() < MAX_TIDS
+    /// Returns why revisions of the current page are imported as rows, or `None` if they go into blocks.
+    fn rows_because(&self, revisions: &[ImportRevision]) -> Option<RowReason> {
+        let current = self.current.as_ref()?;
+        if current.rows_because.is_some() {
+            return current.rows_because;
+        }
+        let mut revs = HashSet::new();
+        let mut is_new = |rev| !current.revs.contains(&rev) && revs.insert(rev);
+        if !revisions.iter().all(|revision| is_new(revision.record.rev)) {
+            return Some(RowReason::Repeated);
+        }
+        if revisions.iter().any(|revision| UnitSize::of_import(revision).excess().is_some()) {
+            return Some(RowReason::TooLarge);
+        }
+        (current.tids.len().max(current.revs.len()) >= MAX_KNOWN).then_some(RowReason::TooMany)
     }
 
     /// Waits until the previous block is placed.
@@ -384,132 +493,6 @@ impl State {
         let made = placing.await.map_err(|error| StoreError::unavailable(error.to_string()))??;
         self.sealed = self.sealed + made;
         Ok(())
-    }
-}
-
-/// Places a block: makes its pages reference it.
-struct BlockPlacement {
-    archive: Arc<Archive>,
-    rows: Arc<dyn RowImporter>,
-    counts: Arc<Counts>,
-}
-
-impl BlockPlacement {
-    /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
-    /// block. Returns the number of sealed blocks and bytes.
-    async fn all(self, mut unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
-        let released_chunks = unfinished.pending.take_released();
-        let made = self.archive.make_block(unfinished.pending).await?;
-        self.write_all_highest(&unfinished.highest_by_page, at).await?;
-        let Some(made) = made else { return Ok(SealReport::default()) };
-        made.deadline().check(&*self.archive.records.clock)?;
-        if let (Some((page, _)), Some(epoch)) = (unfinished.replaced.first(), &unfinished.epoch) {
-            self.archive.blocks.check_epoch(page, epoch).await?;
-        }
-        self.pages(&made.pages, made.id, &unfinished.replaced, &released_chunks).await?;
-        self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
-        Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
-    }
-
-    async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {
-        let mut written = Vec::with_capacity(highest_by_page.len());
-        for highest in highest_by_page {
-            written.push(self.write_highest(highest, at).boxed());
-        }
-        stream::iter(written).buffer_unordered(CONCURRENT_PAGES).try_collect().await
-    }
-
-    async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
-        // A highest revision that was written with the previous block is stored already.
-        if highest.written_at.is_none_or(|written_at| written_at == at) {
-            let renders = highest.renders.iter().cloned().map(compressed_unit).collect();
-            self.rows.write_units(&highest.page, renders, highest.is_new, at).await?;
-            self.counts.placed.fetch_add(1, Relaxed);
-        }
-        Ok(())
-    }
-
-    async fn pages(
-        &self,
-        pages: &Pages,
-        id: BlockId,
-        replaced: &[(Page, Unit)],
-        released_chunks: &ReleasedChunks,
-    ) -> Result<()> {
-        let mut named = Vec::with_capacity(pages.len());
-        for (page, units) in pages {
-            let replaced = replaced.iter().filter(|(of, _)| of == page).map(|(_, unit)| unit).collect();
-            let released_chunks = released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks);
-            named.push(self.page(page, units, id, replaced, released_chunks).boxed());
-        }
-        stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
-    }
-
-    /// Makes a page reference a block, and deletes from its tables the revisions in the block that are also
-    /// stored as rows.
-    async fn page(
-        &self,
-        page: &Page,
-        units: &[Unit],
-        id: BlockId,
-        replaced: Vec<&Unit>,
-        released_chunks: &[(Revision, ChunkSet)],
-    ) -> Result<()> {
-        let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
-        let mut batch = Batch::new(partition_of(page));
-        index.to_stored().put(&mut batch, self.archive.records.clock.now());
-        for unit in units {
-            self.check_chunks(unit)?;
-            release_owner(&mut batch, unit);
-        }
-        // Replaced revisions were written with references to their chunks. The release of these chunks must
-        // have a later write time.
-        let written = units.iter().map(|unit| unit.last_written().just_after());
-        let first = release_chunks(
-            &mut batch,
-            page,
-            released_chunks.iter(),
-            written.fold(self.archive.records.clock.now(), Ord::max),
-        );
-        for unit in &replaced {
-            let stored = self.stored_rows(page, unit).await?;
-            let deletable = deletes::deletable(std::slice::from_ref(*unit), &stored, &Resealed::new())?;
-            deletes::delete(&mut batch, &deletable, &stored)?;
-        }
-        self.archive.blocks.store.write(first, batch).await?;
-        let counted = units.len() - replaced.len();
-        self.counts.placed.fetch_add(counted as u64, Relaxed);
-        Ok(())
-    }
-
-    /// Returns `Unavailable` if the chunks of a body were received so long ago that they may not be
-    /// referenced now.
-    fn check_chunks(&self, unit: &Unit) -> Result<()> {
-        for (_, _, body) in unit.all_bodies() {
-            if let BodyLocation::Chunks(set) = &body.place {
-                self.archive.records.chunks.check_begun(set.begun)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the index rows of one revision.
-    async fn stored_rows(&self, page: &Page, unit: &Unit) -> Result<StoredRows> {
-        let record = &unit.revision.record;
-        let of_rev = || ClusteringRange::all().at_least(record.rev.get()).at_most(record.rev.get());
-        let of_time = ClusteringRange::all().at_least(record.timestamp).at_most(record.timestamp);
-        let store = &*self.archive.blocks.store;
-        let mut by_tid = Vec::new();
-        for (render, _) in &unit.renders {
-            let tid = ClusteringRange::prefix(vec![render.tid.as_time_uuid().into()]);
-            by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid, INDEX_PAGE_ROWS).await?);
-        }
-        Ok(StoredRows {
-            revisions: rows_of(store, &REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await?,
-            renders: rows_of(store, &RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await?,
-            by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time, INDEX_PAGE_ROWS).await?,
-            by_tid,
-        })
     }
 }
 

@@ -24,6 +24,7 @@ mod part;
 mod pending;
 mod policy;
 mod positions;
+mod recent_reads;
 mod rewrite;
 mod rows;
 mod seal;
@@ -51,7 +52,7 @@ pub use self::{
     compaction::{CompactionOptions, CompactionReport},
     damage::SkippedDamage,
     erase::FromBlocks,
-    history::{HistoryArchiver, RowImporter},
+    history::{HistoryArchiver, RowImporter, RowReason, WithRows},
     policy::ArchivePolicy,
     seal::{SealOptions, SealReport},
     stats::{ArchiveStats, Counter, InBlocks},
@@ -87,11 +88,15 @@ pub struct ArchiveSettings {
     pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
     /// Maximum number of bytes of unpacked blocks in memory.
     pub cache_bytes: u64,
+    /// How long a page must have been neither edited nor read in this process before the bodies of its latest
+    /// revision are sealed. An import into blocks seals them at once. `None`: the latest revision is never
+    /// sealed.
+    pub idle: Option<Duration>,
 }
 
 impl Default for ArchiveSettings {
     fn default() -> Self {
-        Self { all: BucketArchive::default(), buckets: BTreeMap::new(), cache_bytes: 64 << 20 }
+        Self { all: BucketArchive::default(), buckets: BTreeMap::new(), cache_bytes: 64 << 20, idle: None }
     }
 }
 

@@ -5,6 +5,7 @@
 //! each row in the tables or in the block. An interrupted seal leaves at most a block that no page
 //! references, and a garbage collection entry for the block.
 
+mod latest;
 mod reading;
 mod renders;
 mod threshold;
@@ -145,6 +146,9 @@ struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
     cutoff: Timestamp,
+    /// The latest revision of a page is sealed if the page was neither edited nor read since this time. `None`
+    /// if it is never sealed.
+    idle_since: Option<Timestamp>,
     options: SealOptions,
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
@@ -170,6 +174,13 @@ enum StopReason {
     All(Error),
 }
 
+/// Whether a block has rows of a revision that is about to be sealed.
+#[derive(Debug, Clone, Copy)]
+enum IsSealed {
+    No,
+    InPart,
+}
+
 type Taken<T = ()> = std::result::Result<T, StopReason>;
 
 /// Converts an error of a read of the page.
@@ -189,17 +200,16 @@ impl<'a> Sealer<'a> {
         settings: BucketArchive,
         options: SealOptions,
     ) -> Result<Self> {
-        let cutoff = archive
-            .records
-            .clock
-            .now()
-            .saturating_sub(settings.after)
-            .saturating_sub(archive.records.max_write_time_lag());
+        let now = archive.records.clock.now().saturating_sub(archive.records.max_write_time_lag());
+        let cutoff = now.saturating_sub(settings.after);
+        let idle = archive.settings.as_ref().and_then(|settings| settings.idle);
+        let idle_since = idle.map(|idle| now.saturating_sub(idle).min(cutoff));
         let policy = settings.policy;
         Ok(Self {
             archive,
             writes,
             cutoff,
+            idle_since,
             options,
             policy,
             thinning: Thinning::new(policy, None),
@@ -239,9 +249,10 @@ impl<'a> Sealer<'a> {
     }
 
     async fn take_eligible(&mut self, page: &Page) -> Taken {
-        let Some(below) = self.superseded_below(page).await? else { return Ok(()) };
+        let idle_latest = self.idle_latest(page).await?;
+        let Some(below) = self.superseded_below(page).await?.or(idle_latest) else { return Ok(()) };
         self.rest = ClusteringRange::all().below(below.get());
-        if !self.should_seal_now(page, below).await? {
+        if idle_latest.is_none() && !self.should_seal_now(page, below).await? {
             return Ok(());
         }
         if self.writes.writer(page).is_held().await? {
@@ -277,13 +288,19 @@ impl<'a> Sealer<'a> {
             }
         }
         while let Some(rev) = self.parts.first().copied() {
-            match self.reseal(page, rev).await {
+            match self.take_as_read(page, rev, IsSealed::InPart).await {
                 Err(StopReason::Page(what)) => self.damaged(page, &what, 1),
                 taken => taken?,
             }
             self.parts.remove(&rev);
         }
-        Ok(())
+        match idle_latest {
+            Some(rev) if index.iter().any(|row| row.may_have_revision(rev)) => {
+                self.take_as_read(page, rev, IsSealed::InPart).await
+            }
+            Some(rev) => self.take_as_read(page, rev, IsSealed::No).await,
+            None => Ok(()),
+        }
     }
 
     /// Returns the thinning for a page with this index.
@@ -295,9 +312,9 @@ impl<'a> Sealer<'a> {
         self.rest = self.rest.clone().above(rev.get());
     }
 
-    /// Takes a revision as readers see it: its rows in a block, together with rows that were written since.
-    /// Thins out no render, since each late render was made for a reader that asked for it.
-    async fn reseal(&mut self, page: &Page, rev: Revision) -> Taken {
+    /// Takes a revision as readers see it: its rows in the tables, and those in a block. Thins out no render: a
+    /// late render was made for a reader that asked for it, and the latest revision is what readers see.
+    async fn take_as_read(&mut self, page: &Page, rev: Revision, is_sealed: IsSealed) -> Taken {
         if self.is_known_too_large(page, rev) {
             return Ok(());
         }
@@ -319,7 +336,7 @@ impl<'a> Sealer<'a> {
         }
         let of_rev = vec![(revision, renders)];
         let mut candidates = candidates(&*self.archive.records.store, page, of_rev, &BTreeSet::new()).await?;
-        let Some(candidate) = candidates.pop() else { return Ok(()) };
+        let Some(mut candidate) = candidates.pop() else { return Ok(()) };
         if let Some(what) = candidate.damage {
             return Err(StopReason::Page(what));
         }
@@ -327,7 +344,16 @@ impl<'a> Sealer<'a> {
             self.stays(page, rev, why);
             return Ok(());
         }
+        // Chunks that a block names stay, since other readers may be reading the block.
+        let released_chunks = match is_sealed {
+            IsSealed::InPart => Vec::new(),
+            IsSealed::No => {
+                let chunks = &self.archive.records.chunks;
+                read_from_chunks(chunks, &mut candidate.unit, &mut candidate.texts).await?
+            }
+        };
         self.make_room(&candidate.unit).await.map_err(StopReason::All)?;
+        self.pending.release_chunks(page, rev, released_chunks);
         self.resealed.entry(page.title.clone()).or_default().insert(rev, stored);
         self.push(page, candidate).map_err(StopReason::All)
     }
@@ -524,8 +550,9 @@ impl<'a> Sealer<'a> {
             // Another seal was faster, or all revisions were written again.
             return Ok(false);
         }
+        let others = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
         let mut batch = Batch::new(partition_of(page));
-        index.to_stored().put(&mut batch, self.archive.records.clock.now());
+        index.beside(&others).to_stored().put(&mut batch, self.archive.records.clock.now());
         for unit in deletable.values() {
             release_owner(&mut batch, unit);
         }

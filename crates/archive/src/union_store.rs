@@ -1,11 +1,11 @@
 //! The union of the tables and the blocks, as a store.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
 use rashomon_tables::{
-    Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Result, Row, Scan, Schema,
-    TableStore, Value,
+    Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Result, Row, Scan,
+    Schema, TableStore, Value,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use rashomon_records::{
     rows::{page_of, value_from_json, value_to_json},
-    schemas::{RENDERS, REVISIONS},
+    schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// A store that returns sealed rows as if they were still in their tables. Writes go to the tables
@@ -46,7 +46,8 @@ impl UnionStore {
         };
         let mut table_rows = self.next_table_rows(table, &scan, &position).await?;
         if is_the_latest(table, &scan)
-            && let [TableRow::Whole(_)] = &table_rows.rows[..]
+            && let [TableRow::Whole(row)] = &table_rows.rows[..]
+            && !self.blocks.may_have_later(table, &scan, row).await?
         {
             // A caller that wants one row reads no further, so no more rows are searched.
             let next = Some(ScanPosition::behind(&table_rows)?);
@@ -157,6 +158,41 @@ impl Decorator for UnionStore {
         }
     }
 
+    /// Lists the partitions of the table, and then the pages whose rows of the table are all in blocks.
+    async fn partitions(
+        &self,
+        table: &'static Schema,
+        after: Option<Cursor>,
+        limit: NonZeroUsize,
+    ) -> Result<Page<Partition>> {
+        if !has_rows_of_each_part(table) {
+            return self.below().partitions(table, after, limit).await;
+        }
+        let position = after.as_ref().map_or(Ok(ListPosition::InTable(None)), ListPosition::decode)?;
+        let mut page = match position {
+            ListPosition::InTable(after) => {
+                let mut page = self.below().partitions(table, after, limit).await?;
+                page.next = Some(match page.next {
+                    None => ListPosition::InIndexes(None).encode(),
+                    next => ListPosition::InTable(next).encode(),
+                });
+                return Ok(page);
+            }
+            ListPosition::InIndexes(after) => self.below().partitions(&ARCHIVE_INDEX, after, limit).await?,
+        };
+        let mut sealed = Vec::with_capacity(page.items.len());
+        for partition in page.items {
+            let in_table = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
+            let rows = self.below().scan(table, in_table).await?;
+            if rows.items.is_empty() && rows.damaged.is_empty() {
+                sealed.push(partition);
+            }
+        }
+        page.items = sealed;
+        page.next = page.next.map(|next| ListPosition::InIndexes(Some(next)).encode());
+        Ok(page)
+    }
+
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         if !is_archived(table) {
             return self.below().scan(table, scan).await;
@@ -173,8 +209,45 @@ impl Decorator for UnionStore {
     }
 }
 
-/// Whether a scan asks for the latest revision or render. The latest is always in its table, since only
-/// superseded revisions are sealed.
+/// Whether each page with a part in a block has rows of the table there.
+fn has_rows_of_each_part(table: &Schema) -> bool {
+    [&*REVISIONS, &*RENDERS, &*REVISIONS_BY_TIME, &*REVISIONS_BY_TID]
+        .into_iter()
+        .any(|other| other.name() == table.name())
+}
+
+/// The position at which a list of partitions continues.
+enum ListPosition {
+    /// In the table itself.
+    InTable(Option<Cursor>),
+    /// After the partitions of the table: in the indexes of pages.
+    InIndexes(Option<Cursor>),
+}
+
+impl ListPosition {
+    fn encode(self) -> Cursor {
+        let (tag, cursor) = match self {
+            Self::InTable(cursor) => (0, cursor),
+            Self::InIndexes(cursor) => (1, cursor),
+        };
+        let mut bytes = vec![tag, u8::from(cursor.is_some())];
+        bytes.extend(cursor.iter().flat_map(|cursor| cursor.0.iter()));
+        Cursor(bytes.into())
+    }
+
+    fn decode(cursor: &Cursor) -> Result<Self> {
+        match &cursor.0[..] {
+            [tag @ (0 | 1), is_some @ (0 | 1), rest @ ..] => {
+                let cursor = (*is_some == 1).then(|| Cursor(rest.to_vec().into()));
+                Ok(if *tag == 0 { Self::InTable(cursor) } else { Self::InIndexes(cursor) })
+            }
+            _ => Err(StoreError::Invalid("the cursor does not come from this store".to_owned())),
+        }
+    }
+}
+
+/// Whether a scan asks for the latest revision or render. If the table has it, no block has to be opened, since
+/// sealed revisions are lower. Only an idle page has its latest revision in a block.
 fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
     [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
         && scan.limit.get() == 1

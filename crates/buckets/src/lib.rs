@@ -8,7 +8,7 @@ mod revisions;
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, CompactionOptions, CompactionReport,
-    HistoryArchiver, SealOptions, SealReport, SkippedDamage,
+    HistoryArchiver, RowReason, SealOptions, SealReport, SkippedDamage,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{

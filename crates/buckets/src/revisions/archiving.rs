@@ -12,7 +12,7 @@ use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
         CompactionOptions, CompactionReport, HistoryArchiver, RowImporter, SealOptions, SealReport,
-        SkippedDamage,
+        SkippedDamage, WithRows,
     },
 };
 
@@ -132,7 +132,8 @@ impl RowImporter for Shared {
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
+        with: WithRows,
     ) -> Result<()> {
-        self.importer().write_units(page, units, is_new, at).await
+        self.importer().write_units(page, units, is_new, at, with).await
     }
 }

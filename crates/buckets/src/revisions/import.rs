@@ -21,6 +21,7 @@ use super::{
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
     Result, Revision, RevisionRecord, Tid, Versions,
+    archive::WithRows,
     content::{Bodies, Lifetime},
     rows::{
         Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, partition_of, rev_key,
@@ -137,7 +138,7 @@ impl Importer<'_> {
         let revs = || units.iter().map(|unit| unit.render.rev);
         if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
             let at = writer.write_time(lowest..=highest, latest.as_ref()).await?;
-            self.write_units(page, units, is_new, at).await?;
+            self.write_units(page, units, is_new, at, WithRows::default()).await?;
         }
         Ok(outcomes)
     }
@@ -324,18 +325,20 @@ impl Importer<'_> {
         Ok(bodies)
     }
 
-    /// Writes the units in their order, with the write time `at`, in as few batches as possible.
+    /// Writes the units in their order, with the write time `at`, in as few batches as possible. Writes `with`
+    /// in the last batch.
     pub(super) async fn write_units(
         &self,
         page: &Page,
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
+        with: WithRows,
     ) -> Result<()> {
         let writer = self.writes.writer(page);
         let new = || PageBatch::new(page, at).import();
         let mut batch = new();
-        if is_new && !units.is_empty() {
+        if is_new {
             batch.new_page();
         }
         let mut bytes = 0;
@@ -359,6 +362,8 @@ impl Importer<'_> {
             bytes += more;
             batch.unit(unit);
         }
+        batch.batches_before.extend(with.before);
+        batch.page_batch.mutations.extend(with.mutations);
         if batch.rows() == 0 { Ok(()) } else { writer.write(batch).await }
     }
 }

@@ -135,10 +135,18 @@ impl RevisionStore {
 }
 
 impl Shared {
-    /// Reports to retention that the property of the latest render was read.
+    /// Reports to the archive and to retention that the property of the latest render was read.
     async fn report_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
+        self.note_read(page);
         let PropertyVersion { rev, tid, .. } = property.version;
         self.retention.on_read_latest(page, (rev, tid), name).await
+    }
+
+    /// Reports to the archive that the page was read.
+    pub(super) fn note_read(&self, page: &Page) {
+        if let Some(archive) = &self.archive {
+            archive.note_read(page);
+        }
     }
 
     /// Returns the cached property, if it is current.

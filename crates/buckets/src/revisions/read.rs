@@ -26,6 +26,7 @@ impl RevisionStore {
     #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
         let shared = &self.0;
+        shared.note_read(page);
         let rev = shared.records.revision_of(page, tid).await?;
         let versions = shared.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid, name, versions };

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use rashomon_buckets::{BucketName, DomainName, Revision, Title};
 
 use super::StoreArguments;
-use crate::config::Span;
+use crate::config::{Idle, Span};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveCommand {
@@ -24,7 +24,8 @@ Exit codes:
 
 Examples:
   rashomon archive seal --data /var/lib/rashomon
-  rashomon archive seal --after 0s")]
+  rashomon archive seal --after 0s
+  rashomon archive seal --after 0s --idle 0s")]
     Seal(SealArguments),
 
     /// Compact the archive: rewrite pages that are spread over many small blocks into fewer, larger ones
@@ -97,6 +98,11 @@ pub(crate) struct SealArguments {
     /// cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
+
+    /// Minimum time since a page was written before its latest revision is sealed too, or `never`; overrides
+    /// the configuration [default: 30d]. Refused on a cluster
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle: Option<Idle>,
 }
 
 #[derive(Debug, Args)]

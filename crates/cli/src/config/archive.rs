@@ -1,9 +1,9 @@
 //! The settings of the archive.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     errors::Problem,
     raw::RawDomain,
     retention::{BucketRetention, RetentionSettings},
-    values::{ByteSize, Span},
+    values::{ByteSize, Span, as_text},
 };
 
 /// The minimum of `after`, the time since a revision was superseded. It is longer than any write takes, and
@@ -28,7 +28,37 @@ pub(crate) struct RawArchive {
     within: Option<Span>,
     every: Option<Span>,
     cache_size: Option<ByteSize>,
+    idle: Option<Idle>,
 }
+
+/// How long a page must have been neither edited nor read before it is sealed with its latest revision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Idle {
+    /// The latest revision is never sealed.
+    Never,
+    After(Span),
+}
+
+impl FromStr for Idle {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self::Never),
+            time => time.parse().map(Self::After).map_err(|error| format!("{error}, or never")),
+        }
+    }
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never => f.write_str("never"),
+            Self::After(time) => time.fmt(f),
+        }
+    }
+}
+as_text!(Idle, "a length of time, such as \"30d\", or \"never\"");
 
 /// The table of a bucket, which overrides that of all buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -152,6 +182,7 @@ pub(crate) struct ArchiveSettings {
     pub(crate) within: Span,
     pub(crate) every: Span,
     pub(crate) cache_size: ByteSize,
+    pub(crate) idle: Idle,
 }
 
 impl Default for ArchiveSettings {
@@ -164,6 +195,7 @@ impl Default for ArchiveSettings {
             within: Span(30 * day),
             every: Span(day),
             cache_size: ByteSize(buckets.cache_bytes),
+            idle: Idle::After(Span(30 * day)),
         }
     }
 }
@@ -191,6 +223,7 @@ impl ArchiveSettings {
             within: raw.within.unwrap_or(default.within),
             every: raw.every.unwrap_or(default.every),
             cache_size: raw.cache_size.unwrap_or(default.cache_size),
+            idle: raw.idle.unwrap_or(default.idle),
         };
         let error = settings.all.find_error().or_else(|| settings.all.check_grace(grace));
         if let Some(message) = error.filter(|_| settings.enabled) {
@@ -247,10 +280,10 @@ impl ArchiveSettings {
 }
 
 impl super::Settings {
-    /// Turns the archive on for `archive seal` and `import --archive`, optionally with another `after`. On a
-    /// cluster, the configuration must have turned it on already. Returns an error if the result is not
-    /// allowed.
-    pub(crate) fn seal(&mut self, after: Option<Span>) -> Result<(), String> {
+    /// Turns the archive on for `archive seal` and `import --archive`, optionally with another `after` and
+    /// another `idle`. On a cluster, the configuration must have turned it on already. Returns an error if the
+    /// result is not allowed.
+    pub(crate) fn seal(&mut self, after: Option<Span>, idle: Option<Idle>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.enabled {
                 return Err(
@@ -260,10 +293,12 @@ impl super::Settings {
                         .to_owned(),
                 );
             }
-            if after.is_some() {
-                return Err("--after is refused on a cluster, since servers write to it: set `after` in \
-                            [archive] of the configuration of every server"
-                    .to_owned());
+            let refused = after.map(|_| "after").or_else(|| idle.map(|_| "idle"));
+            if let Some(flag) = refused {
+                return Err(format!(
+                    "--{flag} is refused on a cluster, since servers write to it: set `{flag}` in [archive] of \
+                     the configuration of every server"
+                ));
             }
         }
         if !self.archive.enabled && self.retention().is_on() {
@@ -274,6 +309,7 @@ impl super::Settings {
             );
         }
         self.archive.enabled = true;
+        self.archive.idle = idle.unwrap_or(self.archive.idle);
         if let Some(after) = after {
             self.archive.all.after = after;
             let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
@@ -300,7 +336,7 @@ impl super::Settings {
 
     /// The archive settings of the buckets.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
-        let ArchiveSettings { enabled, all, cache_size, .. } = &self.archive;
+        let ArchiveSettings { enabled, all, cache_size, idle, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
             let domain = domain.clone();
             let own =
@@ -311,6 +347,10 @@ impl super::Settings {
             all: all.of_buckets(),
             buckets: self.domains.iter().flat_map(of_buckets).collect(),
             cache_bytes: cache_size.0,
+            idle: match idle {
+                Idle::Never => None,
+                Idle::After(Span(time)) => Some(*time),
+            },
         })
     }
 

@@ -28,7 +28,7 @@ use toml::Spanned;
 use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     access::AccessSettings,
-    archive::{ArchiveSettings, BucketArchive},
+    archive::{ArchiveSettings, BucketArchive, Idle},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     raw::{MergedSettings, RawDomain, RawProperty, RawSettings, check_bucket},

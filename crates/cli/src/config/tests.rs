@@ -304,7 +304,7 @@ fn archive_of_a_bucket_overrides_that_of_all() {
     let all = ["a", "b", "c", "d", "e"].map(|domain| of(&settings, domain));
     assert_eq!(all, [(first, 3), (every, 4), (every, 5), (every, 6), (every, 3)]);
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
-    settings.seal(Some("0s".parse().unwrap())).unwrap();
+    settings.seal(Some("0s".parse().unwrap()), None).unwrap();
     assert_eq!(of(&settings, "a"), (first, 0));
     assert_eq!(of(&settings, "d"), (every, 0));
 }
@@ -317,7 +317,7 @@ fn impossible_archive_of_a_bucket_is_refused() {
     refused(&format!("[archive]\n{page}\nafter = '3s'"), "raise after to at least 1h");
     refused(&format!("[archive]\n{page}\ncache_size = '1MiB'"), "cache_size");
     let mut settings = load("[domains.a.buckets.page.retention]\ngrace = '5h'").unwrap();
-    assert!(settings.seal(None).unwrap_err().contains("add [archive] to it"));
+    assert!(settings.seal(None, None).unwrap_err().contains("add [archive] to it"));
 }
 
 #[test]
@@ -373,11 +373,11 @@ fn archive_that_removes_renders_before_their_grace_is_over_is_refused() {
     // A command with `--after 0s` is refused too.
     let now = || Some("0s".parse().unwrap());
     let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
-    let error = settings.seal(now()).unwrap_err();
+    let error = settings.seal(now(), None).unwrap_err();
     assert!(error.starts_with("--after 0s: after is 0s, and the grace of [retention] is 24h"), "{error}");
     let mut settings = load(&format!("{retention}[archive]\n{page}\npolicy = 'first-render'")).unwrap();
-    assert!(settings.seal(now()).is_err());
-    assert!(load(&format!("{retention}[archive]")).unwrap().seal(now()).is_ok());
+    assert!(settings.seal(now(), None).is_err());
+    assert!(load(&format!("{retention}[archive]")).unwrap().seal(now(), None).is_ok());
 }
 
 #[test]

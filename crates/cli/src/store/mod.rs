@@ -210,7 +210,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(arguments)?;
-        settings.seal(None).map_err(CommandError::Usage)?;
+        settings.seal(None, None).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Make).await
     }
 
@@ -220,7 +220,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
-        settings.seal(arguments.after).map_err(CommandError::Usage)?;
+        settings.seal(arguments.after, arguments.idle).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 

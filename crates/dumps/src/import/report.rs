@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Revision, SealReport, Title};
+use rashomon_buckets::{Revision, RowReason, SealReport, Title};
 
 use crate::{CountedItems, LeftOut, ReadError};
 
@@ -28,6 +28,8 @@ pub struct ImportReport {
     pub text_bytes: u64,
     /// The revisions that were sealed in blocks at once.
     pub sealed: Option<SealReport>,
+    /// The revisions that an import into blocks stored as rows, by the reason.
+    pub as_rows: BTreeMap<RowReason, u64>,
 }
 
 /// A revision that is stored with other content.
@@ -148,6 +150,9 @@ impl ImportReport {
             self.skip_many(name, count);
         }
         self.text_bytes += other.text_bytes;
+        for (reason, count) in other.as_rows {
+            *self.as_rows.entry(reason).or_default() += count;
+        }
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 

@@ -66,6 +66,7 @@ impl Importer {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;
         report.created = report.created.saturating_sub(archiver.waiting());
+        report.as_rows = archiver.imported_as_rows().await;
         report.sealed = Some(finished.map_err(ImportFailure::Archive)?);
         Ok(())
     }

@@ -2,20 +2,24 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use rashomon_buckets::{Page, schemas};
+use rashomon_buckets::{Page, Settings, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
-use super::{later, settings};
+use super::{idle::idle_settings, later, settings};
 use crate::support::{AnyStore, Cluster, IndexRow, START, World, name, page, rev};
 
 /// A test world whose store calls fail according to a plan.
 async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
+    world_with(clustered, settings()).await
+}
+
+async fn world_with(clustered: bool, settings: Settings) -> (World, Arc<Faulty<AnyStore>>) {
     let clock = Arc::new(ManualClock::new(START));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
     let store: AnyStore = if clustered { Arc::new(Cluster::new(memory)) } else { Arc::new(memory) };
     let faulty = Arc::new(Faulty::new(store, Plan::empty()));
-    let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await;
+    let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings, 1).await;
     (world, faulty)
 }
 
@@ -23,23 +27,29 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
 /// succeeds.
 #[tokio::test]
 async fn interrupted_seal_loses_nothing() {
-    assert_interrupted_seal_loses_nothing(false).await;
+    assert_interrupted_seal_loses_nothing(false, settings()).await;
 }
 
 /// The same test for a seal of revisions that were written again after an earlier seal.
 #[tokio::test]
 async fn interrupted_second_seal_loses_nothing() {
-    assert_interrupted_seal_loses_nothing(true).await;
+    assert_interrupted_seal_loses_nothing(true, settings()).await;
 }
 
-async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
+/// The same test for a seal of idle pages with their latest revisions.
+#[tokio::test]
+async fn interrupted_seal_of_idle_pages_loses_nothing() {
+    assert_interrupted_seal_loses_nothing(true, idle_settings()).await;
+}
+
+async fn assert_interrupted_seal_loses_nothing(written_since: bool, settings: Settings) {
     for clustered in [false, true] {
         for call in [Call::Get, Call::Scan, Call::Write] {
             let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
             // A read that fails changes nothing, so one kind of fault is enough.
             for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
                 for number in 1.. {
-                    let (world, faulty) = world(clustered).await;
+                    let (world, faulty) = world_with(clustered, settings.clone()).await;
                     let (one, two) = (page("Main_Page"), page("Other"));
                     world.edit(&one, 1..=4).await;
                     world.edit(&two, 1..=3).await;
@@ -48,6 +58,8 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                         world.seal_and_write_again(&one).await;
                     }
                     let before = (world.read_everything(&one).await, world.read_everything(&two).await);
+                    // The new process has read nothing, so that the pages may be idle.
+                    let world = world.reopened().await;
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                     let interrupted = world.try_seal().await;
                     faulty.set_plan(Plan::empty());
@@ -60,9 +72,12 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool) {
                         "{what}"
                     );
                     world.assert_consistent().await;
+                    let world = world.reopened().await;
                     world.seal().await;
-                    assert_eq!(world.open_revisions().await, 2, "{what}");
-                    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 2, "{what}");
+                    let seals_whole_pages = settings.archive.as_ref().is_some_and(|it| it.idle.is_some());
+                    let left = if seals_whole_pages { 0 } else { 2 };
+                    assert_eq!(world.open_revisions().await, left, "{what}");
+                    assert_eq!(world.rows(&schemas::RENDERS).await.len(), left, "{what}");
                     assert_eq!(
                         (world.read_everything(&one).await, world.read_everything(&two).await),
                         before,

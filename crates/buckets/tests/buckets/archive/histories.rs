@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use rashomon_buckets::{
-    HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, SealReport, Tid, schemas,
+    HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, SealReport, Settings, Tid, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
-use super::{archiving, settings, text};
+use super::{archiving, idle::idle_settings, settings, text};
 use crate::support::{AnyStore, Cluster, START, World, at, noise, on_every_store, page, rev};
 
 on_every_store! {
     bulk_load_reads_as_an_import_into_rows,
     bulk_load_leaves_only_the_highest_revision_in_the_tables,
+    bulk_load_seals_whole_pages_if_idle_pages_are_sealed,
+    bulk_load_of_whole_pages_into_many_blocks_is_complete,
     bulk_load_into_many_blocks_is_complete,
     bulk_load_of_stored_revisions_is_unchanged,
     bulk_load_out_of_order_reads_as_an_import_into_rows,
@@ -107,6 +109,54 @@ async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) 
     assert_eq!(world.latest_rev(&one).await, Some(5));
     assert_eq!(world.latest_rev(&two).await, Some(7));
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
+}
+
+async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
+    let world = world.restarted_with(idle_settings()).await;
+    let mut histories = Vec::new();
+    for (title, last) in [("Alone", 1), ("Main_Page", 9), ("Other", 2)] {
+        let page = page(title);
+        histories.push((page.clone(), revisions(&world, &page, 1..=last).await));
+    }
+    let expected = as_rows(histories.clone()).await;
+    let sealed = archive(&world, histories.clone()).await;
+    assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (3, 12, 1));
+    world.assert_sealed_whole().await;
+    for world in [&world, &world.reopened().await] {
+        for ((page, _), expected) in histories.iter().zip(&expected) {
+            assert_eq!(&world.read_everything(page).await, expected);
+        }
+        world.assert_consistent().await;
+    }
+    let world = world.reopened().await;
+    world.pass(super::later());
+    assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
+}
+
+/// A few revisions fill a block. The highest is written as rows with an earlier block, or with the last one.
+async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
+    let world = world.restarted_with(idle_settings()).await;
+    for (title, numbers) in
+        [("Rising", [1, 2, 3, 4, 5, 6, 7, 8]), ("Highest_first", [8, 1, 2, 3, 4, 5, 6, 7])]
+    {
+        let page = page(title);
+        let mut history = Vec::new();
+        for number in numbers {
+            history.push(noisy(&world, &page, number, 200_000).await);
+        }
+        let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+        let archiver = archiver(&world);
+        for revision in history {
+            archiver.import(&page, vec![revision]).await.unwrap();
+        }
+        let sealed = archiver.finish().await.unwrap();
+        assert!(sealed.blocks > 2, "{sealed:?}");
+        assert_eq!((sealed.revisions, archiver.waiting()), (8, 0));
+        assert_eq!(archiver.imported_as_rows().await, std::collections::BTreeMap::new());
+        assert_eq!(vec![world.read_everything(&page).await], expected);
+        world.assert_sealed_whole().await;
+        world.assert_consistent().await;
+    }
 }
 
 /// The bodies are random bytes, so a few revisions fill a block, and the page is spread over several blocks.
@@ -265,6 +315,16 @@ async fn two_histories(world: &World) -> Vec<(Page, Revisions)> {
 /// adds the rest.
 #[tokio::test]
 async fn interrupted_bulk_load_can_be_repeated() {
+    assert_interrupted_bulk_load_can_be_repeated(settings()).await;
+}
+
+/// The same test for an import that seals the latest revisions too.
+#[tokio::test]
+async fn interrupted_bulk_load_of_whole_pages_can_be_repeated() {
+    assert_interrupted_bulk_load_can_be_repeated(idle_settings()).await;
+}
+
+async fn assert_interrupted_bulk_load_can_be_repeated(settings: Settings) {
     for call in [Call::Get, Call::Scan, Call::Write] {
         let faults = [Fault::Before, Fault::After, Fault::Midway { batches: 1 }];
         for fault in faults.into_iter().take(if call == Call::Write { 3 } else { 1 }) {
@@ -273,7 +333,7 @@ async fn interrupted_bulk_load_can_be_repeated() {
                 let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
                 let store: AnyStore = Arc::new(Cluster::new(memory));
                 let faulty = Arc::new(Faulty::new(store, Plan::empty()));
-                let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await;
+                let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings.clone(), 1).await;
                 let histories = two_histories(&world).await;
                 let expected = as_rows(histories.clone()).await;
                 faulty.set_plan(Plan::empty().on(call, number, fault.clone()));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rashomon_buckets::SealReport;
+use rashomon_buckets::{RowReason, SealReport};
 use rashomon_dumps::{Conflict, CountedItems, ImportReport, LeftOut, Mismatch};
 use serde::Deserialize;
 
@@ -28,6 +28,9 @@ pub(super) struct Outcome {
     /// The revisions that were sealed in blocks. An import by a server seals nothing.
     #[serde(skip)]
     sealed: Option<SealReport>,
+    /// The revisions that are stored as rows although the others were sealed, by the reason.
+    #[serde(skip)]
+    as_rows: BTreeMap<RowReason, u64>,
 }
 
 /// A revision that was not stored as it was in the file.
@@ -70,6 +73,7 @@ impl From<ImportReport> for Outcome {
                 },
             ),
             sealed: report.sealed,
+            as_rows: report.as_rows,
         }
     }
 }
@@ -93,6 +97,9 @@ impl Outcome {
         self.conflicts += other.conflicts;
         self.left_out += other.left_out;
         self.mismatches += other.mismatches;
+        for (reason, count) in &other.as_rows {
+            *self.as_rows.entry(*reason).or_default() += count;
+        }
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
@@ -128,7 +135,7 @@ impl Outcome {
         });
         format!(
             "{} of {} in {seconds:.1} s ({}/s): {} stored, {} stored before, {} in conflict, {} left out; \
-             {} with another sha1{sealed}",
+             {} with another sha1{sealed}{}",
             counted(revisions, "revision"),
             counted(self.pages, "page"),
             thousands((revisions as f64 / seconds) as u64),
@@ -137,7 +144,32 @@ impl Outcome {
             thousands(self.conflicts),
             thousands(self.left_out),
             counted(self.mismatches, "text"),
+            self.rows_in_words(),
         )
+    }
+
+    /// The number of revisions that an import into blocks stored as rows, and why.
+    fn rows_in_words(&self) -> String {
+        let total: u64 = self.as_rows.values().sum();
+        if total == 0 {
+            return String::new();
+        }
+        let of_reason = |(reason, count): (&RowReason, &u64)| {
+            format!("{} {}", thousands(*count), reason_in_words(*reason))
+        };
+        let reasons: Vec<_> = self.as_rows.iter().map(of_reason).collect();
+        format!("; {} as rows: {}", counted(total, "revision"), reasons.join(", "))
+    }
+}
+
+/// Which revisions became rows for this reason, as the end of a sentence.
+fn reason_in_words(reason: RowReason) -> &'static str {
+    match reason {
+        RowReason::StoredPage => "of pages that had revisions before",
+        RowReason::Repeated => "of pages with a revision that the input has twice",
+        RowReason::TooLarge => "of pages with a revision that is too large for a block",
+        RowReason::Latest => "latest of their pages",
+        _ => "of pages with too many revisions",
     }
 }
 

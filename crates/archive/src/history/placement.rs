@@ -1,0 +1,182 @@
+//! Places a finished block of an import: writes it, and makes its pages reference it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use rashomon_archive_format::{BodyLocation, Unit};
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, ClusteringRange};
+
+use super::{Counts, HighestRevision, RowImporter, UnfinishedBlock, WithRows, compressed_unit};
+use crate::{
+    Archive, SealReport,
+    deletes::{self, Resealed, StoredRows},
+    index::{IndexRow, index_of},
+    pending::ReleasedChunks,
+    rows::BlockId,
+    seal::{release_chunks, release_owner},
+    verified_block::VerifiedBlock,
+};
+use rashomon_records::{
+    INDEX_PAGE_ROWS, Page, Result, Revision, Title,
+    content::ChunkSet,
+    rows::{TypedRow, partition_of, rows_of},
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+};
+
+/// Number of pages that are written at the same time.
+const CONCURRENT_PAGES: usize = 16;
+
+/// The part of a page in a block.
+struct PageInBlock<'a> {
+    page: &'a Page,
+    units: &'a [Unit],
+    /// The units that are also stored as rows, and are deleted there.
+    replaced: Vec<&'a Unit>,
+    /// Whether the page has no rows, so that it is added to the catalog with its index row.
+    makes_page: bool,
+    released_chunks: &'a [(Revision, ChunkSet)],
+}
+
+/// Places a block: makes its pages reference it.
+pub(super) struct BlockPlacement {
+    pub(super) archive: Arc<Archive>,
+    pub(super) rows: Arc<dyn RowImporter>,
+    pub(super) counts: Arc<Counts>,
+}
+
+impl BlockPlacement {
+    /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
+    /// block. Returns the number of sealed blocks and bytes.
+    pub(super) async fn all(self, unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
+        let UnfinishedBlock { mut pending, highest_by_page, replaced, epoch, .. } = unfinished;
+        let released_chunks = pending.take_released();
+        let made = self.archive.make_block(pending).await?;
+        self.write_all_highest(&highest_by_page, at).await?;
+        let Some(made) = made else { return Ok(SealReport::default()) };
+        made.deadline().check(&*self.archive.records.clock)?;
+        if let (Some((page, _)), Some(epoch)) = (made.pages.first(), &epoch) {
+            self.archive.blocks.check_epoch(page, epoch).await?;
+        }
+        let highest = highest_by_page.iter().map(|highest| (&highest.page.title, highest)).collect();
+        self.pages(&made, at, &highest, &replaced, &released_chunks).await?;
+        self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
+        Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
+    }
+
+    async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {
+        let mut written = Vec::with_capacity(highest_by_page.len());
+        for highest in highest_by_page {
+            written.push(self.write_highest(highest, at).boxed());
+        }
+        stream::iter(written).buffer_unordered(CONCURRENT_PAGES).try_collect().await
+    }
+
+    async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
+        // A highest revision that was written with an earlier block is stored already. A sealed one is in the
+        // block.
+        if highest.written.is_none() && !highest.is_sealed {
+            let renders = highest.renders.iter().cloned().map(compressed_unit).collect();
+            let with = WithRows::default();
+            self.rows.write_units(&highest.page, renders, highest.is_new, at, with).await?;
+            self.counts.placed.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn pages(
+        &self,
+        made: &VerifiedBlock,
+        at: Timestamp,
+        highest: &HashMap<&Title, &HighestRevision>,
+        replaced: &[(Page, Unit)],
+        released_chunks: &ReleasedChunks,
+    ) -> Result<()> {
+        let mut named = Vec::with_capacity(made.pages.len());
+        for (page, units) in &made.pages {
+            let replaced = replaced.iter().filter(|(of, _)| of == page);
+            let part = PageInBlock {
+                page,
+                units,
+                replaced: replaced.map(|(_, unit)| unit).collect(),
+                makes_page: highest
+                    .get(&page.title)
+                    .is_some_and(|highest| highest.is_sealed && highest.is_new && highest.written.is_none()),
+                released_chunks: released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks),
+            };
+            named.push(self.page(part, made.id, at).boxed());
+        }
+        stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
+    }
+
+    /// Makes a page reference a block, and deletes from its tables the revisions in the block that are also
+    /// stored as rows.
+    async fn page(&self, part: PageInBlock<'_>, id: BlockId, at: Timestamp) -> Result<()> {
+        let PageInBlock { page, units, replaced, makes_page, released_chunks } = part;
+        let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
+        let partition = partition_of(page);
+        let others = index_of(&*self.archive.blocks.store, &partition).await?;
+        let mut batch = Batch::new(partition);
+        index.beside(&others).to_stored().put(&mut batch, self.archive.records.clock.now());
+        for unit in units {
+            self.check_chunks(unit)?;
+            release_owner(&mut batch, unit);
+        }
+        // Replaced revisions were written with references to their chunks. The release of these chunks must
+        // have a later write time.
+        let written = units.iter().map(|unit| unit.last_written().just_after());
+        let first = release_chunks(
+            &mut batch,
+            page,
+            released_chunks.iter(),
+            written.fold(self.archive.records.clock.now(), Ord::max),
+        );
+        for unit in &replaced {
+            let stored = self.stored_rows(page, unit).await?;
+            let deletable = deletes::deletable(std::slice::from_ref(*unit), &stored, &Resealed::new())?;
+            deletes::delete(&mut batch, &deletable, &stored)?;
+        }
+        if makes_page {
+            let with = WithRows { before: first, mutations: batch.mutations };
+            self.rows.write_units(page, Vec::new(), true, at, with).await?;
+        } else {
+            self.archive.blocks.store.write(first, batch).await?;
+        }
+        let counted = units.len() - replaced.len();
+        self.counts.placed.fetch_add(counted as u64, Relaxed);
+        Ok(())
+    }
+
+    /// Returns `Unavailable` if the chunks of a body were received so long ago that they may not be
+    /// referenced now.
+    fn check_chunks(&self, unit: &Unit) -> Result<()> {
+        for (_, _, body) in unit.all_bodies() {
+            if let BodyLocation::Chunks(set) = &body.place {
+                self.archive.records.chunks.check_begun(set.begun)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the index rows of one revision.
+    async fn stored_rows(&self, page: &Page, unit: &Unit) -> Result<StoredRows> {
+        let record = &unit.revision.record;
+        let of_rev = || ClusteringRange::all().at_least(record.rev.get()).at_most(record.rev.get());
+        let of_time = ClusteringRange::all().at_least(record.timestamp).at_most(record.timestamp);
+        let store = &*self.archive.blocks.store;
+        let mut by_tid = Vec::new();
+        for (render, _) in &unit.renders {
+            let tid = ClusteringRange::prefix(vec![render.tid.as_time_uuid().into()]);
+            by_tid.extend(rows_of(store, &REVISIONS_BY_TID, page, tid, INDEX_PAGE_ROWS).await?);
+        }
+        Ok(StoredRows {
+            revisions: rows_of(store, &REVISIONS, page, of_rev(), INDEX_PAGE_ROWS).await?,
+            renders: rows_of(store, &RENDERS, page, of_rev(), INDEX_PAGE_ROWS).await?,
+            by_time: rows_of(store, &REVISIONS_BY_TIME, page, of_time, INDEX_PAGE_ROWS).await?,
+            by_tid,
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Finds idle pages: pages that were neither written nor read for a time. Their latest revision is sealed too.
+//!
+//! The revision is sealed as a superseded one is, except that all of its renders are kept. The page then has no
+//! rows in the tables. A later write stores rows again, whether it is later than the sealed revision or not.
+
+use std::num::NonZeroUsize;
+
+use rashomon_tables::Scan;
+
+use super::Sealer;
+use rashomon_records::{
+    Page, Result, Revision,
+    rows::{RenderRow, RevisionRow, partition_of},
+    schemas::{RENDERS, REVISIONS},
+};
+
+impl Sealer<'_> {
+    /// Returns the highest revision that has rows in the tables if the page is idle.
+    pub(super) async fn idle_latest(&self, page: &Page) -> Result<Option<Revision>> {
+        let Some(idle_since) = self.idle_since else { return Ok(None) };
+        if self.archive.reads.as_ref().is_some_and(|reads| reads.has_read_since(page, idle_since)) {
+            return Ok(None);
+        }
+        let mut highest = None;
+        // If a property of a sealed revision was replaced, the tables have a row of the revision without renders.
+        for table in [&*RENDERS, &*REVISIONS] {
+            let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);
+            let rows = self.scan_tables(table, scan.reporting_damage()).await?;
+            // A damaged row is reported by the seal of superseded revisions.
+            if !rows.damaged.is_empty() {
+                return Ok(None);
+            }
+            let Some(row) = rows.items.first() else { continue };
+            let read = match table.name() == RENDERS.name() {
+                true => RenderRow::from_row(row).map(|row| (row.rev, row.stored_at)),
+                false => RevisionRow::from_row(row).map(|row| (row.record.rev, row.stored_at)),
+            };
+            let Ok((rev, stored_at)) = read else { return Ok(None) };
+            if stored_at.max(row.written_at) > idle_since {
+                return Ok(None);
+            }
+            highest = highest.max(Some(rev));
+        }
+        Ok(highest)
+    }
+}
