@@ -89,7 +89,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     let held = check_buckets(store, &clock, &mut problems).await?;
     if let Some(cluster) = store.cluster() {
         output::line(format_args!(
-            "to check the files of the nodes, run `nodetool verify {}` on each node",
+            "to check the files of the nodes, run `nodetool verify -f {}` on each node",
             cluster.keyspace()
         ))?;
     }
