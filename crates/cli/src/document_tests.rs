@@ -202,6 +202,18 @@ fn queries_in_the_documents_are_of_existing_tables() {
     assert!(queries >= 2, "only {queries} queries were found");
 }
 
+/// A table that is in no step of a snapshot would be missing in every backup.
+#[test]
+fn snapshot_script_has_each_table_once() {
+    let script = fs::read_to_string(root().join("docs/cassandra-snapshot.sh")).unwrap();
+    let steps = script.split("tables='").skip(1).map(|rest| rest.split('\'').next().unwrap_or_default());
+    let mut tables: Vec<&str> = steps.flat_map(str::split_whitespace).collect();
+    tables.sort_unstable();
+    let mut known = schemas::all().map(|schema| schema.name());
+    known.sort_unstable();
+    assert_eq!(tables, known);
+}
+
 #[test]
 fn wrong_commands_are_found() {
     let refused = |command: &str, is_whole| refusal(&words_of(command).unwrap(), is_whole).is_some();

@@ -102,13 +102,18 @@ pub(crate) fn storage() -> Option<PathBuf> {
     folder
 }
 
+/// The path of a nodetool for the node, if there is one.
+pub(crate) fn nodetool_program() -> Option<PathBuf> {
+    let program = std::env::var_os(NODETOOL).map(PathBuf::from);
+    if program.is_none() {
+        skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up --for-tests` prints one"));
+    }
+    program
+}
+
 /// Runs nodetool on the node, and returns its output. `None`: there is no nodetool.
 pub(crate) fn nodetool(arguments: &[&str]) -> Option<String> {
-    let Some(nodetool) = std::env::var_os(NODETOOL) else {
-        skip(&format!("{NODETOOL} names no nodetool; `cargo xtask cassandra up --for-tests` prints one"));
-        return None;
-    };
-    let output = Command::new(nodetool).args(arguments).output().expect("nodetool starts");
+    let output = Command::new(nodetool_program()?).args(arguments).output().expect("nodetool starts");
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

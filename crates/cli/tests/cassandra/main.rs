@@ -14,6 +14,7 @@ mod killing;
 mod migrating;
 mod mutations;
 mod proxy;
+mod snapshots;
 
 // The module that counts batches, from the tests of the store.
 #[path = "../../../tables-cassandra/tests/cassandra/batches.rs"]

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Takes one of the four steps of a snapshot of Rashomon's tables, on one node of a Cassandra cluster.
+#
+#   sh cassandra-snapshot.sh KEYSPACE NAME STEP [OPTION OF NODETOOL...]
+#
+# Run step 1 on every node, then step 2 on every node, and so on. A row that refers to another row is in a
+# lower step than that row, so the snapshot never refers to something that it lacks. cassandra-backup.md has
+# the whole procedure.
+set -eu
+keyspace=$1 name=$2 step=$3
+shift 3
+case $step in
+    1) tables='due_cursors retention_walks chunk_references' ;;
+    2) tables='revisions_by_time revisions_by_tid revisions renders
+               current by_rev historical render_content revision_content' ;;
+    3) tables='archive_index archive_notes archive_epochs erasures culled culled_renders heads due
+               retention_clock revision_timeline render_timeline chunk_sets chunk_copies
+               pages titles domains site_infos' ;;
+    4) tables='archive_blocks chunks' ;;
+    *) echo "the step is 1, 2, 3 or 4" >&2; exit 2 ;;
+esac
+list=
+for table in $tables; do
+    list=$list${list:+,}$keyspace.$table
+done
+exec nodetool "$@" snapshot -t "$name" -kt "$list"
