@@ -13,6 +13,7 @@ use rashomon_buckets::{BucketName, schemas};
 use crate::{
     arguments::Arguments,
     config::{RawSettings, Settings},
+    exit::Exit,
 };
 
 /// A piece of code in a document.
@@ -200,6 +201,33 @@ fn queries_in_the_documents_are_of_existing_tables() {
         }
     }
     assert!(queries >= 2, "only {queries} queries were found");
+}
+
+/// The unit for systemd has a command and exit codes of the program, and room for its limits.
+#[test]
+fn unit_for_systemd_fits_the_program() {
+    let unit = fs::read_to_string(root().join("docs/rashomon.service")).unwrap();
+    let value = |key: &str| {
+        let mut values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        values.next().unwrap_or_else(|| panic!("the unit has no {key}"))
+    };
+    let number = |key: &str| value(key).parse::<u64>().unwrap();
+
+    let command = value("ExecStart").strip_prefix("/usr/local/bin/").expect("a path for local programs");
+    let words = words_of(command).expect("a command of rashomon");
+    assert_eq!(refusal(&words, true), None);
+    assert_eq!(words[1], "serve");
+    let codes = |key: &str| value(key).split(' ').map(|code| code.parse().unwrap()).collect::<Vec<u8>>();
+    assert_eq!(codes("RestartPreventExitStatus"), [Exit::Usage.code()]);
+    assert_eq!(codes("SuccessExitStatus"), [Exit::Interrupted.code(), Exit::Terminated.code()]);
+
+    let settings = Settings::load(RawSettings::default(), None).unwrap().merged;
+    assert!(number("TimeoutStopSec") > 2 * settings.shutdown_grace.0.as_secs());
+    assert!(number("LimitNOFILE") >= settings.max_connections.get() as u64 + 1000);
+
+    let shown = codes_of(&root().join("docs/systemd.md"));
+    let shown = shown.iter().find(|code| code.language.as_deref() == Some("ini")).expect("the page shows it");
+    assert_eq!(shown.text, unit);
 }
 
 /// A table that is in no step of a snapshot would be missing in every backup.
