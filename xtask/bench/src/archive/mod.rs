@@ -5,6 +5,7 @@ mod input;
 mod reads;
 
 use std::{
+    fs,
     path::Path,
     process::{Command, ExitStatus, Stdio},
 };
@@ -46,7 +47,9 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              in blocks, at random, by their tids over HTTP on one connection, one after the other, each compared with \
              what went in: with unpacked blocks in memory (warm); the first {} after a start; with no memory for \
              unpacked blocks, so that each read unpacks its block; beside them the current renders of as many \
-             pages in the same order, with nothing kept in memory of them. Histories: `rashomon export --history` as \
+             pages in the same order, from a store whose latest revisions are in rows, with nothing kept in memory of \
+             them. Idle pages: the latest of each page, whose revisions are all in blocks, without memory for \
+             unpacked blocks, and then an edit of each page. Histories: `rashomon export --history` as \
              JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
              with zstd in this process",
             options.reads,
@@ -104,7 +107,21 @@ fn measure(
     );
     add("blocks", "", of("blocks")?);
 
-    reads::measure(options.reads, binary, &store, set, run as u64, clock, &mut add)?;
+    // For reads of the latest revision as a row, another store has the latest revisions in its tables.
+    let (in_rows, settings) = (folder.path().join("latest-in-rows"), folder.path().join("never.toml"));
+    fs::write(&settings, "[archive]\nidle = \"never\"\n")?;
+    let mut import = Command::new(binary);
+    import.args(["import", "--archive", "--domain", service::DOMAIN, "--config"]).arg(&settings);
+    import.arg("--data").arg(&in_rows).arg(&input.file);
+    run_measured(import, clock)?;
+    add(
+        "the whole store, latest revisions in rows",
+        "% of all texts",
+        service::size(&in_rows)? as f64 * 100.0 / raw,
+    );
+
+    let stores = reads::Stores { sealed_whole: &store, latest_in_rows: &in_rows };
+    reads::measure(options.reads, binary, stores, set, run as u64, clock, &mut add)?;
 
     let page = set.pages.iter().max_by_key(|page| page.raw()).context("the set has no pages")?;
     for (what, title, raw) in

@@ -34,10 +34,19 @@ struct Read<'a> {
     text: &'a [u8],
 }
 
+/// The stores that are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stores<'a> {
+    /// All revisions are in blocks.
+    pub(super) sealed_whole: &'a Path,
+    /// The latest revision of each page is in the tables.
+    pub(super) latest_in_rows: &'a Path,
+}
+
 pub(super) fn measure(
     count: usize,
     binary: &Path,
-    store: &Path,
+    stores: Stores<'_>,
     set: &Set,
     seed: u64,
     clock: &dyn Clock,
@@ -56,16 +65,19 @@ pub(super) fn measure(
     rng.shuffle(&mut archived);
     rng.shuffle(&mut current);
     let property = if set.name == "renders" { "html" } else { "wikitext" };
+    idle(&current[..current.len().min(count)], property, binary, stores.sealed_whole, clock, add)?;
     let archived = asked(&archived, property, count)?;
     let current = asked(&current, property, count)?;
 
-    let service = serve(binary, store, UNCACHED)?;
+    let service = serve(binary, stores.latest_in_rows, UNCACHED)?;
+    let of_current = read(&service, &current, clock)?;
+    ensure!(service.stop()?.success(), "the server did not end well");
+    let service = serve(binary, stores.sealed_whole, UNCACHED)?;
     let after_start = read(&service, &archived[..archived.len().min(AFTER_START)], clock)?;
     read(&service, &archived, clock)?;
-    let of_current = read(&service, &current, clock)?;
     let warm = read(&service, &archived, clock)?;
     ensure!(service.stop()?.success(), "the server did not end well");
-    let service = serve(binary, store, NO_BLOCKS)?;
+    let service = serve(binary, stores.sealed_whole, NO_BLOCKS)?;
     let unpacking = read(&service, &archived, clock)?;
     ensure!(service.stop()?.success(), "the server did not end well");
 
@@ -80,6 +92,45 @@ pub(super) fn measure(
     }
     for (name, times) in [("warm", &warm), ("no unpacked block in memory", &unpacking)] {
         add(&format!("random / current, {name}, p50"), "", quantile(times, 0.5) / quantile(&of_current, 0.5));
+    }
+    Ok(())
+}
+
+/// Reads the latest of each page, and then edits each page. All revisions of the pages are in blocks.
+fn idle(
+    pages: &[(&str, &Version)],
+    property: &str,
+    binary: &Path,
+    store: &Path,
+    clock: &dyn Clock,
+    add: &mut Add<'_>,
+) -> Result<()> {
+    let service = serve(binary, store, NO_BLOCKS)?;
+    let (mut reads, mut edits) = (Vec::with_capacity(pages.len()), Vec::with_capacity(pages.len()));
+    for (title, version) in pages {
+        let path = page_path(&percent_encoded(Title::new(title)?.as_str()));
+        let request = http::get(&format!("{path}?rev/latest/{property}"));
+        reads.push(Read { request, text: &version.text });
+        let Some((rev, _)) = place_of(version) else { continue };
+        let body = format!("_rev={}&{property}=edited", rev.get() + 1);
+        let form = "Content-Type: application/x-www-form-urlencoded";
+        let head = format!("POST {path}?rev/ HTTP/1.1\r\nHost: localhost\r\n{form}");
+        edits.push(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    }
+    let reads = read(&service, &reads, clock)?;
+    let mut client = Client::connect(service.address())?;
+    let mut written = Vec::with_capacity(edits.len());
+    for edit in edits {
+        let started = clock.monotonic();
+        let (status, body) = client.send(edit.as_bytes())?;
+        written.push((clock.monotonic() - started).as_secs_f64() * 1e3);
+        ensure!(status == 201, "an edit was answered with {status}: {}", String::from_utf8_lossy(&body));
+    }
+    written.sort_by(f64::total_cmp);
+    ensure!(service.stop()?.success(), "the server did not end well");
+    for (name, times) in [("first read of an idle page", &reads), ("edit of an idle page", &written)] {
+        add(&format!("{name}, p50"), "ms", quantile(times, 0.5));
+        add(&format!("{name}, p99"), "ms", quantile(times, 0.99));
     }
     Ok(())
 }
