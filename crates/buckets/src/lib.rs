@@ -2,6 +2,8 @@
 //!
 //! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, whose
 //! constructors check the input. The crate returns plain data.
+//!
+//! Most tests of this crate are in `crates/service/tests`, since they verify the store at their end.
 
 mod revisions;
 

@@ -76,7 +76,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "cluster",
-        about: "the tests of buckets, HTTP and dumps again, on that node",
+        about: "the tests of the service, HTTP and dumps again, on that node",
         needs: &[Need::Node],
         run: cassandra::run_on_any_store,
     },

@@ -21,7 +21,7 @@ mod snapshots;
 mod batches;
 
 // The module that searches for erased content, from the tests of the archive.
-#[path = "../../../buckets/tests/buckets/support/wanted.rs"]
+#[path = "../../../service/tests/service/support/wanted.rs"]
 mod wanted;
 
 // Tests for every store are defined once, next to the tests for SQLite.

@@ -24,7 +24,7 @@ const TESTS: [Tests; 2] = [
         what: "nodes that missed a range delete are repaired, and a read of all replicas needs all of them",
     },
     Tests {
-        target: "buckets",
+        target: "service",
         filter: "collecting::ring::",
         count: 2,
         what: "a batch that reached one node loses nothing, whether the collector or the repair comes first",

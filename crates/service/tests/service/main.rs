@@ -1,4 +1,4 @@
-//! Tests of the guarantees of the bucket layer, over each store.
+//! Tests of the guarantees of a store that is open with all its parts, over each store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod archive;
