@@ -32,4 +32,5 @@ pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use revisions::{
     CacheStats, DomainStats, EraseOptions, EraseReport, ErasureState, MAX_COUNTED_RENDERS, Maintenance,
     MementoPosition, PropertyStats, RendersBeside, RepairReport, RevisionStore, SameBytes, Settings,
+    StoreParts,
 };

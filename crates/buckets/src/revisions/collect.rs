@@ -62,6 +62,18 @@ impl Maintenance {
         }
     }
 
+    /// Deletes the unreferenced chunks of large bodies, whatever their age, and returns the number of chunk
+    /// sets deleted. Does nothing if other processes use the store, since they may be receiving bodies.
+    ///
+    /// Bodies that this process has staged and not stored yet lose their chunks.
+    #[boxed]
+    pub async fn collect_chunks(&self) -> Result<u64> {
+        match self.0.records.is_alone() {
+            true => self.0.chunk_collector().collect(Timestamp::MAX).await,
+            false => Ok(0),
+        }
+    }
+
     /// Returns the number of chunk sets that [`Self::collect_orphans`] would delete now, if all replicas
     /// answer.
     #[boxed]

@@ -12,6 +12,7 @@ mod import;
 mod latest;
 mod listing;
 mod mementos;
+mod parts;
 mod read;
 mod repair;
 mod rewrite;
@@ -36,6 +37,7 @@ pub use self::{
     latest::CacheStats,
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
+    parts::StoreParts,
     repair::RepairReport,
     stats::{DomainStats, PropertyStats},
 };
