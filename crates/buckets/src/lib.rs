@@ -22,7 +22,7 @@ pub use rashomon_records::{
     Revision, RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, Sha1, SiteInfo, SlotRecord, Staged,
     StoredRevision, Superseded, Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
 };
-pub(crate) use rashomon_records::{catalog, content, rows};
+pub(crate) use rashomon_records::{content, rows};
 pub use rashomon_retention::{
     Cull, Current, DryRun, Fill, Generated, Generator, MemoryTimeline, Policy, Rescan, Retention,
     RetentionStats, Sampling, Strategy, Sweep, Timeline,
@@ -31,6 +31,5 @@ pub use rashomon_retention::{
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use revisions::{
     CacheStats, DomainStats, EraseOptions, EraseReport, ErasureState, MAX_COUNTED_RENDERS, Maintenance,
-    MementoPosition, PropertyStats, RendersBeside, RepairReport, RevisionStore, SameBytes, Settings,
-    StoreParts,
+    MementoPosition, PropertyStats, RendersBeside, RevisionStore, SameBytes, Settings, StoreParts,
 };

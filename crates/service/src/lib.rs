@@ -5,7 +5,9 @@
 //! addition to its other work.
 
 mod background;
+mod repair;
 mod supervised;
 
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
+pub use repair::{RepairReport, repair};
 pub use supervised::Panics;

@@ -59,7 +59,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
-    ("rashomon-service", &["rashomon-buckets"]),
+    ("rashomon-service", &["rashomon-buckets", "rashomon-records", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
     ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),

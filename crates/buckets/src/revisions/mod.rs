@@ -14,7 +14,6 @@ mod listing;
 mod mementos;
 mod parts;
 mod read;
-mod repair;
 mod rewrite;
 mod stats;
 mod verify;
@@ -38,7 +37,6 @@ pub use self::{
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
     parts::StoreParts,
-    repair::RepairReport,
     stats::{DomainStats, PropertyStats},
 };
 use crate::{

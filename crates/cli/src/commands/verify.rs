@@ -51,7 +51,7 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
     keys.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
-    let report = store.buckets().maintenance().repair(dry_run).await?;
+    let report = rashomon_service::repair(store.buckets(), dry_run).await?;
     report.repairs.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
     let all = (keys.len() + report.repairs.len()) as u64 + report.more_repairs;
     output::line(format_args!("{} {verb}", counted(all, "row")))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rashomon_buckets::{BucketName, DomainName, Page, StoreError, Tid, schemas};
 use rashomon_records::rows::ColumnValue as _;
+use rashomon_service::{RepairReport, repair};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan, Row, Schema, Value};
 
 use super::{archiving, later};
@@ -77,7 +78,7 @@ mod in_memory {
         store.store().damage(&schemas::TITLES, key);
         assert_eq!(titles(&world).await, ["A", "C"]);
         assert_eq!(world.buckets.found_damage().len(), 1);
-        let repaired = world.buckets.maintenance().repair(false).await.unwrap();
+        let repaired = repair(&world.buckets, false).await.unwrap();
         assert_eq!(repaired.repairs.len(), 2, "{repaired:?}");
         assert_eq!(titles(&world).await, ["A", "B", "C"]);
         world.assert_consistent().await;
@@ -159,21 +160,18 @@ mod in_memory {
         damage(&world, &store, &schemas::REVISIONS_BY_TID, &["A".into(), tid]).await;
         damage(&world, &store, &schemas::REVISIONS_BY_TIME, &["B".into(), Value::Int(4)]).await;
         assert!(!world.verify().await.problems.is_empty());
-        let planned = world.buckets.maintenance().repair(true).await.unwrap();
+        let planned = repair(&world.buckets, true).await.unwrap();
         assert_eq!(store.store().damaged(), 5, "a dry run changes nothing");
         assert_eq!(planned.repairs.len(), 5, "{planned:?}");
         // A repair that is interrupted after one of its writes is continued by the next.
         for _ in 0..5 {
             store.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
             let before = store.store().damaged();
-            let repaired = world.buckets.maintenance().repair(false).await;
+            let repaired = repair(&world.buckets, false).await;
             assert_eq!(store.store().damaged(), before.saturating_sub(1), "{repaired:?}");
         }
         store.set_plan(Plan::empty());
-        assert_eq!(
-            world.buckets.maintenance().repair(false).await.unwrap(),
-            rashomon_buckets::RepairReport::default()
-        );
+        assert_eq!(repair(&world.buckets, false).await.unwrap(), RepairReport::default());
         let world = world.reopened().await;
         world.assert_consistent().await;
         for page in ["A", "B", "C"].map(page) {
@@ -198,10 +196,7 @@ mod in_memory {
         damage(&world, &store, &schemas::RENDERS, &["B".into(), Value::Int(1)]).await;
         let of_body = ["C".into(), "wikitext".into(), Value::Int(3)];
         damage(&world, &store, &schemas::REVISION_CONTENT, &of_body).await;
-        assert_eq!(
-            world.buckets.maintenance().repair(false).await.unwrap(),
-            rashomon_buckets::RepairReport::default()
-        );
+        assert_eq!(repair(&world.buckets, false).await.unwrap(), RepairReport::default());
         assert_eq!(store.store().damaged(), 3);
         assert_eq!(world.verify().await.problems.iter().filter(|it| it.contains("on purpose")).count(), 3);
     }

@@ -7,12 +7,9 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use async_recursion::async_recursion as boxed;
-use rashomon_records::INDEX_PAGE_ROWS;
-use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
-
-use super::{Maintenance, Shared};
-use crate::{
-    Error, Page, Result, Revision, Tid,
+use rashomon_buckets::{Error, Page, Result, Revision, RevisionStore, Tid};
+use rashomon_records::{
+    INDEX_PAGE_ROWS, Records,
     catalog::entries,
     content::{BodyRow, ChunkSet, Stored},
     rows::{
@@ -24,6 +21,7 @@ use crate::{
         REVISIONS_BY_TIME, TITLES,
     },
 };
+use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
 /// The maximum number of repairs that a report describes. Further repairs are counted.
 const MAX_DESCRIBED_REPAIRS: usize = 1000;
@@ -67,65 +65,60 @@ impl<T> Found<T> {
     }
 }
 
-impl Maintenance {
-    /// Restores rows that can be derived from undamaged rows: the catalog entries of titles and domains, the
-    /// indexes of revisions by time and by tid, and damaged references to chunks. Also removes damaged
-    /// catalog rows of titles without a page.
-    ///
-    /// With `dry_run` nothing is written, and the report is the same. No other process or task may write
-    /// meanwhile. A repair may be interrupted at any point.
-    #[boxed(?Send)]
-    pub async fn repair(&self, dry_run: bool) -> Result<RepairReport> {
-        let mut report = RepairReport::default();
-        let shared = &*self.0;
-        let (mut restored, mut partitions) =
-            (BTreeSet::new(), shared.records.partitions(&REVISIONS, INDEX_PAGE_ROWS));
-        while let Some(partition) = partitions.next().await? {
-            let Some(page) = page_of(&partition) else { continue };
-            let (restored, report) = (&mut restored, &mut report);
-            Repair { shared, page: &page, dry_run, restored, report }.page().await?;
-        }
-        shared.remove_titles_of_no_page(dry_run, &mut report).await?;
-        Ok(report)
+/// Restores rows that can be derived from undamaged rows: the catalog entries of titles and domains, the
+/// indexes of revisions by time and by tid, and damaged references to chunks. Also removes damaged catalog
+/// rows of titles without a page.
+///
+/// With `dry_run` nothing is written, and the report is the same. No other process or task may write
+/// meanwhile. A repair may be interrupted at any point.
+#[boxed(?Send)]
+pub async fn repair(store: &RevisionStore, dry_run: bool) -> Result<RepairReport> {
+    let mut report = RepairReport::default();
+    let records = &**store.parts().records;
+    let (mut restored, mut partitions) = (BTreeSet::new(), records.partitions(&REVISIONS, INDEX_PAGE_ROWS));
+    while let Some(partition) = partitions.next().await? {
+        let Some(page) = page_of(&partition) else { continue };
+        let (restored, report) = (&mut restored, &mut report);
+        Repair { records, page: &page, dry_run, restored, report }.page().await?;
     }
+    remove_titles_of_no_page(records, dry_run, &mut report).await?;
+    Ok(report)
 }
 
-impl Shared {
-    /// Removes damaged rows of titles without a page. Either the key of such a row is damaged, or the page
-    /// was never written.
-    async fn remove_titles_of_no_page(&self, dry_run: bool, report: &mut RepairReport) -> Result<()> {
-        let mut partitions = self.records.partitions(&TITLES, INDEX_PAGE_ROWS);
-        while let Some(partition) = partitions.next().await? {
-            let mut scan = Scan::new(partition.clone(), INDEX_PAGE_ROWS).reporting_damage();
-            loop {
-                let rows = self.records.store.scan(&TITLES, scan.clone()).await?;
-                for row in rows.damaged {
-                    let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
-                    let Some(TitleKey { title }) = RowKey::read(&row.key) else { continue };
-                    let Some(page) = Page::parse(domain, bucket, title.as_str()) else { continue };
-                    if self.records.catalog.is_stored(&page).await? {
-                        continue;
-                    }
-                    report.add(&page, "removed the damaged catalog row of a title without a page");
-                    if !dry_run {
-                        let mut batch = Batch::new(partition.clone());
-                        batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
-                        self.records.store.write(Vec::new(), batch).await?;
-                    }
+/// Removes damaged rows of titles without a page. Either the key of such a row is damaged, or the page was
+/// never written.
+async fn remove_titles_of_no_page(records: &Records, dry_run: bool, report: &mut RepairReport) -> Result<()> {
+    let mut partitions = records.partitions(&TITLES, INDEX_PAGE_ROWS);
+    while let Some(partition) = partitions.next().await? {
+        let mut scan = Scan::new(partition.clone(), INDEX_PAGE_ROWS).reporting_damage();
+        loop {
+            let rows = records.store.scan(&TITLES, scan.clone()).await?;
+            for row in rows.damaged {
+                let [Value::Text(domain), Value::Text(bucket), _] = &partition[..] else { continue };
+                let Some(TitleKey { title }) = RowKey::read(&row.key) else { continue };
+                let Some(page) = Page::parse(domain, bucket, title.as_str()) else { continue };
+                if records.catalog.is_stored(&page).await? {
+                    continue;
                 }
-                scan.after = rows.next;
-                if scan.after.is_none() {
-                    break;
+                report.add(&page, "removed the damaged catalog row of a title without a page");
+                if !dry_run {
+                    let mut batch = Batch::new(partition.clone());
+                    batch.delete(&TITLES, row.key.clustering, rashomon_clock::Timestamp::MAX);
+                    records.store.write(Vec::new(), batch).await?;
                 }
             }
+            scan.after = rows.next;
+            if scan.after.is_none() {
+                break;
+            }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The repair of a page.
 struct Repair<'a> {
-    shared: &'a Shared,
+    records: &'a Records,
     page: &'a Page,
     dry_run: bool,
     /// The rows of domains that were restored already. A domain may have many pages, and its row is restored
@@ -152,7 +145,7 @@ impl Repair<'_> {
             return Ok(());
         }
         for batch in batches {
-            self.shared.records.store.write(Vec::new(), batch).await?;
+            self.records.store.write(Vec::new(), batch).await?;
         }
         Ok(())
     }
@@ -160,14 +153,14 @@ impl Repair<'_> {
     /// Restores the catalog entries of the page: the entry of its title, and the entry of its domain.
     async fn entries(&mut self) -> Result<()> {
         let names = ["the catalog row of its title", "the catalog row of its domain"];
-        for (batch, name) in entries(self.page, self.shared.records.clock.now()).into_iter().zip(names) {
+        for (batch, name) in entries(self.page, self.records.clock.now()).into_iter().zip(names) {
             for mutation in &batch.mutations {
                 let Mutation::Put { table, clustering, .. } = mutation else { continue };
                 let key = Key::new(batch.partition.clone(), clustering.clone());
                 if self.restored.contains(&key) {
                     continue;
                 }
-                let found = self.shared.records.store.get(table, &key).await.map_err(Error::from);
+                let found = self.records.store.get(table, &key).await.map_err(Error::from);
                 if let Found::Lost(how) = Found::of(found)? {
                     self.write(vec![batch.clone()], format_args!("restored {name}, which was {how}")).await?;
                     if table.name() == DOMAINS.name() {
@@ -182,7 +175,7 @@ impl Repair<'_> {
     /// Restores the index of revisions by time. Returns whether any revision of the page is undamaged.
     async fn revisions(&mut self) -> Result<bool> {
         let (mut is_whole, mut after) = (false, None);
-        while let Some(rows) = self.shared.records.next_rows(&REVISIONS, self.page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&REVISIONS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(row) = RevisionRow::from_row(row) else { continue };
                 is_whole = true;
@@ -204,7 +197,7 @@ impl Repair<'_> {
     /// Restores the index of revisions by the tids of their renders.
     async fn renders(&mut self) -> Result<()> {
         let mut after = None;
-        while let Some(rows) = self.shared.records.next_rows(&RENDERS, self.page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(&RENDERS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(RenderRow { rev, tid, .. }) = RenderRow::from_row(row) else { continue };
                 let row = TidRow { tid, rev };
@@ -224,7 +217,7 @@ impl Repair<'_> {
     /// Restores damaged references to the chunks of the bodies in a content table.
     async fn references(&mut self, table: &'static Schema) -> Result<()> {
         let mut after = None;
-        while let Some(rows) = self.shared.records.next_rows(table, self.page, &mut after).await? {
+        while let Some(rows) = self.records.next_rows(table, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(BodyRow { stored: Stored::Chunks(set), .. }) = BodyRow::from_row(row) else {
                     continue;
@@ -240,7 +233,7 @@ impl Repair<'_> {
         // Only a damaged reference is restored. The content of a missing reference does not follow from the
         // body: the reference of a body in a block, for example, names no revision.
         let key = vec![set.name()];
-        let found = self.shared.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
+        let found = self.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {
             let row = ChunkReference::of_body(set.id, rev, tid);
             let what = || format!("the reference to the chunks of a body of revision {rev}");
@@ -258,13 +251,13 @@ impl Repair<'_> {
         is_right: impl Fn(&Row) -> bool,
         what: impl Fn() -> String,
     ) -> Result<()> {
-        let how = match Found::of(self.shared.records.get(table, self.page, key.clone()).await)? {
+        let how = match Found::of(self.records.get(table, self.page, key.clone()).await)? {
             Found::Whole(row) if is_right(&row) => return Ok(()),
             Found::Whole(_) => "unreadable",
             Found::Lost(how) => how,
         };
         let mut batch = Batch::new(partition_of(self.page));
-        batch.put(table, key, values, self.shared.records.clock.now());
+        batch.put(table, key, values, self.records.clock.now());
         self.write(vec![batch], format_args!("restored {}, which was {how}", what())).await
     }
 }
