@@ -277,7 +277,7 @@ async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, f
 }
 
 async fn counted(buckets: &RevisionStore, domain: &DomainName) -> Answer {
-    let stats = buckets.maintenance().stats(domain, &mut |_| {}).await;
+    let stats = rashomon_service::stats(buckets, domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
         Ok(stats) => {

@@ -286,8 +286,7 @@ mod tests {
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
         seal_once(&buckets, SealOptions::default()).await.unwrap();
-        let stats =
-            buckets.maintenance().stats(&DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
+        let stats = crate::stats(&buckets, &DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
         assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
     }
 }

@@ -6,8 +6,10 @@
 
 mod background;
 mod repair;
+mod stats;
 mod supervised;
 
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
 pub use repair::{RepairReport, repair};
+pub use stats::{DomainStats, PropertyStats, stats};
 pub use supervised::Panics;

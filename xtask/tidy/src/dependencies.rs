@@ -7,8 +7,7 @@ use super::{Problem, Tree};
 /// Every crate of this project, and the crates that it may depend on.
 ///
 /// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
-/// bucket layer and of the crates above it may also use [`STORES_FOR_TESTS`], because their promises have to
-/// hold on a store that keeps its data.
+/// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them.
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-blocks", &[]),
@@ -59,7 +58,10 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
-    ("rashomon-service", &["rashomon-buckets", "rashomon-records", "rashomon-tables", "rashomon-clock"]),
+    (
+        "rashomon-service",
+        &["rashomon-buckets", "rashomon-archive", "rashomon-records", "rashomon-tables", "rashomon-clock"],
+    ),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
     ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
@@ -97,6 +99,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "rashomon-damage",
         &[
             "rashomon-api",
+            "rashomon-service",
             "rashomon-dumps",
             "rashomon-buckets",
             "rashomon-tables",
@@ -123,8 +126,9 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The stores that crates other than the binary may name, in tests.
-const STORES_FOR_TESTS: [&str; 2] = ["rashomon-tables-sqlite", "rashomon-test-stores"];
+/// Crates that the tests of the bucket layer and of the crates above it may use: stores, because the promises
+/// have to hold on a store that keeps its data, and the service, which erases revisions and verifies stores.
+const FOR_TESTS: [&str; 3] = ["rashomon-tables-sqlite", "rashomon-test-stores", "rashomon-service"];
 
 /// Checks that crates depend on one another only as the table allows.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
@@ -143,10 +147,10 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
             continue;
         };
         for (used, for_tests) in our_dependencies(&manifest) {
-            let store_for_tests =
-                STORES_FOR_TESTS.contains(&used.as_str()) && reachable(&name, "rashomon-buckets");
-            let fine = allowed.contains(&used.as_str())
-                || (for_tests && (reachable(&name, &used) || store_for_tests));
+            let above_buckets = reachable(&name, "rashomon-buckets") && !reachable(&used, &name);
+            let fine_in_tests =
+                reachable(&name, &used) || (above_buckets && FOR_TESTS.contains(&used.as_str()));
+            let fine = allowed.contains(&used.as_str()) || (for_tests && fine_in_tests);
             if !fine {
                 problems.push(Problem::file(
                     path,
@@ -245,10 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_reach_down_and_to_a_store_and_not_up() {
+    fn tests_may_reach_down_and_to_a_store_or_the_service_and_not_up() {
         let tests_of = |name, used| check(name, &format!("[dev-dependencies]\n{used}.workspace = true"));
         assert!(tests_of("rashomon-api", "rashomon-tables").is_empty());
         assert!(tests_of("rashomon-buckets", "rashomon-tables-sqlite").is_empty());
+        assert!(tests_of("rashomon-dumps", "rashomon-service").is_empty());
+        assert_eq!(tests_of("rashomon-buckets", "rashomon-service").len(), 1);
+        assert_eq!(tests_of("rashomon-records", "rashomon-service").len(), 1);
         assert_eq!(tests_of("rashomon-tables", "rashomon-buckets").len(), 1);
         assert_eq!(tests_of("rashomon-tables", "rashomon-tables-sqlite").len(), 1);
         assert_eq!(tests_of("rashomon-clock", "rashomon-tables-sqlite").len(), 1);

@@ -15,7 +15,6 @@ mod mementos;
 mod parts;
 mod read;
 mod rewrite;
-mod stats;
 mod verify;
 mod write;
 mod write_request;
@@ -37,7 +36,6 @@ pub use self::{
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
     parts::StoreParts,
-    stats::{DomainStats, PropertyStats},
 };
 use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,

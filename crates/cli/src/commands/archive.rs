@@ -5,10 +5,10 @@ mod erase;
 use std::{collections::BTreeMap, sync::Arc};
 
 use rashomon_buckets::{
-    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, DomainStats, PropertyStats,
-    SealOptions, SealReport,
+    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, SealOptions, SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_service::{DomainStats, PropertyStats};
 use serde::Serialize;
 
 use super::stats::stats_of;

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use rashomon_buckets::{DomainName, DomainStats};
+use rashomon_buckets::DomainName;
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_service::DomainStats;
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
@@ -113,7 +114,7 @@ pub(super) async fn stats_of(
     let mut show = |stats: &DomainStats| {
         progress.show(Done { items: stats.revisions, bytes: stats.raw_bytes, position: stats.pages });
     };
-    let stats = store.buckets().maintenance().stats(domain, &mut show).await;
+    let stats = rashomon_service::stats(store.buckets(), domain, &mut show).await;
     progress.finish();
     Ok(stats?)
 }

@@ -78,11 +78,11 @@ mod tests {
         let buckets = buckets().await;
         let events = history().unwrap();
         let first = load(&buckets, events.clone()).await.unwrap();
-        let stats = buckets.maintenance().stats(&domain(), &mut |_| {}).await.unwrap();
+        let stats = rashomon_service::stats(&buckets, &domain(), &mut |_| {}).await.unwrap();
         assert_eq!((stats.revisions, stats.renders), (first.revisions, first.renders));
 
         load(&buckets, events.clone()).await.unwrap();
-        assert_eq!(buckets.maintenance().stats(&domain(), &mut |_| {}).await.unwrap(), stats);
+        assert_eq!(rashomon_service::stats(&buckets, &domain(), &mut |_| {}).await.unwrap(), stats);
 
         let rendered_again = events.iter().find(|event| event.edit.is_none()).unwrap();
         let page = Page { domain: domain(), bucket: BucketName::page(), title: rendered_again.title.clone() };

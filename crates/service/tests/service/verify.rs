@@ -308,7 +308,7 @@ async fn unavailable_store_is_no_damage() {
 #[tokio::test]
 async fn statistics_add_up() {
     let (world, _) = world().await;
-    let stats = world.buckets.maintenance().stats(&page("x").domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &page("x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
     let bodies = |property: &str| {
         let stats = &stats.properties[&name(property)];
@@ -319,13 +319,13 @@ async fn statistics_add_up() {
     let html = "rewritten".len() + "html again, again, again, again, again, again".len() + 3 + 5;
     assert_eq!(bodies("html"), (4, html as u64));
     let sum =
-        |of: fn(&rashomon_buckets::PropertyStats) -> u64| stats.properties.values().map(of).sum::<u64>();
+        |of: fn(&rashomon_service::PropertyStats) -> u64| stats.properties.values().map(of).sum::<u64>();
     assert_eq!(stats.raw_bytes, sum(|stats| stats.raw_bytes));
     assert_eq!(stats.stored_bytes, sum(|stats| stats.stored_bytes));
     let chunks: usize = world.typed_rows::<ChunkRow>().await.iter().map(|chunk| chunk.value.len()).sum();
     assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
     assert!(stats.properties[&name("html")].stored_bytes < html as u64, "repeated text is compressed");
     let german =
-        world.buckets.maintenance().stats(&page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
+        rashomon_service::stats(&world.buckets, &page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
     assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
 }

@@ -84,10 +84,7 @@ async fn policy_keeps_the_first_render_of_each_revision(world: World) {
         assert_eq!(kept(htmls(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
         world.assert_consistent().await;
     }
-    let stats = world
-        .buckets
-        .maintenance()
-        .stats(&page("Main_Page").domain, &mut |_| {})
+    let stats = rashomon_service::stats(&world.buckets, &page("Main_Page").domain, &mut |_| {})
         .await
         .unwrap()
         .archive
@@ -126,8 +123,11 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
         assert_eq!(outcomes, [ImportOutcome::Created]);
     }
     archiver.finish().await.unwrap();
-    let stats =
-        world.buckets.maintenance().stats(&imported.domain, &mut |_| {}).await.unwrap().archive.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &imported.domain, &mut |_| {})
+        .await
+        .unwrap()
+        .archive
+        .unwrap();
     assert_eq!(stats.left_out, 4 + 2, "renders of the two pages");
 }
 

@@ -151,13 +151,10 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     world.edit(&page, 1..=6).await;
     world.pass(later());
     let domain = DomainName::new("enwiki").unwrap();
-    let before = world.buckets.maintenance().stats(&domain, &mut |_| {}).await.unwrap();
+    let before = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
     world.seal().await;
     let mut progress = Vec::new();
-    let after = world
-        .buckets
-        .maintenance()
-        .stats(&domain, &mut |stats| progress.push(stats.raw_bytes))
+    let after = rashomon_service::stats(&world.buckets, &domain, &mut |stats| progress.push(stats.raw_bytes))
         .await
         .unwrap();
     // Progress is reported within a page too, since a page may have very many revisions.

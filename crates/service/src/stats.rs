@@ -1,0 +1,160 @@
+//! Statistics of the stored data.
+
+use std::collections::BTreeMap;
+
+use async_recursion::async_recursion as boxed;
+use rashomon_archive::Counter;
+use rashomon_buckets::{ArchiveStats, BucketName, DomainName, Page, PropertyName, Result, RevisionStore};
+use rashomon_records::{
+    Records,
+    content::{BodyRow, Stored},
+    rows::{BodyKey, CurrentKey, RowKey},
+    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+use serde::Serialize;
+
+/// Statistics of a domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DomainStats {
+    /// The number of pages.
+    pub pages: u64,
+    /// The number of revisions of these pages.
+    pub revisions: u64,
+    /// The number of renders of these revisions.
+    pub renders: u64,
+    /// The number of bytes of all bodies, before compression.
+    pub raw_bytes: u64,
+    /// The number of bytes that all bodies take in the store, including the blocks of the archive.
+    pub stored_bytes: u64,
+    /// The statistics of each property.
+    pub properties: BTreeMap<PropertyName, PropertyStats>,
+    /// The statistics of the archive. `None` if the store has no archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveStats>,
+}
+
+/// Statistics of a property.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PropertyStats {
+    /// The number of bodies.
+    pub bodies: u64,
+    /// The number of bytes of these bodies, before compression.
+    pub raw_bytes: u64,
+    /// The number of bytes that these bodies take in the store, except bodies in blocks of the archive.
+    pub stored_bytes: u64,
+    /// The number of bodies in blocks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived: u64,
+    /// The number of bytes of the bodies in blocks, before compression.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived_raw_bytes: u64,
+    /// The number of bytes that the bodies take in the blocks. Bytes that several properties share are
+    /// counted for the property that added them first.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub archived_stored_bytes: u64,
+    /// The number of blocks with bodies of the property.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocks: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde asks for.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. Calls `progress` regularly
+/// with the counts so far.
+#[boxed]
+pub async fn stats(
+    store: &RevisionStore,
+    domain: &DomainName,
+    progress: &mut (dyn FnMut(&DomainStats) + Send),
+) -> Result<DomainStats> {
+    let (parts, maintenance) = (store.parts(), store.maintenance());
+    let mut stats = DomainStats::default();
+    let mut archive = Counter::default();
+    let bucket = BucketName::page();
+    let mut pages = parts.records.catalog.pages(domain, &bucket);
+    while let Some(page) = pages.next().await? {
+        count_page(parts.records, &page, &mut stats, progress).await?;
+        if let Some(of_store) = parts.archive {
+            archive.add(of_store, &page).await?;
+        }
+        // The report of skipped damage is not needed: the statistics of the archive count damaged blocks.
+        drop(maintenance.skipped_damage());
+        progress(&stats);
+    }
+    if parts.archive.is_some() {
+        stats.stored_bytes += archive.stats.block_bytes;
+        for (name, of) in archive.properties {
+            let property = stats.properties.entry(name).or_default();
+            (property.blocks, property.archived_stored_bytes) = (of.blocks, of.bytes);
+        }
+        stats.archive = Some(archive.stats);
+    }
+    Ok(stats)
+}
+
+async fn count_page(
+    records: &Records,
+    page: &Page,
+    stats: &mut DomainStats,
+    progress: &mut (dyn FnMut(&DomainStats) + Send),
+) -> Result<()> {
+    let mut after = None;
+    let revisions_before = stats.revisions;
+    while let Some(rows) = records.next_rows(&REVISIONS, page, &mut after).await? {
+        stats.revisions += rows.len() as u64;
+    }
+    // A title is stored before its page is written, so a title may have no revision.
+    stats.pages += u64::from(stats.revisions > revisions_before);
+    let mut after = None;
+    while let Some(rows) = records.next_rows(&RENDERS, page, &mut after).await? {
+        stats.renders += rows.len() as u64;
+    }
+    for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*CURRENT] {
+        let mut after = None;
+        while let Some(rows) = records.next_rows(table, page, &mut after).await? {
+            for row in &rows {
+                let name = match BodyKey::read(&row.key) {
+                    Some(key) => key.property,
+                    None => CurrentKey::of(row)?.property,
+                };
+                count_body(records, name, &BodyRow::from_row(row)?, stats).await?;
+            }
+            progress(stats);
+        }
+    }
+    Ok(())
+}
+
+async fn count_body(
+    records: &Records,
+    name: PropertyName,
+    body: &BodyRow,
+    stats: &mut DomainStats,
+) -> Result<()> {
+    let stored = match &body.stored {
+        Stored::Identity(bytes) | Stored::Zstd(bytes) => bytes.len() as u64,
+        Stored::Chunks(set) => {
+            let mut bytes = 0;
+            for number in 0..set.count {
+                bytes += records.chunks.frame(set, number).await?.len() as u64;
+            }
+            bytes
+        }
+        // These bytes are counted with the block.
+        Stored::Archived(_) => 0,
+    };
+    let property = stats.properties.entry(name).or_default();
+    property.bodies += 1;
+    if matches!(body.stored, Stored::Archived(_)) {
+        property.archived += 1;
+        property.archived_raw_bytes += body.info.size;
+    }
+    property.raw_bytes += body.info.size;
+    property.stored_bytes += stored;
+    stats.raw_bytes += body.info.size;
+    stats.stored_bytes += stored;
+    Ok(())
+}
