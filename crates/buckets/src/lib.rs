@@ -30,6 +30,6 @@ pub use rashomon_retention::{
 /// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use revisions::{
-    CacheStats, EraseOptions, EraseReport, ErasureState, MAX_COUNTED_RENDERS, Maintenance, MementoPosition,
-    RendersBeside, RevisionStore, SameBytes, Settings, StoreParts,
+    CacheStats, MAX_COUNTED_RENDERS, Maintenance, MementoPosition, RendersBeside, RevisionStore, Settings,
+    StoreParts,
 };

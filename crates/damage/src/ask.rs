@@ -303,7 +303,7 @@ fn tables(store: &SqliteStore) -> Answer {
 async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
-    match buckets.maintenance().verify(&mut |_| {}).await {
+    match rashomon_service::verify(buckets, &mut |_| {}).await {
         Ok(report) => problems.extend(report.problems),
         Err(error) => problems.push(error.to_string()),
     }

@@ -1,15 +1,23 @@
-//! The background work of a server.
+//! The operations that cross all parts of a store, and the background work of a server.
+//!
+//! [`erase()`], [`verify()`], [`repair()`] and [`stats()`] are functions over an open
+//! [`RevisionStore`](rashomon_buckets::RevisionStore). They read and write the records, the archive and
+//! retention directly.
 //!
 //! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the sealing and
 //! compaction of the archive, each in a separate task. A program that embeds the buckets starts it in
 //! addition to its other work.
 
 mod background;
+mod erase;
 mod repair;
 mod stats;
 mod supervised;
+mod verify;
 
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
+pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
 pub use repair::{RepairReport, repair};
 pub use stats::{DomainStats, PropertyStats, stats};
 pub use supervised::Panics;
+pub use verify::verify;

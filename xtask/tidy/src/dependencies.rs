@@ -48,6 +48,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-simulation",
         &[
+            "rashomon-service",
             "rashomon-buckets",
             "rashomon-tables",
             "rashomon-tables-cassandra",
@@ -60,7 +61,14 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-service",
-        &["rashomon-buckets", "rashomon-archive", "rashomon-records", "rashomon-tables", "rashomon-clock"],
+        &[
+            "rashomon-buckets",
+            "rashomon-archive",
+            "rashomon-records",
+            "rashomon-retention",
+            "rashomon-tables",
+            "rashomon-clock",
+        ],
     ),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),

@@ -5,7 +5,6 @@
 mod archiving;
 mod coalesced_reads;
 mod collect;
-mod erase;
 mod generated;
 mod history;
 mod import;
@@ -15,7 +14,6 @@ mod mementos;
 mod parts;
 mod read;
 mod rewrite;
-mod verify;
 mod write;
 mod write_request;
 
@@ -27,11 +25,8 @@ use rashomon_records::{Records, write::WritePipeline};
 use rashomon_retention::RetentionEngine;
 use rashomon_tables::TableStore;
 
-use self::{
-    collect::ChunkCollector, erase::Eraser, generated::RendersInFlight, import::Importer, latest::LatestCache,
-};
+use self::{collect::ChunkCollector, generated::RendersInFlight, import::Importer, latest::LatestCache};
 pub use self::{
-    erase::{EraseOptions, EraseReport, ErasureState, SameBytes},
     latest::CacheStats,
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
@@ -77,8 +72,7 @@ impl Default for Settings {
 #[derive(Debug, Clone)]
 pub struct RevisionStore(pub(crate) Arc<Shared>);
 
-/// The operations that keep a store in order: retention, the archive, garbage collection, verification,
-/// repair and statistics. Cheap to clone.
+/// The operations that keep a store in order: retention, the archive and garbage collection. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Maintenance(Arc<Shared>);
 
@@ -97,10 +91,6 @@ pub(crate) struct Shared {
 impl Shared {
     fn importer(&self) -> Importer<'_> {
         Importer { records: &self.records, writes: &self.writes }
-    }
-
-    fn eraser(&self) -> Eraser<'_> {
-        Eraser { records: &self.records, writes: &self.writes, archive: self.archive.as_ref() }
     }
 
     fn chunk_collector(&self) -> ChunkCollector<'_> {

@@ -138,7 +138,7 @@ async fn check_buckets(
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
     let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
-    let verified = match store.buckets().maintenance().verify(&mut show).await {
+    let verified = match rashomon_service::verify(store.buckets(), &mut show).await {
         Ok(report) => {
             store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))
         }

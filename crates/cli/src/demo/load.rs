@@ -97,7 +97,7 @@ mod tests {
         let buckets = buckets().await;
         load(&buckets, history().unwrap()).await.unwrap();
         assert!(clock.monotonic() < Duration::from_secs(1), "{:?}", clock.monotonic());
-        let report = buckets.maintenance().verify(&mut |_| {}).await.unwrap();
+        let report = rashomon_service::verify(&buckets, &mut |_| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
         assert!(report.revisions >= 60, "{report:?}");
     }

@@ -14,12 +14,13 @@ use std::{
 
 use crate::wiki::{self, Wiki, fixture};
 use rashomon_buckets::{
-    Body, Definition, EraseOptions, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
+    Body, Definition, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
 };
 use rashomon_clock::ManualClock;
 use rashomon_dumps::{
     Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
 };
+use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, TableStore};
 
 fn page(title: &str, revisions: &[(i64, &str)]) -> String {
@@ -73,7 +74,9 @@ async fn erased_revision_stores_nothing_when_reimported() {
     assert_eq!(wiki.import(&input).await.unwrap().created, 2);
     assert_eq!(chunk_sets(&*store).await, 1);
     let one = Revision::new(1).unwrap();
-    wiki.buckets.erase(&wiki.page("Main_Page"), one, EraseOptions::default()).await.unwrap();
+    rashomon_service::erase(&wiki.buckets, &wiki.page("Main_Page"), one, EraseOptions::default())
+        .await
+        .unwrap();
     let left = chunk_sets(&*store).await;
     let report = wiki.import(&input).await.unwrap();
     assert_eq!((report.unchanged, report.left_out.count), (1, 1));
@@ -117,7 +120,7 @@ async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
         assert!(read.body.clone().whole().await.unwrap() == *body, "{name}");
     }
 
-    wiki.buckets.erase(&page, one, EraseOptions::default()).await.unwrap();
+    rashomon_service::erase(&wiki.buckets, &page, one, EraseOptions::default()).await.unwrap();
     let left = chunk_sets(&*store).await;
     assert_eq!(wiki.import(&input).await.unwrap().left_out.count, 1);
     assert_eq!(chunk_sets(&*store).await, left);

@@ -257,8 +257,8 @@ async fn failed_read_is_an_error() {
             assert_reported!(buckets.history(&page, None, 10));
             assert_reported!(buckets.memento(&page, &html, None));
             assert_reported!(buckets.mementos(&page, &html, None, 10));
-            assert_reported!(rashomon_service::stats(&buckets, &page.domain, &mut |_| {}));
-            assert_reported!(buckets.maintenance().verify(&mut |_| {}));
+            assert_reported!(rashomon_service::stats(buckets, &page.domain, &mut |_| {}));
+            assert_reported!(rashomon_service::verify(buckets, &mut |_| {}));
         }
     }
 }

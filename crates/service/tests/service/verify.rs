@@ -56,7 +56,7 @@ async fn delete(world: &World, table: &'static Schema, row: &Row) {
 async fn verify_finds_nothing_in_an_undamaged_store() {
     let (world, _) = world().await;
     let mut progress = Vec::new();
-    let report = world.buckets.maintenance().verify(&mut |bodies| progress.push(bodies)).await.unwrap();
+    let report = rashomon_service::verify(&world.buckets, &mut |bodies| progress.push(bodies)).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.pages, report.revisions, report.renders), (3, 4, 5));
     assert_eq!(report.bodies, 2 + 2 + 1 + 2 + 1 + 1);
@@ -294,7 +294,7 @@ async fn unavailable_store_is_no_damage() {
         let calls = store.calls(call);
         for number in 1..=calls {
             store.set_plan(Plan::empty().on(call, number, Fault::Before));
-            let result = world.buckets.maintenance().verify(&mut |_| {}).await;
+            let result = rashomon_service::verify(&world.buckets, &mut |_| {}).await;
             assert!(
                 matches!(result, Err(Error::Store(rashomon_tables::Error::Unavailable(_)))),
                 "{call:?} {number}: {result:?}"

@@ -1,10 +1,8 @@
 //! `rashomon archive erase`.
 
-use rashomon_buckets::{
-    EraseOptions, EraseReport, Erasure, ErasureState, Error, Page, Revision, SameBytes, SkippedDamage,
-    StoreError,
-};
+use rashomon_buckets::{Erasure, Error, Page, Revision, SkippedDamage, StoreError};
 use rashomon_clock::Timestamp;
+use rashomon_service::{EraseOptions, EraseReport, ErasureState, SameBytes};
 
 use super::domains;
 use crate::{
@@ -77,7 +75,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             comment: arguments.comment,
             give_up_damaged: arguments.give_up_damaged,
         };
-        let erased = buckets.erase(&page, *rev, options).await.map_err(not_there)?;
+        let erased = rashomon_service::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
         print(*rev, &erased)?;
         print_same_bytes(arguments, &erased)?;
         print_given_up(&erased)?;
@@ -199,7 +197,7 @@ fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
 pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
     for domain in domains(store, arguments.domain.as_ref()).await? {
-        for state in store.buckets().erasures(&domain, &arguments.bucket).await? {
+        for state in rashomon_service::erasures(store.buckets(), &domain, &arguments.bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
             let by_whom = by_whom_and_why(erasure);
             let what = match (finished_at, kept_until) {

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_buckets::{
-    BucketName, EraseOptions, Error, Page, Revision, SealOptions, StoreError, Tid, schemas,
-};
+use rashomon_buckets::{BucketName, Error, Page, Revision, SealOptions, StoreError, Tid, schemas};
 use rashomon_clock::ManualClock;
 use rashomon_records::rows::{ColumnValue as _, RevisionBodyKey, RowKey as _, TypedRow as _, partition_of};
+use rashomon_service::EraseOptions;
 use rashomon_tables::{
     Batch, Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, Row, Scan, Schema,
     TableStore as _, Value,
@@ -195,20 +194,21 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
     let (world, before) = found.expect("some texts do not depend on the damaged bytes");
     let (kept, lost): (Vec<i64>, Vec<i64>) = (1..20).partition(|number| before.contains(number));
     for erased in [kept[1], lost[1]] {
-        let refused = world.buckets.erase(&page, rev(erased), EraseOptions::default()).await;
+        let refused =
+            rashomon_service::erase(&world.buckets, &page, rev(erased), EraseOptions::default()).await;
         assert!(matches!(refused, Err(Error::Store(StoreError::Corrupt(_)))), "{refused:?}");
         let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
     // The first erase deletes the damaged block, and so the unreadable revisions in it.
     let options = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
-    let erased = world.buckets.erase(&page, rev(kept[1]), options.clone()).await.unwrap();
+    let erased = rashomon_service::erase(&world.buckets, &page, rev(kept[1]), options.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
     // A revision that was marked as erased earlier is not reported as given up.
     let expected: Vec<_> = lost.iter().copied().filter(|number| *number != lost[1]).collect();
     assert_eq!((given_up, erased.blocks), (expected.clone(), 1));
     assert!(erased.given_up.iter().all(|(title, _)| *title == page.title));
-    let again = world.buckets.erase(&page, rev(lost[1]), options).await.unwrap();
+    let again = rashomon_service::erase(&world.buckets, &page, rev(lost[1]), options).await.unwrap();
     assert!(again.again && again.given_up.is_empty() && again.blocks == 0, "{again:?}");
     let world = world.reopened().await;
     let left: Vec<_> = before.into_iter().filter(|number| *number != kept[1]).collect();

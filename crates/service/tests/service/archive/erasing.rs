@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use rashomon_blocks::{Block, Limits};
 use rashomon_buckets::{
-    BucketName, DomainName, EraseOptions, EraseReport, Error, ImportOutcome, Page, RenderBase, Result,
-    SameBytes, Sha1, Tid, schemas,
+    BucketName, DomainName, Error, ImportOutcome, Page, RenderBase, Result, Sha1, Tid, schemas,
 };
 use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_records::rows::Column as _;
+use rashomon_service::{EraseOptions, EraseReport, SameBytes};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
 use super::{HOUR, archiving, hour, later, settings};
@@ -44,7 +44,7 @@ fn erase_options() -> EraseOptions {
 
 impl World {
     async fn try_erase(&self, page: &Page, number: i64) -> Result<EraseReport> {
-        self.buckets.erase(page, rev(number), erase_options()).await
+        rashomon_service::erase(&self.buckets, page, rev(number), erase_options()).await
     }
 
     /// Writes two pages. One of them has a secret in revision 3 and in its renders.
@@ -160,7 +160,7 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
     let again = world.try_erase(&main, 3).await.unwrap();
     assert_eq!((again.again, again.bodies, again.blocks, again.erasure.at), (true, 0, 0, at));
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
-    let states = world.buckets.erasures(&domain, &bucket).await.unwrap();
+    let states = rashomon_service::erasures(&world.buckets, &domain, &bucket).await.unwrap();
     assert_eq!(states.len(), 1);
     assert_eq!((&states[0].page, states[0].rev, &states[0].erasure), (&main, rev(3), &erased.erasure));
     assert!(
@@ -213,7 +213,7 @@ async fn erase_removes_user_and_comment_on_request(world: World) {
     world.pass(later());
     world.seal().await;
     let options = EraseOptions { user: true, comment: true, ..erase_options() };
-    world.buckets.erase(&main, rev(3), options).await.unwrap();
+    rashomon_service::erase(&world.buckets, &main, rev(3), options).await.unwrap();
     let record = world.buckets.revision(&main, rev(3)).await.unwrap().record;
     assert_eq!((&record.user, &record.comment), (&None, &None));
     assert!(record.export.user_deleted && record.export.comment_deleted);
@@ -333,7 +333,7 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
     assert!(matches!(world.try_erase(&page("Main_Page"), 3).await, Err(Error::NotFound(_))));
     assert!(matches!(world.try_erase(&page("Nowhere"), 3).await, Err(Error::NotFound(_))));
     let domain = DomainName::new("enwiki").unwrap();
-    assert_eq!(world.buckets.erasures(&domain, &BucketName::page()).await.unwrap(), []);
+    assert_eq!(rashomon_service::erasures(&world.buckets, &domain, &BucketName::page()).await.unwrap(), []);
 }
 
 /// The highest revision of a page stays in the tables until the next block, which will contain it, is full.
@@ -418,7 +418,9 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     };
                     assert!(is_marked || interrupted.is_err(), "{what}");
                     let domain = DomainName::new("enwiki").unwrap();
-                    let states = world.buckets.erasures(&domain, &BucketName::page()).await.unwrap();
+                    let states = rashomon_service::erasures(&world.buckets, &domain, &BucketName::page())
+                        .await
+                        .unwrap();
                     let is_listed = states.iter().any(|state| state.finished_at.is_none());
                     assert!(!is_marked || interrupted.is_ok() || is_listed || !states.is_empty(), "{what}");
                     // `verify` reports missing parts together with the interrupted erasure.

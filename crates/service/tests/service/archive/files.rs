@@ -3,7 +3,8 @@
 
 use std::{collections::HashSet, path::Path};
 
-use rashomon_buckets::{EraseOptions, schemas};
+use rashomon_buckets::schemas;
+use rashomon_service::EraseOptions;
 use rashomon_tables::Value;
 
 use super::{HOUR, archiving, later};
@@ -71,7 +72,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     assert!(wanted.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
 
     for number in 1..=5 {
-        world.buckets.erase(&main, rev(number), EraseOptions::default()).await.unwrap();
+        rashomon_service::erase(&world.buckets, &main, rev(number), EraseOptions::default()).await.unwrap();
     }
     let mut erased = Wanted::new();
     for (_, texts) in &texts[..5] {

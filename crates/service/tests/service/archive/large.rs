@@ -225,6 +225,6 @@ async fn erase_deletes_chunks_of_a_sealed_revision_at_once() {
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 3 * 4);
     world.pass(later());
-    world.buckets.erase(&page, rev(1), Default::default()).await.unwrap();
+    rashomon_service::erase(&world.buckets, &page, rev(1), Default::default()).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2 * 4);
 }

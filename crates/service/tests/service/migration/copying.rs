@@ -42,7 +42,7 @@ async fn assert_arrives(world: World, target: impl TableStore) {
     }
     let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
     let buckets = RevisionStore::open(stores.target, clock, Settings::default(), 3).await.unwrap();
-    let report = buckets.maintenance().verify(&mut |_| {}).await.unwrap();
+    let report = rashomon_service::verify(&buckets, &mut |_| {}).await.unwrap();
     assert_eq!((report.problems, report.pages, report.renders), (Vec::new(), 32, 62));
     let html = buckets.latest(&page("Large"), &name("html")).await.unwrap();
     assert_eq!(bytes(&html).await, noise(2, 2_500_000));

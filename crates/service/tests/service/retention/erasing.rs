@@ -2,8 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use rashomon_buckets::{EraseOptions, Error, Page, Sha1, schemas};
+use rashomon_buckets::{Error, Page, Sha1, schemas};
 use rashomon_records::rows::{Column as _, partition_of};
+use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, Schema};
 
 use crate::{
@@ -34,7 +35,9 @@ async fn erased_content_is_in_no_table(world: World) {
         }
         world.read_latest(&page, "html").await;
         for number in [1, 2, 4] {
-            world.buckets.erase(&page, rev(number), EraseOptions::default()).await.unwrap();
+            rashomon_service::erase(&world.buckets, &page, rev(number), EraseOptions::default())
+                .await
+                .unwrap();
         }
         world.assert_no_row_has_a_body(&page, &[SECRET, &large], &what).await;
         for tid in [first, latest] {
@@ -81,7 +84,9 @@ async fn copies_made_during_an_erase_are_deleted() {
                 () = gate.reached() => {}
             }
             for number in [1, 2] {
-                two.other.buckets.erase(&page, rev(number), EraseOptions::default()).await.unwrap();
+                rashomon_service::erase(&two.other.buckets, &page, rev(number), EraseOptions::default())
+                    .await
+                    .unwrap();
             }
             gate.open();
             work.await;

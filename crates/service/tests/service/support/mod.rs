@@ -289,7 +289,7 @@ impl World {
     }
 
     pub(crate) async fn verify(&self) -> VerifyReport {
-        self.buckets.maintenance().verify(&mut |_| {}).await.expect("the store answers")
+        rashomon_service::verify(&self.buckets, &mut |_| {}).await.expect("the store answers")
     }
 
     /// Panics if `verify` finds a problem. Returns its counts.

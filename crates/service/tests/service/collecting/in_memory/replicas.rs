@@ -3,9 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{EraseOptions, Page, Settings, Tid, schemas};
+use rashomon_buckets::{Page, Settings, Tid, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_records::rows::partition_of;
+use rashomon_service::EraseOptions;
 use rashomon_tables::{Batch, Call, Fault, Faulty, Mutation, Plan, Reach, ReplicaStore, Schema};
 
 use crate::{
@@ -202,7 +203,7 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     store.clear_plan();
     store.read_without(REACHED);
     world.pass(DAY);
-    world.buckets.erase(&main, rev(2), EraseOptions::default()).await.unwrap();
+    rashomon_service::erase(&world.buckets, &main, rev(2), EraseOptions::default()).await.unwrap();
     assert_kept(&world, &store, &other, &before, "erased").await;
 }
 

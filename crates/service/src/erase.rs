@@ -17,17 +17,14 @@ use std::{
 };
 
 use async_recursion::async_recursion as boxed;
+use rashomon_archive::Archive;
+use rashomon_buckets::{
+    BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, RevisionStore,
+    SlotRecord, StoreParts, Title,
+};
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    INDEX_PAGE_ROWS, Records, typed_row,
-    write::{PageBatch, PlannedWrite, WritePipeline, run_whole},
-};
-use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
-
-use super::{RevisionStore, collect::ChunkCollector};
-use crate::{
-    BucketName, DomainName, Erasure, Page, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Title,
-    archive::Archive,
+    INDEX_PAGE_ROWS, Records,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{
         BLANK_DIGEST, BodyKey, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow,
@@ -37,7 +34,10 @@ use crate::{
         BY_REV, CHUNK_COPIES, CHUNK_REFERENCES, CHUNKS, CURRENT, ERASURES, HISTORICAL, RENDER_CONTENT,
         RENDERS, REVISION_CONTENT, REVISIONS,
     },
+    typed_row,
+    write::{PageBatch, PlannedWrite, WritePipeline, run_whole},
 };
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
@@ -70,7 +70,7 @@ pub struct EraseOptions {
     /// Gives up unreadable revisions in a damaged block that also has the erased revision. These revisions
     /// are then missing, as if they had never been stored. Without this option, such a block is an error. A
     /// caller that sets the option must have called
-    /// [`Maintenance::skip_damage`](crate::Maintenance::skip_damage).
+    /// [`Maintenance::skip_damage`](rashomon_buckets::Maintenance::skip_damage).
     pub give_up_damaged: bool,
 }
 
@@ -129,22 +129,39 @@ pub struct ErasureState {
     pub kept_until: Option<Timestamp>,
 }
 
-impl RevisionStore {
-    /// Erases the content of a revision and of all its renders, from tables, blocks and files. The record
-    /// stays, and says that the revision is erased. Other revisions with the same content keep their content.
-    ///
-    /// An erasure may be interrupted at any point. Repeating the call completes it.
-    #[boxed]
-    pub async fn erase(&self, page: &Page, rev: Revision, options: EraseOptions) -> Result<EraseReport> {
-        let (this, page) = (self.clone(), page.clone());
-        run_whole(async move { this.0.eraser().erase(&page, rev, &options).await }).await
-    }
+/// Erases the content of a revision and of all its renders, from tables, blocks and files. The record stays,
+/// and says that the revision is erased. Other revisions with the same content keep their content.
+///
+/// An erasure may be interrupted at any point. Repeating the call completes it.
+#[boxed]
+pub async fn erase(
+    store: &RevisionStore,
+    page: &Page,
+    rev: Revision,
+    options: EraseOptions,
+) -> Result<EraseReport> {
+    let (store, page) = (store.clone(), page.clone());
+    run_whole(async move { Eraser::new(&store).erase(&page, rev, &options).await }).await
+}
 
-    /// The erasures of a bucket, by title.
-    #[boxed]
-    pub async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
-        self.0.eraser().erasures(domain, bucket).await
+/// Returns the erasures of a bucket, by title.
+#[boxed]
+pub async fn erasures(
+    store: &RevisionStore,
+    domain: &DomainName,
+    bucket: &BucketName,
+) -> Result<Vec<ErasureState>> {
+    let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
+    let mut rows = store.parts().records.rows(&ERASURES, Scan::new(partition, INDEX_PAGE_ROWS));
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().await? {
+        let row = ErasureRow::from_row(&row)?;
+        let erasure = row.erasure();
+        let ErasureRow { title, rev, finished_at, kept_until, .. } = row;
+        let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
+        all.push(ErasureState { page, rev, erasure, finished_at, kept_until });
     }
+    Ok(all)
 }
 
 /// The stored rows of a revision that is about to be erased.
@@ -158,13 +175,19 @@ struct ErasureTarget {
 }
 
 /// Erases a revision.
-pub(super) struct Eraser<'a> {
-    pub(super) records: &'a Arc<Records>,
-    pub(super) writes: &'a WritePipeline,
-    pub(super) archive: Option<&'a Arc<Archive>>,
+struct Eraser<'a> {
+    store: &'a RevisionStore,
+    records: &'a Arc<Records>,
+    writes: &'a WritePipeline,
+    archive: Option<&'a Arc<Archive>>,
 }
 
-impl Eraser<'_> {
+impl<'a> Eraser<'a> {
+    fn new(store: &'a RevisionStore) -> Self {
+        let StoreParts { records, writes, archive, .. } = store.parts();
+        Self { store, records, writes, archive }
+    }
+
     async fn erase(&self, page: &Page, rev: Revision, options: &EraseOptions) -> Result<EraseReport> {
         let archive = match self.archive {
             Some(archive) => Arc::clone(archive),
@@ -380,11 +403,7 @@ impl Eraser<'_> {
                 self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
             }
         }
-        if self.records.is_alone() {
-            // No other process receives bodies, so unreferenced chunk sets of any age are deleted. Bodies
-            // that this process has staged and not stored yet lose their chunks.
-            ChunkCollector { records: self.records }.collect(Timestamp::MAX).await?;
-        }
+        self.store.maintenance().collect_chunks().await?;
         Ok(())
     }
 
@@ -485,24 +504,10 @@ impl Eraser<'_> {
         row.put(&mut batch, at);
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
-
-    async fn erasures(&self, domain: &DomainName, bucket: &BucketName) -> Result<Vec<ErasureState>> {
-        let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
-        let (mut all, mut rows) =
-            (Vec::new(), self.records.rows(&ERASURES, Scan::new(partition, INDEX_PAGE_ROWS)));
-        while let Some(row) = rows.next().await? {
-            let row = ErasureRow::from_row(&row)?;
-            let erasure = row.erasure();
-            let ErasureRow { title, rev, finished_at, kept_until, .. } = row;
-            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title };
-            all.push(ErasureState { page, rev, erasure, finished_at, kept_until });
-        }
-        Ok(all)
-    }
 }
 
 /// Returns the revisions of a page whose erasure has begun and is not finished.
-pub(super) async fn unfinished_erasures(records: &Records, page: &Page) -> Result<Vec<Revision>> {
+pub(crate) async fn unfinished_erasures(records: &Records, page: &Page) -> Result<Vec<Revision>> {
     let key = erasure_key(page, Revision::MIN);
     let of_page = ClusteringRange::prefix(vec![page.title.as_str().into()]);
     let scan = Scan::new(key.partition, INDEX_PAGE_ROWS).range(of_page);

@@ -7,15 +7,14 @@ use std::sync::{
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
-use rashomon_records::{INDEX_PAGE_ROWS, Records, VerifyReport, page_in_words};
-use rashomon_retention::{BodyId, RetentionEngine};
-use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
-use sha1::Digest;
-
-use super::{Maintenance, erase::unfinished_erasures};
-use crate::{
-    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid, Versions,
+use rashomon_buckets::{
+    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore, Sha1, StoreParts, Tid,
+    VerifyReport, Versions,
+};
+use rashomon_records::{
+    INDEX_PAGE_ROWS, Records,
     content::{BodyRow, Stored},
+    page_in_words,
     rows::{
         BodyKey, ChunkReference, ColumnValue, Properties, RenderRow, RevisionRow, RowKey, TidRow, TimeKey,
         TypedRow, key_in_words, page_of, render_key, rev_key, unreadable,
@@ -25,6 +24,11 @@ use crate::{
         REVISIONS_BY_TIME,
     },
 };
+use rashomon_retention::{BodyId, RetentionEngine};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
+use sha1::Digest;
+
+use crate::erase::unfinished_erasures;
 
 /// The maximum number of pages that are verified concurrently. Most of the time is spent waiting for the
 /// store.
@@ -44,59 +48,56 @@ impl BodyProgress<'_> {
     }
 }
 
-impl Maintenance {
-    /// Reads all stored data, compares each body with its SHA-1, and compares the indexes with the rows that
-    /// they reference, in both directions. No process may write meanwhile. Calls `progress` regularly with
-    /// the number of bodies read.
-    #[boxed(?Send)]
-    pub async fn verify(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
-        let mut report = VerifyReport::default();
-        let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
-        let verifier = Verifier { records: &self.0.records, retention: &self.0.retention };
-        let mut after = None;
-        // Pages are listed from each of these tables, so that a page with content and without an index is
-        // found too.
-        for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
-            loop {
-                let partitions = self.0.records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
-                let mut pages = Vec::with_capacity(partitions.items.len());
-                for partition in partitions.items {
-                    match page_of(&partition) {
-                        Some(page) => pages.push(page),
-                        None => {
-                            let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
-                            report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
-                        }
+/// Reads all stored data, compares each body with its SHA-1, and compares the indexes with the rows that they
+/// reference, in both directions. No process may write meanwhile. Calls `progress` regularly with the number
+/// of bodies read.
+#[boxed(?Send)]
+pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
+    let StoreParts { records, retention, archive, .. } = store.parts();
+    let verifier = Verifier { records, retention };
+    let mut after = None;
+    // Pages are listed from each of these tables, so that a page with content and without an index is found
+    // too.
+    for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
+        loop {
+            let partitions = records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
+            let mut pages = Vec::with_capacity(partitions.items.len());
+            for partition in partitions.items {
+                match page_of(&partition) {
+                    Some(page) => pages.push(page),
+                    None => {
+                        let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
+                        report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
                     }
                 }
-                let found = pages.into_iter().map(|page| verifier.verify_in(table, page, &progress));
-                let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
-                while let Some(found) = found.next().await {
-                    report.add(found?);
-                }
-                drop(found);
-                after = partitions.next;
-                if after.is_none() {
-                    break;
-                }
+            }
+            let found = pages.into_iter().map(|page| verifier.verify_in(table, page, &progress));
+            let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
+            while let Some(found) = found.next().await {
+                report.add(found?);
+            }
+            drop(found);
+            after = partitions.next;
+            if after.is_none() {
+                break;
             }
         }
-        if let Some(archive) = &self.0.archive {
-            archive.verify(&mut report, &mut |_| {}).await?;
-        }
-        let domains = self.0.records.catalog.domains().await?;
-        for found in self.0.records.catalog.damage.take() {
-            let place = format!("table {}, {}", found.table, found.row);
-            report.problem_of(place, found.reason);
-        }
-        for domain in domains {
-            report.corrupt_is_problem(
-                format_args!("domain {domain}"),
-                self.0.records.catalog.site_info(&domain).await,
-            )?;
-        }
-        Ok(report)
     }
+    if let Some(archive) = archive {
+        archive.verify(&mut report, &mut |_| {}).await?;
+    }
+    let domains = records.catalog.domains().await?;
+    for found in records.catalog.damage.take() {
+        let place = format!("table {}, {}", found.table, found.row);
+        report.problem_of(place, found.reason);
+    }
+    for domain in domains {
+        report
+            .corrupt_is_problem(format_args!("domain {domain}"), records.catalog.site_info(&domain).await)?;
+    }
+    Ok(report)
 }
 
 /// Verifies the rows of pages.
