@@ -6,8 +6,9 @@
 //!
 //! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the sealing and
 //! compaction of the archive, each in a separate task. A program that embeds the buckets starts it in
-//! addition to its other work.
+//! addition to its other work. [`AwaitedStore`] takes the place of a cluster that does not answer yet.
 
+mod awaited;
 mod background;
 mod erase;
 mod repair;
@@ -15,6 +16,7 @@ mod stats;
 mod supervised;
 mod verify;
 
+pub use awaited::{AwaitedStore, Connect};
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
 pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
 pub use repair::{RepairReport, repair};

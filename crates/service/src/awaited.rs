@@ -18,15 +18,15 @@ use tokio::sync::Mutex;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Connects to the store, or returns the error.
-pub(super) type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
+/// Connects to a store, or returns the error.
+pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
 /// A store that returns `Unavailable` for every call until it can be reached. Only `create` succeeds; its
 /// table is created when the store answers.
 ///
 /// This store offers no partition versions. So it may take the place only of a store that other processes
 /// write to as well, such as a cluster: such stores have none either.
-pub(super) struct Awaited {
+pub struct AwaitedStore {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
     /// The error of the last attempt.
@@ -34,14 +34,16 @@ pub(super) struct Awaited {
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
-impl Awaited {
-    /// `first_error` is the error of the first attempt.
-    pub(super) fn new(connect: Connect, first_error: Outage) -> Self {
+impl AwaitedStore {
+    /// A store that an attempt to connect could not reach. `first_error` is the error of that attempt.
+    #[must_use]
+    pub fn new(connect: Connect, first_error: Outage) -> Self {
         Self { connect, found: OnceLock::new(), last_error: first_error.into(), wanted: Mutex::default() }
     }
 
-    /// Repeats the attempt as long as the store is `Unavailable`.
-    pub(super) async fn find(&self) -> Result<()> {
+    /// Repeats the attempt as long as the store is `Unavailable`, and logs each new reason. Returns when the
+    /// store is reached, or with an error for which waiting does not help.
+    pub async fn find(&self) -> Result<()> {
         let mut logged = None;
         loop {
             tokio::time::sleep(PAUSE).await;
@@ -82,14 +84,14 @@ impl Awaited {
     }
 }
 
-impl fmt::Debug for Awaited {
+impl fmt::Debug for AwaitedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Awaited").field("found", &self.found).finish_non_exhaustive()
+        f.debug_struct("AwaitedStore").field("found", &self.found).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl TableStore for Awaited {
+impl TableStore for AwaitedStore {
     async fn create(&self, schema: &'static Schema) -> Result<()> {
         let mut wanted = self.wanted.lock().await;
         match self.found.get() {
@@ -160,9 +162,9 @@ mod tests {
     use super::*;
 
     /// A store whose first `times` attempts fail with this error, and whose next attempt succeeds.
-    fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<Awaited> {
+    fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<AwaitedStore> {
         let attempts = AtomicUsize::new(0);
-        Arc::new(Awaited::new(
+        Arc::new(AwaitedStore::new(
             Box::new(move || {
                 let failed = attempts.fetch_add(1, Ordering::Relaxed) < times;
                 let memory = Arc::new(Memory::new(Arc::clone(&clock))) as Arc<dyn TableStore>;
@@ -196,7 +198,7 @@ mod tests {
     async fn late_write_window_is_that_of_the_found_store() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let window = Duration::from_secs(7);
-        let awaited = Awaited::new(
+        let awaited = AwaitedStore::new(
             Box::new(move || {
                 let store = ReplicaStore::new(&clock, window);
                 Box::pin(std::future::ready(Ok(Arc::new(store) as Arc<dyn TableStore>)))

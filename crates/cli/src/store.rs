@@ -1,7 +1,5 @@
 //! Opens and closes the store of a command.
 
-mod awaited;
-
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,11 +7,11 @@ use std::{
 
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
+use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
-use self::awaited::Awaited;
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
     config::{ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings},
@@ -34,7 +32,7 @@ enum Backend {
     Memory,
     Sqlite(Arc<SqliteStore>),
     Cassandra(Arc<CassandraStore>),
-    Awaited(Arc<Awaited>),
+    Awaited(Arc<AwaitedStore>),
 }
 
 /// Whether a missing store is created.
@@ -105,7 +103,7 @@ impl Store {
         tracing::warn!("requests are answered with 503 until the store answers; trying again");
         let options = cluster_options(cluster, Absent::Make)?;
         let connecting = Arc::clone(&clock);
-        let awaited = Arc::new(Awaited::new(
+        let awaited = Arc::new(AwaitedStore::new(
             Box::new(move || {
                 let (options, clock) = (options.clone(), Arc::clone(&connecting));
                 Box::pin(async move {
