@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rashomon_buckets::{
-    ArchiveSettings, EraseOptions, Error, ImportOutcome, NewRevision, Parent, Settings, Tid, VerifyReport,
-    schemas,
+    ArchiveSettings, Error, ImportOutcome, NewRevision, Parent, Settings, Tid, VerifyReport, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use super::{DAY, HOUR, hour, later, settings, text};
@@ -207,7 +207,7 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
     world.pass(later());
     let world = world.reopened().await;
     world.seal().await;
-    world.buckets.erase(&page, rev(2), EraseOptions::default()).await.unwrap();
+    rashomon_service::erase(&world.buckets, &page, rev(2), EraseOptions::default()).await.unwrap();
     let found = world.buckets.latest(&page, &name("html")).await;
     assert!(matches!(found, Err(Error::Erased { .. })), "{found:?}");
     world.assert_consistent().await;
