@@ -60,7 +60,7 @@ const MAX_KNOWN: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RowReason {
-    /// The store had revisions of the page before the import.
+    /// The page had revisions before: in the store, or earlier in the input.
     StoredPage,
     /// The input has a revision of the page twice.
     Repeated,
@@ -113,7 +113,7 @@ struct CurrentPage {
     thinning: Thinning,
 }
 
-/// The highest revision of a page so far. It stays in the tables.
+/// The highest revision of a page so far. Unless idle pages are sealed, it stays in the tables.
 #[derive(Debug, Clone)]
 struct HighestRevision {
     page: Page,

@@ -39,7 +39,7 @@ pub(super) struct IndexRow {
     /// The exact positions of the revisions. `None` if the ranges of numbers, times and tids are enough, or if
     /// an earlier version of the program wrote the row.
     pub(super) positions: Option<Positions>,
-    /// Whether each revision in the block has a higher number than the one before, and no earlier time.
+    /// Whether no revision in the block has an earlier time than one with a lower number.
     pub(super) ascends: bool,
 }
 
@@ -69,6 +69,8 @@ impl IndexRow {
     /// Creates the row of a block that has these revisions of the page, with their positions. Returns `None`
     /// if there are none.
     pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
+        let mut units: Vec<_> = units.into_iter().collect();
+        units.sort_by_key(|unit| unit.revision.record.rev);
         let mut row: Option<Self> = None;
         for unit in units {
             let of_unit = Self::of_unit(block, unit)?;
@@ -102,9 +104,9 @@ impl IndexRow {
         })
     }
 
-    /// Combines the row with that of other revisions in the same block.
+    /// Combines the row with that of higher revisions in the same block.
     fn and(mut self, other: Self) -> Self {
-        self.ascends &= self.revs.1 < other.revs.0 && self.times.1 <= other.times.0;
+        self.ascends &= self.times.1 <= other.times.0;
         self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
         self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
         self.tids = (self.tids.0.min(other.tids.0), self.tids.1.max(other.tids.1));
@@ -121,7 +123,9 @@ impl IndexRow {
     }
 
     /// Returns the row as it is stored beside the other rows of the page: without its positions if its
-    /// revisions ascend, and all revisions of each other row are lower and earlier, or higher and later.
+    /// revisions ascend, and all revisions of each other row are lower and earlier, or higher and later. Two
+    /// processes that write rows of a page at the same time may not see each other's row; then lookups may open
+    /// more blocks.
     ///
     /// So at most one row without positions has a given number, time or tid in its range. (Neighbours may share
     /// the time at which one ends and the next begins.) A reader opens at most its block, and the block whose

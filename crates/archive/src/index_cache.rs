@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
 use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
-use rashomon_tables::{ReadFrom, RowStream, Scan, TableStore, Value, VersionedRead};
+use rashomon_tables::{ReadFrom, Scan, TableStore, Value, VersionedRead};
 
 use super::{
     index::{IndexRow, index_from},
@@ -57,12 +57,22 @@ impl IndexCache {
         {
             return Ok(cached.rows.iter().map(|row| row.revs.1.get()).max());
         }
-        let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
-        let first = RowStream::new(store, &ARCHIVE_INDEX, scan).next().await?;
-        Ok(first.and_then(|row| match row.key.clustering.first() {
-            Some(Value::Int(last_rev)) => Some(*last_rev),
-            _ => None,
-        }))
+        let mut scan =
+            Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) }.reporting_damage();
+        loop {
+            let rows = store.scan(&ARCHIVE_INDEX, scan.clone()).await?;
+            // The key of a damaged row can be read.
+            let keys = rows.items.iter().map(|row| &row.key).chain(rows.damaged.iter().map(|row| &row.key));
+            let last_revs = keys.filter_map(|key| match key.clustering.first() {
+                Some(Value::Int(last_rev)) => Some(*last_rev),
+                _ => None,
+            });
+            let highest = last_revs.max();
+            scan.after = rows.next;
+            if highest.is_some() || scan.after.is_none() {
+                return Ok(highest);
+            }
+        }
     }
 
     /// Returns the index of the page that has this partition. If the index has to be read, reads it from these

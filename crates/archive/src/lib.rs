@@ -88,8 +88,8 @@ pub struct ArchiveSettings {
     pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
     /// Maximum number of bytes of unpacked blocks in memory.
     pub cache_bytes: u64,
-    /// How long a page must have been neither edited nor read in this process before the bodies of its latest
-    /// revision are sealed. An import into blocks seals them at once. `None`: the latest revision is never
+    /// How long a page must have been neither written nor read in this process before its latest revision is
+    /// sealed. An import into blocks seals it at once. `None`: the latest revision is never
     /// sealed.
     pub idle: Option<Duration>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use rashomon_clock::Timestamp;
 use rashomon_records::Page;
 
@@ -11,8 +11,8 @@ const MAX_PAGES: u64 = 1 << 18;
 
 /// Pages, and when each was read last, in this process and since its start.
 ///
-/// A page that is forgotten counts as not read. This costs a reader the time to open a block, and nothing
-/// else.
+/// A page that is forgotten counts as not read. Its readers then open a block, unless the memory for the latest
+/// has the page.
 #[derive(Debug)]
 pub(super) struct RecentReads {
     /// The times of reads, by the hash of the page.
@@ -24,7 +24,9 @@ pub(super) struct RecentReads {
 impl RecentReads {
     /// Creates the memory for pages that are idle after `idle`.
     pub(super) fn new(idle: Duration) -> Self {
-        Self { reads: Cache::new(MAX_PAGES), precision: idle / 16 }
+        let precision = idle / 16;
+        let reads = Cache::builder().max_capacity(MAX_PAGES).eviction_policy(EvictionPolicy::lru());
+        Self { reads: reads.build(), precision }
     }
 
     pub(super) fn add(&self, page: &Page, now: Timestamp) {

@@ -18,7 +18,7 @@ use std::{
 
 use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Scan, TableStore};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, ReadFrom, Scan, TableStore};
 
 use super::{
     Archive, ArchivePolicy, BucketArchive,
@@ -60,6 +60,9 @@ pub struct SealOptions {
     pub max_wait: Option<Duration>,
     /// How long to wait after each page, so that readers and writers are not delayed.
     pub rest: Duration,
+    /// Whether the latest revision stays in the tables even if the page is idle. A process that has just
+    /// started does not know which pages are read often.
+    pub spare_latest: bool,
 }
 
 /// The result of a seal.
@@ -203,6 +206,7 @@ impl<'a> Sealer<'a> {
         let now = archive.records.clock.now().saturating_sub(archive.records.max_write_time_lag());
         let cutoff = now.saturating_sub(settings.after);
         let idle = archive.settings.as_ref().and_then(|settings| settings.idle);
+        let idle = idle.filter(|_| !options.spare_latest);
         let idle_since = idle.map(|idle| now.saturating_sub(idle).min(cutoff));
         let policy = settings.policy;
         Ok(Self {
@@ -250,7 +254,13 @@ impl<'a> Sealer<'a> {
 
     async fn take_eligible(&mut self, page: &Page) -> Taken {
         let idle_latest = self.idle_latest(page).await?;
-        let Some(below) = self.superseded_below(page).await?.or(idle_latest) else { return Ok(()) };
+        // If a block has the latest revision, all rows of lower revisions are superseded.
+        let blocks = &self.archive.blocks;
+        let partition = partition_of(page);
+        let sealed = blocks.indexes.highest(&*blocks.store, &partition, ReadFrom::Quorum).await?;
+        let sealed = sealed.and_then(Revision::new);
+        let below = self.superseded_below(page).await?.max(idle_latest).max(sealed);
+        let Some(below) = below else { return Ok(()) };
         self.rest = ClusteringRange::all().below(below.get());
         if idle_latest.is_none() && !self.should_seal_now(page, below).await? {
             return Ok(());

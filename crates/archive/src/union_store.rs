@@ -182,10 +182,17 @@ impl Decorator for UnionStore {
         };
         let mut sealed = Vec::with_capacity(page.items.len());
         for partition in page.items {
-            let in_table = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
-            let rows = self.below().scan(table, in_table).await?;
-            if rows.items.is_empty() && rows.damaged.is_empty() {
-                sealed.push(partition);
+            let mut in_table = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
+            loop {
+                let rows = self.below().scan(table, in_table.clone()).await?;
+                if !rows.items.is_empty() || !rows.damaged.is_empty() {
+                    break;
+                }
+                in_table.after = rows.next;
+                if in_table.after.is_none() {
+                    sealed.push(partition);
+                    break;
+                }
             }
         }
         page.items = sealed;
@@ -246,8 +253,8 @@ impl ListPosition {
     }
 }
 
-/// Whether a scan asks for the latest revision or render. If the table has it, no block has to be opened, since
-/// sealed revisions are lower. Only an idle page has its latest revision in a block.
+/// Whether a scan asks for the latest revision or render. If the table has one, and the index of the page names
+/// no later one, no block has to be opened.
 fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
     [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
         && scan.limit.get() == 1

@@ -237,7 +237,7 @@ fn snapshot_script_has_each_table_once() {
     let steps = script.split("tables='").skip(1).map(|rest| rest.split('\'').next().unwrap_or_default());
     let mut tables: Vec<&str> = steps.flat_map(str::split_whitespace).collect();
     tables.sort_unstable();
-    let mut known = schemas::all().map(|schema| schema.name());
+    let mut known = schemas::all().map(rashomon_tables::Schema::name);
     known.sort_unstable();
     assert_eq!(tables, known);
 }

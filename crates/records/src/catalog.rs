@@ -16,7 +16,7 @@ use crate::{
     damaged_rows::DamagedRows,
     locks::Locks,
     rows::{self, DomainKey, Json, PageInfoRow, RowKey, SiteInfoRow, TitleKey, TypedRow, partition_of},
-    schemas::{DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
+    schemas::{ARCHIVE_INDEX, DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
 /// The number of partitions of the titles of a bucket. With sixty million titles, each has about a million.
@@ -144,19 +144,22 @@ impl Catalog {
         Ok(false)
     }
 
-    /// Whether the page has a render. The row of the render may be damaged.
+    /// Whether the page has a render in its table, or a part in a block. The row may be damaged.
     pub async fn is_stored(&self, page: &Page) -> Result<bool> {
-        let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
-        loop {
-            let rows = self.store.scan(&RENDERS, scan.clone()).await?;
-            if !rows.items.is_empty() || !rows.damaged.is_empty() {
-                return Ok(true);
-            }
-            scan.after = rows.next;
-            if scan.after.is_none() {
-                return Ok(false);
+        for table in [&*RENDERS, &*ARCHIVE_INDEX] {
+            let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
+            loop {
+                let rows = self.store.scan(table, scan.clone()).await?;
+                if !rows.items.is_empty() || !rows.damaged.is_empty() {
+                    return Ok(true);
+                }
+                scan.after = rows.next;
+                if scan.after.is_none() {
+                    break;
+                }
             }
         }
+        Ok(false)
     }
 
     /// Returns the site info from the newest import of a domain, and the time at which it was stored.

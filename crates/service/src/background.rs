@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_buckets::{BucketName, CompactionOptions, DomainName, Error, RevisionStore, SealOptions};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::supervised::{Panics, supervise};
 
@@ -19,6 +19,10 @@ const RESCAN_EVERY: Duration = Duration::from_secs(3600);
 
 /// The pause of sealing after each page, so that readers and writers are not delayed.
 const SEAL_PAUSE: Duration = Duration::from_millis(5);
+
+/// The time after its start from which a server knows which pages are read. Before, it seals no latest revision,
+/// unless pages are idle after a shorter time.
+const KNOWS_READS_AFTER: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// The minimum number of small blocks of a page for a compaction. Compacting fewer blocks would rewrite the
 /// same data many times.
@@ -129,8 +133,11 @@ async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
     if buckets.settings().archive.is_none() {
         return;
     }
-    let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE };
+    let idle = buckets.settings().archive.as_ref().and_then(|archive| archive.idle).unwrap_or_default();
+    let started = Instant::now();
     loop {
+        let spare_latest = started.elapsed() < idle.min(KNOWS_READS_AFTER);
+        let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE, spare_latest };
         if let Err(error) = seal_once(&buckets, options).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
         }

@@ -122,6 +122,8 @@ struct Run {
     known: BTreeMap<(usize, i64), Known>,
     next_body: u64,
     seed: u64,
+    /// The time after which a page is idle, and is sealed with its latest revision.
+    idle: Option<Duration>,
     /// The time at which the oldest undelivered hint may have been written.
     hinted_at: Option<Timestamp>,
 }
@@ -190,7 +192,9 @@ pub async fn run(seed: u64) -> Result<()> {
     let clock = Arc::new(ManualClock::new(START));
     let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), WINDOW));
     let (processes, known) = (Vec::new(), BTreeMap::new());
-    let mut run = Run { clock, store, processes, known, next_body: 0, seed: 0, hinted_at: None };
+    // Half of the histories seal idle pages.
+    let idle = (seed % 2 == 1).then_some(DAY);
+    let mut run = Run { clock, store, processes, known, next_body: 0, seed: 0, idle, hinted_at: None };
     for _ in 0..PROCESSES {
         let process = run.open().await?;
         run.processes.push(process);
@@ -207,7 +211,7 @@ pub async fn run(seed: u64) -> Result<()> {
 impl Run {
     async fn open(&mut self) -> Result<RevisionStore> {
         self.seed += 1;
-        let archive = ArchiveSettings { cache_bytes: 0, ..ArchiveSettings::default() };
+        let archive = ArchiveSettings { cache_bytes: 0, idle: self.idle, ..ArchiveSettings::default() };
         let settings =
             Settings { archive: Some(archive), skew: Duration::from_secs(5), ..Settings::default() };
         let store = Arc::clone(&self.store) as AnyStore;

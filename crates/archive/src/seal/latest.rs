@@ -26,7 +26,7 @@ impl Sealer<'_> {
         for table in [&*RENDERS, &*REVISIONS] {
             let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);
             let rows = self.scan_tables(table, scan.reporting_damage()).await?;
-            // A damaged row is reported by the seal of superseded revisions.
+            // `verify` reports the damaged row of a latest revision.
             if !rows.damaged.is_empty() {
                 return Ok(None);
             }

@@ -25,7 +25,7 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 
-    /// Write the revisions of new pages into archive blocks, except the latest of each page
+    /// Write the revisions of new pages into archive blocks
     ///
     /// The store then takes a few per cent of the size of the history. On a cluster, or with a retention
     /// policy, the configuration must have `[archive]`.

@@ -149,9 +149,9 @@ fn an_import_goes_straight_into_blocks() {
     let as_rows = on_sqlite(&export).ends_with(0).stdout;
 
     let import = [&["import", "--archive"], &files[..]].concat();
-    home.run(&import).ends_with(0).stdout_contains(&["50 stored", "29 revisions in 1 block"]);
+    home.run(&import).ends_with(0).stdout_contains(&["50 stored", "50 revisions in 2 blocks"]);
     assert_eq!(home.everything(), as_rows);
-    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 21 pages, 50 revisions", "1 block"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 21 pages, 50 revisions", "2 blocks"]);
     home.run(&import).ends_with(0).stdout_contains(&["0 stored, 50 stored before"]);
     run(home.path(), &[&import[..], &["--to", "http://127.0.0.1:1"]].concat())
         .ends_with(2)

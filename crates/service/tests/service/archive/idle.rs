@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rashomon_buckets::{
-    ArchiveSettings, Error, ImportOutcome, NewRevision, Parent, Settings, Tid, VerifyReport, schemas,
+    ArchiveSettings, Error, ImportOutcome, NewRevision, Parent, SealOptions, Settings, Tid, VerifyReport,
+    schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_service::EraseOptions;
@@ -20,6 +21,8 @@ on_every_store! {
     body_rewritten_after_the_seal_is_sealed_again,
     large_body_of_an_idle_page_leaves_its_chunks,
     content_of_an_idle_page_can_be_erased,
+    late_writes_to_a_page_that_is_read_are_sealed,
+    latest_is_spared_if_the_options_say_so,
 }
 
 /// Settings with which a page is idle after a day.
@@ -216,6 +219,52 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
     world.seal().await;
     assert_eq!(world.latest_rev(&page).await, Some(2));
     world.assert_consistent().await;
+}
+
+/// The page is read all the time, so its latest is not sealed again. Rows below a sealed latest are superseded.
+async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
+    let world = idling(world).await;
+    let page = page("Main_Page");
+    let tids = world.edit(&page, 5..=7).await;
+    world.pass(later());
+    let world = world.reopened().await;
+    world.seal().await;
+    world.rewrite(&page, tids[0], "wikitext", "better").await.unwrap();
+    world.put_revision_at(&page, 3, hour(1), &[("wikitext", "three")]).await.unwrap();
+    world.pass(later());
+    world.read_latest(&page, "html").await;
+    assert_eq!(world.seal().await.revisions, 2);
+    world.assert_sealed_whole().await;
+    assert_eq!(world.read(&page, tids[0], "wikitext").await, b"better");
+    assert_eq!(world.latest_rev(&page).await, Some(7));
+    world.assert_consistent().await;
+}
+
+async fn latest_is_spared_if_the_options_say_so(world: World) {
+    let world = idling(world).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=3).await;
+    world.pass(later());
+    let world = world.reopened().await;
+    let options = SealOptions { spare_latest: true, ..SealOptions::default() };
+    let maintenance = world.buckets.maintenance();
+    let sealed = maintenance.seal(&page.domain, &page.bucket, options, &mut |_| {}).await.unwrap();
+    assert_eq!(sealed.revisions, 2);
+    assert_eq!(world.open_revisions().await, 1);
+}
+
+/// A list of titles with a damaged row asks the catalog whether the page exists.
+#[tokio::test]
+async fn idle_page_is_known_to_the_catalog() {
+    let world = World::in_sqlite().await.restarted_with(idle_settings()).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=1).await;
+    world.pass(later());
+    let world = world.reopened().await;
+    world.seal().await;
+    world.assert_sealed_whole().await;
+    assert!(world.buckets.catalog().is_stored(&page).await.unwrap());
+    assert!(!world.buckets.catalog().is_stored(&crate::support::page("Other")).await.unwrap());
 }
 
 /// Random writes and seals of one page. Some seals are interrupted at a random call, and a new process

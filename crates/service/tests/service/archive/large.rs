@@ -199,7 +199,7 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.pass(60 * DAY);
     world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
     world.pass(later());
-    let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::ZERO };
+    let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::ZERO, ..SealOptions::default() };
     let seal = || async {
         let sealed =
             world.buckets.maintenance().seal(&page.domain, &page.bucket, options, &mut |_| {}).await.unwrap();

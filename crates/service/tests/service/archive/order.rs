@@ -36,7 +36,7 @@ impl Numbers {
             Self::Falling => numbers.reverse(),
             Self::SecondIsHigh => numbers[1] = 10 * count - 1,
             Self::Shuffled(seed) => {
-                numbers.sort_by_cached_key(|number| noise(seed << 32 | *number as u64, 8))
+                numbers.sort_by_cached_key(|number| noise(seed << 32 | *number as u64, 8));
             }
         }
         numbers

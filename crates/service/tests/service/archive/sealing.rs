@@ -93,7 +93,8 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
-    let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::from_micros(1) };
+    let options =
+        SealOptions { max_wait: Some(30 * DAY), rest: Duration::from_micros(1), ..SealOptions::default() };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async {
         world.buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap().revisions
@@ -114,7 +115,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
 async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO };
+    let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO, ..SealOptions::default() };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     let seal = || async {
         world.buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap().revisions
