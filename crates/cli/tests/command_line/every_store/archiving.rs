@@ -162,7 +162,7 @@ fn an_import_goes_straight_into_blocks() {
     home.run(&["import", "--archive", "--domain", "cut", "cut.xml"])
         .ends_with(1)
         .stdout_contains(&["30 stored"]);
-    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 22 pages, 80 revisions", "2 blocks"]);
+    home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 22 pages, 80 revisions", "3 blocks"]);
 }
 
 /// An erasure does not change other revisions with the same content. The report names such revisions, and the
