@@ -304,7 +304,8 @@ impl<'a> Sealer<'a> {
             }
             self.parts.remove(&rev);
         }
-        match idle_latest {
+        // A lower revision was taken above.
+        match idle_latest.filter(|rev| *rev >= below) {
             Some(rev) if index.iter().any(|row| row.may_have_revision(rev)) => {
                 self.take_as_read(page, rev, IsSealed::InPart).await
             }

@@ -217,8 +217,6 @@ impl BlockStore {
                 rows => found.extend(rows?),
             }
             search.sort(&mut found);
-            // A row keeps its block in memory.
-            found.truncate(search.wanted);
         }
         Ok(found)
     }
