@@ -122,7 +122,7 @@ struct HighestRevision {
     renders: Vec<ImportUnit>,
     /// `None` if the revision was not written into the tables yet.
     written: Option<WrittenRevision>,
-    /// Whether the page has no rows yet.
+    /// Whether the page has no rows yet. Then this revision is not written either.
     is_new: bool,
     /// Whether the revision is in the block. It then has no renders here.
     is_sealed: bool,
@@ -311,7 +311,7 @@ impl HistoryArchiver {
             self.add_to_block(state, page, &renders, None, Kept::ByPolicy).await?;
             return Ok(ImportOutcome::Created);
         }
-        let is_new = highest.is_none_or(|highest| highest.is_new && highest.written.is_none());
+        let is_new = highest.is_none_or(|highest| highest.is_new);
         let highest =
             HighestRevision { page: page.clone(), rev, renders, written: None, is_new, is_sealed: false };
         if let Some(before) = current.highest.replace(highest) {

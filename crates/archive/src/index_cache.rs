@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
 use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
-use rashomon_tables::{ReadFrom, Scan, TableStore, Value, VersionedRead};
+use rashomon_tables::{ReadFrom, Scan, TableStore, Value, VersionedRead, first_keys};
 
 use super::{
     index::{IndexRow, index_from},
@@ -50,29 +50,16 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Option<i64>> {
-        let read = store.partition_versions().and_then(|versions| versions.begin_read(partition));
-        if let Some(read) = read
-            && let Some(cached) = self.0.get(partition).await
-            && cached.version == read.version()
-        {
-            return Ok(cached.rows.iter().map(|row| row.revs.1.get()).max());
+        if let Some(rows) = self.current(begin_read(store, partition), partition).await {
+            return Ok(rows.iter().map(|row| row.revs.1.get()).max());
         }
-        let mut scan =
-            Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) }.reporting_damage();
-        loop {
-            let rows = store.scan(&ARCHIVE_INDEX, scan.clone()).await?;
-            // The key of a damaged row can be read.
-            let keys = rows.items.iter().map(|row| &row.key).chain(rows.damaged.iter().map(|row| &row.key));
-            let last_revs = keys.filter_map(|key| match key.clustering.first() {
-                Some(Value::Int(last_rev)) => Some(*last_rev),
-                _ => None,
-            });
-            let highest = last_revs.max();
-            scan.after = rows.next;
-            if highest.is_some() || scan.after.is_none() {
-                return Ok(highest);
-            }
-        }
+        let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
+        let keys = first_keys(store, &ARCHIVE_INDEX, scan).await?;
+        let last_revs = keys.iter().filter_map(|key| match key.clustering.first() {
+            Some(Value::Int(last_rev)) => Some(*last_rev),
+            _ => None,
+        });
+        Ok(last_revs.max())
     }
 
     /// Returns the index of the page that has this partition. If the index has to be read, reads it from these
@@ -83,12 +70,9 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Arc<[IndexRow]>> {
-        let read = store.partition_versions().and_then(|versions| versions.begin_read(partition));
-        if let Some(read) = read
-            && let Some(cached) = self.0.get(partition).await
-            && cached.version == read.version()
-        {
-            return Ok(cached.rows);
+        let read = begin_read(store, partition);
+        if let Some(rows) = self.current(read, partition).await {
+            return Ok(rows);
         }
         let rows: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
         if let Some(read) = read.filter(VersionedRead::is_current) {
@@ -97,4 +81,15 @@ impl IndexCache {
         }
         Ok(rows)
     }
+
+    /// Returns the cached index if no commit has changed the page before this read began.
+    async fn current(&self, read: Option<VersionedRead<'_>>, partition: &[Value]) -> Option<Arc<[IndexRow]>> {
+        let version = read?.version();
+        self.0.get(partition).await.filter(|cached| cached.version == version).map(|cached| cached.rows)
+    }
+}
+
+/// Begins a read of a partition. `None` if the store has no partition versions, or a commit is in progress.
+fn begin_read<'s>(store: &'s dyn TableStore, partition: &[Value]) -> Option<VersionedRead<'s>> {
+    store.partition_versions().and_then(|versions| versions.begin_read(partition))
 }

@@ -101,7 +101,7 @@ struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
     cutoff: Timestamp,
-    /// The latest revision of a page is sealed if the page was neither edited nor read since this time. `None`
+    /// The latest revision of a page is sealed if the page was neither written nor read since this time. `None`
     /// if it is never sealed.
     idle_since: Option<Timestamp>,
     options: SealOptions,
@@ -257,13 +257,12 @@ impl<'a> Sealer<'a> {
             self.parts.remove(&rev);
         }
         // A lower revision was taken above.
-        match idle_latest.filter(|rev| *rev >= below) {
-            Some(rev) if index.iter().any(|row| row.may_have_revision(rev)) => {
-                self.take_as_read(page, rev, IsSealed::InPart).await
-            }
-            Some(rev) => self.take_as_read(page, rev, IsSealed::No).await,
-            None => Ok(()),
-        }
+        let Some(rev) = idle_latest.filter(|rev| *rev >= below) else { return Ok(()) };
+        let is_sealed = match index.iter().any(|row| row.may_have_revision(rev)) {
+            true => IsSealed::InPart,
+            false => IsSealed::No,
+        };
+        self.take_as_read(page, rev, is_sealed).await
     }
 
     /// Returns the thinning for a page with this index.

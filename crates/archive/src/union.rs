@@ -282,24 +282,15 @@ fn tighter<'v>(one: Bound<&'v Value>, other: Bound<&'v Value>, tighter: Ordering
         Bound::Included(value) | Bound::Excluded(value) => Some(value),
         Bound::Unbounded => None,
     };
-    match (value(one), value(other)) {
-        (None, _) => other,
-        (_, None) => one,
-        (Some(of_one), Some(of_other)) if of_one == of_other => {
-            if matches!(one, Bound::Excluded(_)) {
-                one
-            } else {
-                other
-            }
-        }
-        (Some(of_one), Some(of_other)) => {
-            if of_one.cmp(of_other) == tighter {
-                one
-            } else {
-                other
-            }
-        }
-    }
+    let is_one = match (value(one), value(other)) {
+        (None, _) => false,
+        (_, None) => true,
+        (Some(of_one), Some(of_other)) => match of_one.cmp(of_other) {
+            Ordering::Equal => matches!(one, Bound::Excluded(_)),
+            compared => compared == tighter,
+        },
+    };
+    if is_one { one } else { other }
 }
 
 /// The value of the axis column at which the rows of a block begin, in the order of the search.

@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 use async_trait::async_trait;
 use rashomon_tables::{
     Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Result, Row, Scan,
-    Schema, TableStore, Value,
+    Schema, TableStore, Value, first_keys,
 };
 use serde::{Deserialize, Serialize};
 
@@ -182,17 +182,9 @@ impl Decorator for UnionStore {
         };
         let mut sealed = Vec::with_capacity(page.items.len());
         for partition in page.items {
-            let mut in_table = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
-            loop {
-                let rows = self.below().scan(table, in_table.clone()).await?;
-                if !rows.items.is_empty() || !rows.damaged.is_empty() {
-                    break;
-                }
-                in_table.after = rows.next;
-                if in_table.after.is_none() {
-                    sealed.push(partition);
-                    break;
-                }
+            let in_table = Scan::new(partition.clone(), NonZeroUsize::MIN);
+            if first_keys(self.below(), table, in_table).await?.is_empty() {
+                sealed.push(partition);
             }
         }
         page.items = sealed;

@@ -6,7 +6,7 @@ use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableStore, Value, first_keys};
 use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -147,16 +147,9 @@ impl Catalog {
     /// Whether the page has a render in its table, or a part in a block. The row may be damaged.
     pub async fn is_stored(&self, page: &Page) -> Result<bool> {
         for table in [&*RENDERS, &*ARCHIVE_INDEX] {
-            let mut scan = Scan::new(partition_of(page), NonZeroUsize::MIN).reporting_damage();
-            loop {
-                let rows = self.store.scan(table, scan.clone()).await?;
-                if !rows.items.is_empty() || !rows.damaged.is_empty() {
-                    return Ok(true);
-                }
-                scan.after = rows.next;
-                if scan.after.is_none() {
-                    break;
-                }
+            let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);
+            if !first_keys(&*self.store, table, scan).await?.is_empty() {
+                return Ok(true);
             }
         }
         Ok(false)

@@ -130,10 +130,8 @@ async fn rescan(buckets: RevisionStore) {
 
 /// Repeatedly searches all pages for revisions to seal and blocks to compact.
 async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
-    if buckets.settings().archive.is_none() {
-        return;
-    }
-    let idle = buckets.settings().archive.as_ref().and_then(|archive| archive.idle).unwrap_or_default();
+    let Some(archive) = &buckets.settings().archive else { return };
+    let idle = archive.idle.unwrap_or_default();
     let started = Instant::now();
     loop {
         let spare_latest = started.elapsed() < idle.min(KNOWS_READS_AFTER);

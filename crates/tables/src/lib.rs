@@ -43,7 +43,7 @@ pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Part
 pub use replicas::{REPLICAS, Reach, ReplicaStore};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
-pub use streams::{PartitionStream, RowStream};
+pub use streams::{PartitionStream, RowStream, first_keys};
 pub use time_uuid::TimeUuid;
 pub use value::{Key, Row, Value};
 pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

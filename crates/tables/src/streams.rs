@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, vec::IntoIter};
 
-use crate::{Cursor, Page, Partition, Result, Row, Scan, Schema, TableStore};
+use crate::{Cursor, Key, Page, Partition, Result, Row, Scan, Schema, TableStore};
 
 /// The rows of a scan. A page is read when its first row is asked for.
 ///
@@ -53,6 +53,21 @@ impl<'s> RowStream<'s> {
         self.is_last = next.is_none();
         self.scan.after = next;
         Ok(Some(items))
+    }
+}
+
+/// Returns the keys of the first result page of a scan that has rows. Damaged rows count, since their keys can be
+/// read. Returns no keys if the scan has no rows.
+pub async fn first_keys(store: &dyn TableStore, table: &'static Schema, scan: Scan) -> Result<Vec<Key>> {
+    let mut scan = scan.reporting_damage();
+    loop {
+        let page = store.scan(table, scan.clone()).await?;
+        let damaged = page.damaged.into_iter().map(|row| row.key);
+        let keys: Vec<_> = page.items.into_iter().map(|row| row.key).chain(damaged).collect();
+        scan.after = page.next;
+        if !keys.is_empty() || scan.after.is_none() {
+            return Ok(keys);
+        }
     }
 }
 

@@ -104,7 +104,7 @@ impl BlockPlacement {
                 replaced: replaced.map(|(_, unit)| unit).collect(),
                 makes_page: highest
                     .get(&page.title)
-                    .is_some_and(|highest| highest.is_sealed && highest.is_new && highest.written.is_none()),
+                    .is_some_and(|highest| highest.is_sealed && highest.is_new),
                 released_chunks: released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks),
             };
             named.push(self.page(part, made.id, at).boxed());

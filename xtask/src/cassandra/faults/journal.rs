@@ -163,10 +163,7 @@ pub(super) struct Share {
 
 impl Share {
     fn of(requests: impl Iterator<Item = bool>) -> Self {
-        requests.fold(Self { good: 0, all: 0 }, |Self { good, all }, success| Self {
-            good: good + usize::from(success),
-            all: all + 1,
-        })
+        requests.map(|success| Self { good: usize::from(success), all: 1 }).sum()
     }
 
     /// Whether the share is at least 99.9 %. A share of no requests is not enough.
