@@ -6,6 +6,8 @@
 //! every changed SQLite page, and calls hardly ever fail. The committer never waits for more calls: during a
 //! commit the next calls queue up.
 
+pub(crate) mod checkpointer;
+mod checkpoints;
 mod upkeep;
 mod vacuum;
 
@@ -24,8 +26,8 @@ use rashomon_tables::{Error, Outage, PartitionVersions, Result, Schema, Slot, Sw
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use self::upkeep::Upkeep;
 pub(crate) use self::vacuum::VacuumStep;
+use self::{checkpointer::RunPass, upkeep::Upkeep};
 use crate::{
     Options, apply,
     audit::AuditConnection,
@@ -110,6 +112,7 @@ pub(crate) struct Parts {
     pub(crate) partition_versions: Arc<PartitionVersions>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
+    pub(crate) pass: RunPass,
     /// Whether the mark of a lost log is kept, see [`Options::is_read_only_command`].
     pub(crate) keeps_log_mark: bool,
     pub(crate) health: Arc<Health>,
@@ -332,7 +335,8 @@ impl Committer {
         };
         committed.map_err(|error| self.failed(&error))?;
         if marks {
-            let frames = self.upkeep.log_frames();
+            self.finish_pass()?;
+            let frames = self.upkeep.checkpoints.log_frames();
             log_mark::write_into_file(&self.parts.connection, &self.parts.directory, frames)?;
             self.log_is_marked = true;
         }
@@ -356,9 +360,14 @@ impl Committer {
     /// Writes the log into the file, unless an fsync has failed, and closes the file.
     fn close(mut self) {
         let keeps_mark = self.parts.keeps_log_mark && !self.log_is_marked;
-        if self.stopped.is_none()
-            && let Err(error) = self.upkeep.close(&self.parts.connection, keeps_mark)
-        {
+        let ended = self.stop_passes();
+        let closed = match self.stopped {
+            Some(_) => ended,
+            None => {
+                self.upkeep.close(&self.parts.connection, keeps_mark).map_err(|error| from_sqlite(&error))
+            }
+        };
+        if let Err(error) = closed {
             // Nothing is lost: the next process that opens the store finds the writes in the log.
             tracing::warn!("the log could not be written into the file: {error}");
         }

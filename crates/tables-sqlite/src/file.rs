@@ -244,6 +244,14 @@ fn prepare_writer(
     Ok(connection)
 }
 
+/// Opens a further connection, which only writes the log into the file.
+pub(crate) fn open_checkpointer(directory: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // A checkpoint copies pages without the cache.
+    let options = Options { writer_cache_bytes: 64 << 10, ..Options::default() };
+    prepare_writer(&path(directory), flags, false, &options)
+}
+
 /// Opens the file for reading. The connection cannot change it.
 pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

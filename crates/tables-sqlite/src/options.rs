@@ -13,6 +13,10 @@ pub struct Options {
     pub writer_cache_bytes: usize,
     /// How many bytes of the file's pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
+    /// The size of the log, in bytes, at which it is written into the file. A page of the file that many
+    /// commits have changed is then written once. After a crash, opening the store reads the log. Under load,
+    /// the log becomes longer while it is written into the file. Default: 128 MiB.
+    pub log_bytes: u64,
     /// After this time without writes, upkeep runs: it deletes expired rows, and gives free pages back to the
     /// file system. Under steady writes, upkeep does a step of each at this interval. Default: one second.
     pub upkeep_interval: Duration,
@@ -36,6 +40,7 @@ impl Default for Options {
             queued_reads: QUEUED_READS,
             writer_cache_bytes: 32 << 20,
             reader_cache_bytes: 2 << 20,
+            log_bytes: 128 << 20,
             upkeep_interval: Duration::from_secs(1),
             sweep_rows: SWEEP_ROWS,
             max_pages: None,

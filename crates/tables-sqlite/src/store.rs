@@ -22,7 +22,10 @@ use crate::{
     audit::{self, AuditConnection},
     call::{SwapCall, Write},
     catalog::Catalog,
-    committer::{self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply},
+    committer::{
+        self, Call, Commit, Committer, Counters, Job, Parts, QUEUED_KIB, Reply,
+        checkpointer::{self, RunPass},
+    },
     damaged_keys::DamagedKeys,
     errors::{at, from_sqlite},
     file,
@@ -91,10 +94,26 @@ impl SqliteStore {
         options: Options,
         commit: Commit,
     ) -> Result<Self> {
-        Self::open_file(directory, clock, options, commit).map_err(|error| at(&file::path(directory), error))
+        Self::open_with_pass(directory, clock, options, commit, checkpointer::pass)
     }
 
-    fn open_file(directory: &Path, clock: Arc<dyn Clock>, options: Options, commit: Commit) -> Result<Self> {
+    pub(crate) fn open_with_pass(
+        directory: &Path,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        commit: Commit,
+        pass: RunPass,
+    ) -> Result<Self> {
+        Self::open_file(directory, clock, options, (commit, pass))
+            .map_err(|error| at(&file::path(directory), error))
+    }
+
+    fn open_file(
+        directory: &Path,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        (commit, pass): (Commit, RunPass),
+    ) -> Result<Self> {
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
         let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;
@@ -118,6 +137,7 @@ impl SqliteStore {
             partition_versions: Arc::clone(&partition_versions),
             counters: Arc::clone(&counters),
             commit,
+            pass,
             keeps_log_mark: log_is_lost && options.is_read_only_command,
             health: Arc::clone(&health),
         });

@@ -2,19 +2,12 @@
 //! and gives free pages back to the file system ([`super::vacuum`]). Each step is bounded, so that no call
 //! waits long.
 
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, config::DbConfig};
 
-use super::{Committer, Parts};
+use super::{Committer, Parts, checkpointer::Checkpointer, checkpoints::Checkpoints};
 use crate::{
     definitions, envelope,
     errors::from_sqlite,
@@ -24,8 +17,8 @@ use crate::{
     row_scan::Tables,
 };
 
-/// A checkpoint runs when the log has this many pages that are not yet in the file: 32 MB.
-const CHECKPOINT_PAGES: u32 = 2_000;
+/// How long the committer waits for calls while a pass of a checkpoint runs.
+const PASS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
 const MAX_SKIPPED_ROWS: usize = 10_000;
@@ -33,10 +26,7 @@ const MAX_SKIPPED_ROWS: usize = 10_000;
 /// The state of upkeep, and the times of its last steps.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// The number of pages in the log, as of the last commit.
-    log_pages: Arc<AtomicU32>,
-    /// The number of pages that the log had at the last checkpoint.
-    checkpointed: u32,
+    pub(super) checkpoints: Checkpoints,
     swept_at: Duration,
     pub(super) vacuumed_at: Duration,
     probed_at: Duration,
@@ -48,16 +38,11 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     pub(super) fn new(parts: &mut Parts) -> rusqlite::Result<Self> {
-        let log_pages = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&log_pages);
-        parts.connection.wal_hook(Some(move |_: &mut _, pages: i32| {
-            counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-            Ok(())
-        }))?;
+        let panics = Arc::clone(&parts.counters.panics);
+        let checkpointer = Checkpointer::new(parts.directory.clone(), parts.pass, panics);
         let now = parts.clock.monotonic();
         Ok(Self {
-            log_pages,
-            checkpointed: 0,
+            checkpoints: Checkpoints::new(&mut parts.connection, &parts.options, checkpointer)?,
             swept_at: now,
             vacuumed_at: now,
             probed_at: now,
@@ -65,31 +50,6 @@ impl Upkeep {
             vacuum_is_off: parts.options.is_read_only_command,
             skipped_damage: HashSet::new(),
         })
-    }
-
-    /// The number of frames in the log, as of the last commit.
-    pub(super) fn log_frames(&self) -> u32 {
-        self.log_pages.load(Ordering::Relaxed)
-    }
-
-    /// The number of pages that were added to the log since the last checkpoint.
-    fn pending(&mut self) -> u32 {
-        let pages = self.log_pages.load(Ordering::Relaxed);
-        // A log with fewer pages than at the last checkpoint is a new log.
-        if pages < self.checkpointed {
-            self.checkpointed = 0;
-        }
-        pages - self.checkpointed
-    }
-
-    /// Writes the log into the file, without waiting for readers.
-    fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i32>(1)?, row.get::<_, i32>(2)?));
-        let (pages, _) =
-            connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row((), columns)?;
-        // If a reader prevents a complete checkpoint, the next attempt follows only after further writes.
-        self.checkpointed = u32::try_from(pages).unwrap_or(0);
-        Ok(())
     }
 
     /// Leaves an empty log, which is deleted when the connection is closed.
@@ -113,9 +73,7 @@ impl Committer {
             }
             return;
         }
-        if self.upkeep.pending() >= CHECKPOINT_PAGES {
-            self.checkpoint();
-        }
+        self.step_checkpoint_of_long_log();
         // The next calls wait for at most one of the two. The one that has waited longer goes first.
         let (now, interval) = (self.parts.clock.monotonic(), self.parts.options.upkeep_interval);
         let Upkeep { swept_at, vacuumed_at, .. } = self.upkeep;
@@ -137,10 +95,13 @@ impl Committer {
         let has_more = more_expired || more_free;
         // Between two steps, the log is written into the file only if it is long: the next step often changes
         // the same pages again.
-        if self.upkeep.pending() >= if has_more { CHECKPOINT_PAGES } else { 1 } {
-            self.checkpoint();
+        if has_more {
+            self.step_checkpoint_of_long_log();
+            return Duration::ZERO;
         }
-        if has_more { Duration::ZERO } else { self.parts.options.upkeep_interval }
+        self.step_checkpoint(1);
+        let interval = self.parts.options.upkeep_interval;
+        if self.upkeep.checkpoints.is_running() { interval.min(PASS_INTERVAL) } else { interval }
     }
 
     /// Tests whether the store can be written again, after a write failed because of the disk. The disk must
@@ -161,7 +122,13 @@ impl Committer {
             })
         });
         if written.is_ok()
-            && self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error)).is_ok()
+            && self.finish_pass().is_ok()
+            && self
+                .upkeep
+                .checkpoints
+                .write(&self.parts.connection)
+                .map_err(|error| self.failed(&error))
+                .is_ok()
         {
             self.parts.health.recovered();
         }
@@ -244,6 +211,7 @@ impl Committer {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
+        self.finish_pass()?;
         log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
         self.log_is_marked = false;
         Ok(())
@@ -261,30 +229,6 @@ impl Committer {
             ));
         }
         Ok(())
-    }
-
-    fn checkpoint(&mut self) {
-        if let Err(error) = self.write_log_into_file() {
-            self.upkeep_failed(error, 0, "the log could not be written into the file");
-        }
-    }
-
-    /// Writes the log into the file, without waiting for readers. Does nothing after a failed fsync.
-    pub(super) fn write_log_into_file(&mut self) -> Result<()> {
-        if self.stopped.is_some() {
-            return Ok(());
-        }
-        self.mark_log()?;
-        self.upkeep.checkpoint(&self.parts.connection).map_err(|error| self.failed(&error))
-    }
-
-    /// Writes the length of the log into the mark, before the log is written into the file.
-    fn mark_log(&mut self) -> Result<()> {
-        if !self.log_is_marked {
-            return Ok(());
-        }
-        let frames = self.upkeep.log_frames();
-        log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
     /// Logs a failure of upkeep that wrote this many bytes. A failure of the disk is logged once, and only

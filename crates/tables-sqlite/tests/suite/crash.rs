@@ -19,6 +19,7 @@ const KILLED_PROCESS: &str = "RASHOMON_TEST_KILL";
 
 const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
+const LOG_BYTES: u64 = 1 << 20;
 
 /// The batches of a call: a body and a note in `then`, and a note in another partition in `first`.
 fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
@@ -76,7 +77,9 @@ fn child_process_that_writes() {
     let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let store = Arc::new(open(Path::new(&directory), system_clock(), Options::default()).await);
+        // The log is written into the file all the time, mostly beside the commits.
+        let options = Options { log_bytes: LOG_BYTES, ..Options::default() };
+        let store = Arc::new(open(Path::new(&directory), system_clock(), options).await);
         let mut writers = tokio::task::JoinSet::new();
         for writer in 0..WRITERS {
             writers.spawn(write_for_ever(Arc::clone(&store), writer));
