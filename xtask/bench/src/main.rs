@@ -8,11 +8,13 @@ mod cassandra;
 mod content;
 mod direct;
 mod generator;
+mod grown;
 mod import;
 mod kill;
 mod load;
 mod memory;
 mod read;
+mod reads;
 mod recorder;
 mod report;
 mod retention;
@@ -65,6 +67,9 @@ enum Command {
     Blocks(blocks::Options),
     /// Back up a store beside a server that is written. Measure the latency of the writes meanwhile.
     Backup(backup::Options),
+    /// Write to a store until it has grown to 10 GB: bytes written to the disk for each POST, rate and latency
+    /// as the store grows, reads and listings of the grown store.
+    Grown(grown::Options),
     /// Kill the service with SIGKILL during writes, and check that no acknowledged write is lost or
     /// incomplete.
     Kill(kill::Options),
@@ -101,6 +106,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Archive(options) => archive::run(options, &binary()?, runs, &clock)?,
         Command::Blocks(options) => blocks::run(options, runs, &clock)?,
         Command::Backup(options) => backup::run(options, &binary()?, runs, &clock)?,
+        Command::Grown(options) => grown::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,

@@ -9,7 +9,8 @@ use xtask::{http, service::Service};
 
 use super::{
     content::{Contents, HTML_SIZE},
-    load::{self, Pace, Plan, Traffic},
+    load::{self, Pace, Plan},
+    reads::Reads,
     report::Report,
     service,
     writes::{self, Writes},
@@ -20,8 +21,6 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// its latest; the others are old.
 const PAGES: usize = 50;
 const REVISIONS: u64 = 20;
-/// One of this many answers is compared byte for byte.
-const COMPARE_EVERY: u64 = 64;
 /// The number of turns before the measurement may end, and the half width of the interval at which it ends.
 const MIN_TURNS: usize = 5;
 const INTERVAL: f64 = 0.03;
@@ -161,13 +160,8 @@ impl Side {
             1 => titles.iter().map(|title| format!("{}?rev/latest/html", writes::page_path(title))).collect(),
             _ => old_revisions().map(|number| by_tid(&titles, number)).collect(),
         };
-        let mut reads = Reads {
-            requests: paths.iter().map(|path| http::get(path)).collect(),
-            expected: (kind != 1).then(|| old_revisions().map(|number| contents.html(number)).collect()),
-            sent: vec![0; options.connections],
-            next: 0,
-            answers: 0,
-        };
+        let expected = (kind != 1).then(|| old_revisions().map(|number| contents.html(number)).collect());
+        let mut reads = Reads::new(&paths, Some(HTML_SIZE), expected, options.connections);
         Ok(load::run(&plan, clock, &mut reads)?.per_second())
     }
 }
@@ -206,40 +200,6 @@ fn history(contents: &Contents) -> Result<String> {
     let end = json!({"kind": "end", "pages": PAGES, "revisions": revisions, "renders": revisions});
     lines.push(end.to_string());
     Ok(lines.join("\n") + "\n")
-}
-
-/// Traffic that reads some paths in turn.
-struct Reads {
-    requests: Vec<Vec<u8>>,
-    /// The expected body of each request, unless writes change it.
-    expected: Option<Vec<Vec<u8>>>,
-    /// The request that each connection has sent.
-    sent: Vec<usize>,
-    next: usize,
-    answers: u64,
-}
-
-impl Traffic for Reads {
-    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
-        self.sent[connection] = self.next;
-        out.clear();
-        out.extend_from_slice(&self.requests[self.next]);
-        self.next = (self.next + 1) % self.requests.len();
-    }
-
-    fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()> {
-        ensure!(
-            status == 200 && body.len() == HTML_SIZE,
-            "a read was answered with {status}, {} bytes",
-            body.len()
-        );
-        self.answers += 1;
-        if let Some(expected) = self.expected.as_ref().filter(|_| self.answers.is_multiple_of(COMPARE_EVERY))
-        {
-            ensure!(body == expected[self.sent[connection]], "a read was answered with other bytes");
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
