@@ -36,6 +36,13 @@ impl Archive {
         }
     }
 
+    /// The number of blocks that were read from the store and unpacked, since the process started. A block
+    /// that is still in memory is not read again.
+    #[must_use]
+    pub fn opened_blocks(&self) -> u64 {
+        self.blocks.opened()
+    }
+
     /// Creates the archive for an erasure, if the archive is off and the store had no blocks when it was
     /// opened. Another process may have written blocks since then.
     #[must_use]

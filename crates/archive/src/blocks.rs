@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeSet, HashMap},
     num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::{Bytes, BytesMut};
@@ -48,6 +51,8 @@ pub struct BlockStore {
     /// The block that was requested last, even if the cache has no room for it, since one read opens the same
     /// block several times.
     last: Mutex<Option<Arc<OpenBlock>>>,
+    /// The number of blocks that were read from the store to be unpacked.
+    opened: AtomicU64,
     /// Revisions that stay in the tables, since they are too large for a block.
     pub(super) too_large: TooLarge,
 }
@@ -108,7 +113,7 @@ impl BlockStore {
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
         let (indexes, last, too_large) = (IndexCache::new(), Mutex::default(), TooLarge::default());
-        Self { store, sealing, damage, indexes, unpacked, last, too_large }
+        Self { store, sealing, damage, indexes, unpacked, last, opened: AtomicU64::new(0), too_large }
     }
 
     /// Writes the pieces of a block. The block must already be enqueued for garbage collection.
@@ -169,6 +174,7 @@ impl BlockStore {
             return Ok(last);
         }
         let block = self.unpacked.try_get_with(id, async {
+            self.opened.fetch_add(1, Ordering::Relaxed);
             let bytes = self.read(of, id).await?;
             let of = of.clone();
             blocking(move || OpenBlock::new(&of, id, bytes)).await.map(Arc::new)
@@ -176,6 +182,11 @@ impl BlockStore {
         let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
         self.last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
+    }
+
+    /// The number of blocks that were read from the store to be unpacked, since the process started.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Computes the share of a page in a block. An unreadable block counts as empty.

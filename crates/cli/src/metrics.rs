@@ -53,6 +53,11 @@ impl Collector for OfBuckets {
         for (name, help, value) in [
             ("cache_hits", "Reads of the latest answered from memory", cache.hits),
             ("cache_misses", "Reads of the latest answered from the store", cache.misses),
+            (
+                "archive_blocks_opened",
+                "Blocks of the archive read from the store and unpacked",
+                self.0.maintenance().opened_blocks(),
+            ),
             ("retention_notes", "Retention queue entries processed", retention.entries),
             (
                 "retention_culled_renders",

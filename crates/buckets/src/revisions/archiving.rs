@@ -17,6 +17,13 @@ use crate::{
 };
 
 impl Maintenance {
+    /// The number of blocks of the archive that were read from the store and unpacked, since the process
+    /// started.
+    #[must_use]
+    pub fn opened_blocks(&self) -> u64 {
+        self.0.archive.as_ref().map_or(0, |archive| archive.opened_blocks())
+    }
+
     /// Seals the eligible revisions of a bucket, with their renders and bodies. A revision is eligible when
     /// it was superseded long enough ago.
     ///

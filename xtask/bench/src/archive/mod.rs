@@ -49,11 +49,13 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              unpacked blocks, so that each read unpacks its block; beside them the current renders of as many \
              pages in the same order, from a store whose latest revisions are in rows, with nothing kept in memory of \
              them. Idle pages: the latest of each page, whose revisions are all in blocks, without memory for \
-             unpacked blocks, and then an edit of each page. Histories: `rashomon export --history` as \
+             unpacked blocks, and then an edit of each page. Blocks opened per read: those that the server read from the \
+             store for each of {} random revisions, by number, by time (the redirect, not followed) and by tid. Histories: `rashomon export --history` as \
              JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
              with zstd in this process",
             options.reads,
-            reads::AFTER_START
+            reads::AFTER_START,
+            reads::OPENED
         ),
     );
     for name in SETS {

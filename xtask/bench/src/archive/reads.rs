@@ -2,10 +2,10 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use rashomon_buckets::Title;
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, rfc3339};
 use xtask::{
     http::{self, Client},
     service::Service,
@@ -27,6 +27,9 @@ const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_
 
 /// Adds a figure: its name, its unit and its value.
 type Add<'a> = dyn FnMut(&str, &'static str, f64) + 'a;
+
+/// The number of revisions of which reads are measured by the blocks that they open.
+pub(super) const OPENED: usize = 200;
 
 /// A request, and the expected answer.
 struct Read<'a> {
@@ -66,6 +69,7 @@ pub(super) fn measure(
     rng.shuffle(&mut current);
     let property = if set.name == "renders" { "html" } else { "wikitext" };
     idle(&current[..current.len().min(count)], property, binary, stores.sealed_whole, clock, add)?;
+    opened(&archived[..archived.len().min(OPENED)], property, binary, stores.sealed_whole, add)?;
     let archived = asked(&archived, property, count)?;
     let current = asked(&current, property, count)?;
 
@@ -133,6 +137,53 @@ fn idle(
         add(&format!("{name}, p99"), "ms", quantile(times, 0.99));
     }
     Ok(())
+}
+
+/// Reads revisions by number, by time and by tid. Counts the blocks that each read opens.
+fn opened(
+    of: &[(&str, &Version)],
+    property: &str,
+    binary: &Path,
+    store: &Path,
+    add: &mut Add<'_>,
+) -> Result<()> {
+    let service = serve(binary, store, NO_BLOCKS)?;
+    let mut client = Client::connect(service.address())?;
+    let mut counts = [const { Vec::new() }; 3];
+    let mut before = opened_blocks(&mut client)?;
+    for (title, version) in of {
+        let Some((rev, time)) = place_of(version) else { continue };
+        let path = page_path(&percent_encoded(Title::new(title)?.as_str()));
+        let revisions = [rev.get().to_string(), rfc3339::format(time), tid_of(title, version)?.to_string()];
+        for (revision, counts) in revisions.iter().zip(&mut counts) {
+            let (status, _) = client.get(&format!("{path}?rev/{revision}/{property}"))?;
+            // A time is answered with a redirect to the render.
+            ensure!(
+                matches!(status, 200 | 302),
+                "the read of {title}, {revision}, was answered with {status}"
+            );
+            let after = opened_blocks(&mut client)?;
+            counts.push(after - before);
+            before = after;
+        }
+    }
+    ensure!(service.stop()?.success(), "the server did not end well");
+    for (name, counts) in ["number", "time", "tid"].iter().zip(&counts) {
+        let max = counts.iter().max().copied().unwrap_or_default();
+        let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        add(&format!("blocks opened per read by {name}, mean"), "", mean);
+        add(&format!("blocks opened per read by {name}, most"), "", max as f64);
+    }
+    Ok(())
+}
+
+/// The server's counter of opened blocks.
+fn opened_blocks(client: &mut Client) -> Result<u64> {
+    const NAME: &str = "rashomon_archive_blocks_opened_total ";
+    let (_, metrics) = client.get("/metrics")?;
+    let metrics = String::from_utf8_lossy(&metrics);
+    let count = metrics.lines().find_map(|line| line.strip_prefix(NAME));
+    Ok(count.context("the server does not count opened blocks")?.parse()?)
 }
 
 fn asked<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result<Vec<Read<'a>>> {
