@@ -20,12 +20,15 @@ use crate::{
     state::{State, StateInfo},
 };
 
-/// How many pages are read in one snapshot: about 1 MB. A snapshot then lasts some milliseconds.
-const SNAPSHOT_PAGES: usize = 64;
+/// How many bytes of pages are read in one snapshot. A snapshot then lasts some milliseconds.
+const SNAPSHOT_BYTES: usize = 1 << 20;
 
-/// The last snapshot is opened when at most this many pages are left to copy: about 4 MB. The log cannot be
-/// reset until they are copied.
-const LAST_PAGES: usize = 256;
+/// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot be reset
+/// until they are copied.
+const LAST_BYTES: usize = 4 << 20;
+
+/// How many pages are compared with their hashes between two reports.
+const CHECKED_PAGES: u32 = 64;
 
 /// The limits of the last snapshot. A server that opens the store waits up to 5 seconds for it.
 const MAX_LAST_SNAPSHOT: Duration = Duration::from_secs(3);
@@ -146,7 +149,7 @@ fn check_written(
     let reader = reader.ok_or_else(|| BackupError::damaged(&path, "it is missing"))?;
     for (page, stored) in (1..).zip(pages).filter(|(_, stored)| stored.pack == pack) {
         reader.read(page, stored)?;
-        if page.is_multiple_of(SNAPSHOT_PAGES as u32) && !on_progress(progress) {
+        if page.is_multiple_of(CHECKED_PAGES) && !on_progress(progress) {
             return Err(BackupError::Interrupted);
         }
     }
@@ -215,19 +218,25 @@ impl<'a> Copy<'a> {
         })
     }
 
+    /// The number of pages that have this many bytes.
+    fn pages_of(&self, bytes: usize) -> usize {
+        (bytes / self.reader.page_bytes()).max(1)
+    }
+
     /// Copies all pages, until the backup is as a snapshot.
     fn run(&mut self) -> Result<LastSnapshot> {
         let mut is_first = true;
+        let last_pages = self.pages_of(LAST_BYTES);
         for _ in 0..MAX_PASSES {
             self.note_changes()?;
             let pages = self.todo.len();
-            if pages > LAST_PAGES {
+            if pages > last_pages {
                 self.pass(is_first)?;
                 is_first = false;
             }
             // If the list is not much shorter than before, the store changes about as fast as its pages are
             // copied. The rest is then copied from one snapshot, within its limits.
-            if (self.todo.len() <= LAST_PAGES || self.todo.len() > pages / 2)
+            if (self.todo.len() <= last_pages || self.todo.len() > pages / 2)
                 && let Some(last) = self.copy_last()?
             {
                 return Ok(last);
@@ -244,7 +253,7 @@ impl<'a> Copy<'a> {
             self.reader.begin()?;
             // The file may have become shorter.
             let last = last.min(self.reader.pages()?);
-            for _ in 0..SNAPSHOT_PAGES {
+            for _ in 0..self.pages_of(SNAPSHOT_BYTES) {
                 let Some(next) = self.todo.next_after(page).filter(|next| *next <= last) else {
                     self.reader.end()?;
                     return self.note_changes();
@@ -284,7 +293,7 @@ impl<'a> Copy<'a> {
             page = next;
             self.copy(page)?;
             copied += 1;
-            if copied.is_multiple_of(SNAPSHOT_PAGES) {
+            if copied.is_multiple_of(self.pages_of(SNAPSHOT_BYTES)) {
                 self.report()?;
                 let log_bytes = self.reader.log_bytes()?.saturating_sub(log_before);
                 let took = self.clock.monotonic().saturating_sub(began);

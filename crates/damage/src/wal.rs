@@ -8,7 +8,7 @@ pub const HEADER_BYTES: usize = 32;
 pub const FRAME_HEADER_BYTES: usize = 24;
 
 /// Bytes of a page of the store.
-pub const PAGE_BYTES: usize = 16_384;
+pub const PAGE_BYTES: usize = rashomon_tables_sqlite::PAGE_BYTES;
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = FRAME_HEADER_BYTES + PAGE_BYTES;

@@ -13,9 +13,6 @@ use std::{
 
 use rashomon_tables::Error;
 
-/// The size of a page of the SQLite file: `PRAGMA page_size` in `file.rs`.
-pub(crate) const PAGE_BYTES: usize = 16_384;
-
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -36,10 +33,21 @@ pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
 }
 
 fn read_pages(path: &Path, pages: &[u32]) -> io::Result<()> {
+    /// The position of the size of a page in the header of a file, as a number of two bytes.
+    const PAGE_BYTES_AT: u64 = 16;
     let file = File::open(path)?;
-    let mut bytes = vec![0; PAGE_BYTES];
+    let mut size = [0; 2];
+    match file.read_exact_at(&mut size, PAGE_BYTES_AT) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+        read => read?,
+    }
+    let page_bytes = match u16::from_be_bytes(size) {
+        1 => 1 << 16,
+        size => usize::from(size),
+    };
+    let mut bytes = vec![0; page_bytes];
     for page in pages {
-        let at = u64::from(page.saturating_sub(1)) * PAGE_BYTES as u64;
+        let at = u64::from(page.saturating_sub(1)) * page_bytes as u64;
         match file.read_exact_at(&mut bytes, at) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
             _ => {}

@@ -17,6 +17,9 @@ const APPLICATION_ID: u32 = 0x5253_484d;
 /// The version of everything that this crate writes: the layout below, keys, envelopes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
+/// The size of the pages of a new file, in bytes. A file that exists names its own size.
+pub const PAGE_BYTES: usize = 16_384;
+
 /// The oldest usable version of SQLite. Older versions have a bug in the reset of the log (the "WAL-reset
 /// bug") that can lose acknowledged writes.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -215,7 +218,8 @@ fn prepare_writer(
     if is_new {
         // These settings have to be made before the first table. In a file with tables, setting the vacuum
         // mode would write to the file, and a full disk has no room for the write.
-        connection.execute_batch("PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL;")?;
+        let settings = format!("PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;");
+        connection.execute_batch(&settings)?;
     }
     let cache = options.writer_cache_bytes / 1024;
     connection.execute_batch(&format!(

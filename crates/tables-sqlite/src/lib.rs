@@ -42,6 +42,7 @@ mod store;
 mod vacuum;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
+pub use file::PAGE_BYTES;
 pub use options::Options;
 pub use page_reader::{Changes, PageReader};
 pub use repair::KeyRepair;

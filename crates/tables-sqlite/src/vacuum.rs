@@ -11,7 +11,7 @@ use std::{
 
 use rashomon_tables::{Error, Result};
 
-use crate::{SqliteStore, committer::Job, disk::PAGE_BYTES, errors::from_sqlite, file};
+use crate::{SqliteStore, committer::Job, errors::from_sqlite, file};
 
 /// The sizes of a store's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +68,27 @@ impl SqliteStore {
         })
     }
 
+    /// The size of a page of the file.
+    fn page_bytes(&self) -> Result<u64> {
+        let sqlite = |error| self.located(from_sqlite(&error));
+        let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
+        let bytes: u32 =
+            connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
+        Ok(bytes.into())
+    }
+
     /// Gives all free pages back to the file system, and empties the log. Calls `progress` after each step.
     ///
     /// Each step is a transaction, and is written into the file. If the future is dropped, no step begins
     /// after the current one. Other writes wait for at most one step. `Unavailable` if the disk is full:
     /// finished steps stay, and nothing is lost.
     pub async fn vacuum(&self, mut progress: impl FnMut(VacuumProgress)) -> Result<()> {
+        let page_bytes = self.page_bytes()?;
         let mut returned_pages = 0;
         loop {
             let step = self.ask(1, Job::Vacuum).await?;
             returned_pages += u64::from(step.returned);
-            let returned_bytes = returned_pages * PAGE_BYTES as u64;
+            let returned_bytes = returned_pages * page_bytes;
             progress(VacuumProgress { returned_pages, returned_bytes, free_pages: step.left.into() });
             if step.left == 0 || step.returned == 0 {
                 break;
@@ -125,7 +135,7 @@ impl SqliteStore {
 }
 
 /// The room that is left free at the end of a rewrite, for other files.
-const MARGIN_BYTES: u64 = 1 << 20;
+pub(crate) const MARGIN_BYTES: u64 = 1 << 20;
 
 struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -154,7 +164,7 @@ fn device(directory: &Path) -> io::Result<u64> {
 }
 
 /// The bytes that this process may still write to the file system of a directory.
-fn free_bytes(directory: &Path) -> io::Result<u64> {
+pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     let system = rustix::fs::statvfs(directory)?;
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }

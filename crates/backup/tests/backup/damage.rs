@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::FileExt as _};
 
 use rashomon_backup::{BackupError, states};
+use rashomon_tables_sqlite::PAGE_BYTES;
 
 use crate::stores::{World, fill, rows, write};
 
@@ -173,9 +174,10 @@ async fn invalid_descriptions_are_damage() {
     let state = world.files("states").remove(0);
     let whole = String::from_utf8_lossy(&fs::read(&state).expect("read")).into_owned();
     let line = whole.lines().next().expect("a line").to_owned();
+    let page_bytes = format!("\"page_bytes\":{PAGE_BYTES}");
     for (from, to) in [
-        ("\"page_bytes\":16384", "\"page_bytes\":9223372036854775807"),
-        ("\"page_bytes\":16384", "\"page_bytes\":0"),
+        (page_bytes.as_str(), "\"page_bytes\":9223372036854775807"),
+        (&page_bytes, "\"page_bytes\":0"),
         ("\"time\":\"2", "\"time\":\"\\u001b[2J2"),
         ("\"number\":1", "\"number\":4294967295"),
     ] {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rashomon_backup::{BackupError, states};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 
 use crate::stores::{World, clock, fill, rows, write};
 
@@ -69,7 +69,7 @@ async fn interrupted_restore_continues() {
     // A page that was written only in part.
     let file = world.path("new").join("rashomon.sqlite-restoring");
     let mut bytes = fs::read(&file).expect("read");
-    bytes[16_384 * 5..16_384 * 6 - 100].fill(0);
+    bytes[PAGE_BYTES * 5..PAGE_BYTES * 6 - 100].fill(0);
     fs::write(&file, bytes).expect("written");
     let report = world.try_restore("new", None, &mut |_| true).expect("restored");
     assert!(report.written_pages < u64::from(report.state.pages) - 90, "{report:?}");

@@ -411,7 +411,7 @@ fn repair_is_refused_while_sqlite_pages_are_in_wrong_places() {
     on_sqlite(&[&["import", "--domain", "wiki"], &files[..]].concat()).ends_with(0);
     let path = home.path().join("pages/rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
-    const PAGE: usize = 16_384;
+    const PAGE: usize = rashomon_tables_sqlite::PAGE_BYTES;
     let leaves: Vec<_> = (0..file.len() / PAGE).filter(|page| file[page * PAGE] == 10).collect();
     assert!(leaves.len() > 4, "{leaves:?}");
     let (from, to) = (leaves[leaves.len() / 2] * PAGE, leaves[leaves.len() / 2 + 1] * PAGE);

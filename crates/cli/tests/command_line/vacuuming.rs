@@ -19,7 +19,7 @@ use crate::{
 /// The number of kills, unless the environment sets another number.
 const ROUNDS: u64 = 12;
 
-const PAGE_BYTES: u64 = 16_384;
+const PAGE_BYTES: u64 = rashomon_tables_sqlite::PAGE_BYTES as u64;
 
 const EXPORT: [&str; 6] = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
 

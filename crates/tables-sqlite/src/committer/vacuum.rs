@@ -19,7 +19,7 @@ use rashomon_tables::{Error, Result};
 use rusqlite::Connection;
 
 use super::Committer;
-use crate::{disk::PAGE_BYTES, errors::from_sqlite, log_mark};
+use crate::{errors::from_sqlite, file::PAGE_BYTES, log_mark};
 
 /// The limits of a step.
 #[derive(Debug, Clone, Copy)]

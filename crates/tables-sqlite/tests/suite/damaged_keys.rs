@@ -4,7 +4,7 @@
 use std::{fs, num::NonZeroUsize, path::Path};
 
 use rashomon_tables::{Batch, DamagedRow, Error, Row, Scan, Schema, TableStore, Value};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
 use super::fixtures::{BODIES, NOTES, NOW, body, key, open, scramble, system_clock, write};
@@ -194,7 +194,6 @@ async fn vacuum_first_restores_the_keys_that_reads_have_found() {
 
 /// Whether a row on an interior page begins shortly before this place. A copy in free space does not count.
 fn is_in_interior_row(file: &[u8], place: usize) -> bool {
-    const PAGE_BYTES: usize = 16_384;
     const INTERIOR: u8 = 2;
     const INTERIOR_HEADER_BYTES: usize = 12;
     let start = place / PAGE_BYTES * PAGE_BYTES;

@@ -3,12 +3,11 @@
 use std::{fs, path::Path, time::Duration};
 
 use rashomon_tables::{Error, TableStore};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
 use super::fixtures::{NOTES, create, key, open, revision, system_clock, write};
 
-const PAGE_BYTES: usize = 16_384;
 const FRAME_BYTES: usize = 24 + PAGE_BYTES;
 
 /// Returns the file and the log of a process that was killed after writes.

@@ -3,12 +3,11 @@
 use std::{fs, path::Path, time::Duration};
 
 use rashomon_tables::{Batch, Error, TableStore};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
 use super::fixtures::{BODIES, NOTES, NOW, body, create, key, open, rows, scramble, system_clock, write};
 
-const PAGE_BYTES: usize = 16_384;
 const TITLES: u64 = 20;
 const REVISIONS: i64 = 80;
 const INTERIOR: u8 = 2;

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use super::fixtures::{body, create, key, open, revision, system_clock, write};
 use rashomon_tables::{Error, TableStore};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
 /// The environment variable that is set in a second process, which opens a store that the first process has
@@ -130,7 +130,7 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
 #[tokio::test]
 async fn unfinished_store_is_created_again() {
     for name in ["rashomon.sqlite", "rashomon.sqlite-new"] {
-        let sql = "PRAGMA page_size = 16384; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;";
+        let sql = "PRAGMA page_size = 8192; PRAGMA auto_vacuum = 2; PRAGMA journal_mode = WAL;";
         let directory = TempDir::new().expect("a directory");
         let other = rusqlite::Connection::open(directory.path().join(name)).expect("opens");
         other.execute_batch(sql).expect("made");
@@ -162,7 +162,7 @@ async fn new_file_has_the_required_settings() {
     let text = |pragma| other.pragma_query_value(None, pragma, |row| row.get::<_, String>(0)).expect("read");
     let number = |pragma| other.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).expect("read");
     assert_eq!(text("journal_mode"), "wal");
-    assert_eq!(number("page_size"), 16_384);
+    assert_eq!(number("page_size"), PAGE_BYTES as i64);
     assert_eq!(number("auto_vacuum"), 2);
     assert_eq!(number("application_id"), 0x5253_484d);
     assert_eq!(number("user_version"), 1);

@@ -4,7 +4,7 @@ use std::{cell::RefCell, fs, path::Path};
 
 use super::fixtures::{BODIES, NOW, body, create, key, open, revision, rows, system_clock, write};
 use rashomon_tables::{Batch, ClusteringRange, TableStore};
-use rashomon_tables_sqlite::{Options, SqliteStore, VacuumProgress};
+use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore, VacuumProgress};
 use tempfile::TempDir;
 
 /// The size of a body: about four pages.
@@ -43,7 +43,7 @@ async fn vacuum_gives_all_free_pages_back() {
     let directory = TempDir::new().expect("a directory");
     let store = store_with_free_pages(directory.path()).await;
     let before = store.file_size().expect("read");
-    assert!(before.free_bytes > 1_100 * 16_384, "{before:?}");
+    assert!(before.free_bytes > 1_100 * PAGE_BYTES as u64, "{before:?}");
     let mut steps: Vec<VacuumProgress> = Vec::new();
     store.vacuum(|step| steps.push(step)).await.expect("vacuumed");
     let after = store.file_size().expect("read");
@@ -99,7 +99,7 @@ async fn vacuum_may_end_after_each_step() {
         let error = error.expect_err("its log is missing");
         assert!(error.to_string().contains("--accept-lost-log"), "{error}");
         let store = open(whole.path(), system_clock(), Options::default()).await;
-        assert_eq!(store.file_size().expect("read").free_bytes, free_pages * 16_384);
+        assert_eq!(store.file_size().expect("read").free_bytes, free_pages * PAGE_BYTES as u64);
         check_kept(&store).await;
         store.vacuum(|_| {}).await.expect("vacuumed");
         assert_eq!(store.file_size().expect("read").free_bytes, 0);
@@ -186,4 +186,24 @@ async fn dropped_rewrite_changes_nothing() {
     let after = store.file_size().expect("read");
     assert_eq!((after.free_bytes, after.used_bytes), (before.free_bytes, before.used_bytes));
     check_kept(&store).await;
+}
+
+/// The pages of the file have another size than those of a new file.
+#[tokio::test]
+async fn returned_bytes_are_those_of_the_pages_of_the_file() {
+    let directory = TempDir::new().expect("a directory");
+    open(directory.path(), system_clock(), Options::default()).await.close();
+    let shell = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
+    let sql = "PRAGMA journal_mode = DELETE; PRAGMA page_size = 2048; VACUUM; PRAGMA journal_mode = WAL;
+               CREATE TABLE ballast (bytes); INSERT INTO ballast VALUES (zeroblob(1000000)); DROP TABLE ballast;";
+    shell.execute_batch(sql).expect("made");
+    shell.close().expect("closes");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    let before = store.file_size().expect("read");
+    let mut last = None;
+    store.vacuum(|progress| last = Some(progress)).await.expect("vacuumed");
+    let last = last.expect("a step");
+    assert!(last.returned_pages >= 480, "{last:?}");
+    assert_eq!(last.returned_bytes, last.returned_pages * 2048);
+    assert_eq!(store.file_size().expect("read").file_bytes + last.returned_bytes, before.file_bytes);
 }

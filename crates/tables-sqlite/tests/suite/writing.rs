@@ -11,7 +11,7 @@ use std::{
 use super::fixtures::{BODIES, NOTES, NOW, body, key, open, revision, rows, system_clock, write};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore};
-use rashomon_tables_sqlite::{CheckStep, Options, SqliteStore};
+use rashomon_tables_sqlite::{CheckStep, Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
 /// A timeout that no test reaches, even on a busy machine.
@@ -142,7 +142,7 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
         let kept = 1_000;
         if stats.tables[0].rows == 0
             && stats.free_pages <= kept
-            && stats.file_bytes < full.pages as u64 * 16_384
+            && stats.file_bytes < full.pages as u64 * PAGE_BYTES as u64
         {
             return;
         }
