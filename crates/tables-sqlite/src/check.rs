@@ -241,7 +241,7 @@ fn check_large_values(connection: &AuditConnection, report: &mut CheckReport) ->
 }
 
 /// Checks that the index of times has an entry for each row that expires. SQLite's check does not count them.
-fn check_expiry(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
+pub(crate) fn check_expiry(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM rows INDEXED BY rows_by_expiry WHERE expires_at IS NOT NULL),
                 (SELECT count(expires_at) FROM rows NOT INDEXED)",
@@ -272,7 +272,7 @@ fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result
     }
 }
 
-fn check_file(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
+pub(crate) fn check_file(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
     let lines = connection.prepare(&sql).and_then(|mut check| {
         check.query_map((), |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
@@ -291,7 +291,7 @@ fn check_file(connection: &AuditConnection, report: &mut CheckReport) -> Result<
 
 /// Checks that the definitions in the file are those of this format, word for word. Otherwise only the next
 /// delete would notice a damaged trigger.
-fn check_layout(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
+pub(crate) fn check_layout(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     // Older programs do not create the table of marks.
     let required = defined_by(&[file::LAYOUT]).map_err(sqlite)?;

@@ -1,11 +1,14 @@
 //! The schemas in the file.
 
+use std::path::Path;
+
 use rashomon_tables::{ColumnType, Direction, Error, Result, Schema};
 use rusqlite::{Connection, types::FromSqlError};
 
 use crate::{
     catalog::{DefinedColumn, Definition, Table},
     errors::from_sqlite,
+    file,
 };
 
 const PARTITION: &str = "partition";
@@ -13,7 +16,7 @@ const CLUSTERING: &str = "clustering";
 const VALUE: &str = "value";
 
 /// A schema in the file, with its numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) number: u16,
     pub(crate) shape: u16,
@@ -28,7 +31,7 @@ pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Resul
     let stored = read_all(transaction).map_err(|error| from_sqlite(&error))?;
     let (shape, number) = match stored.iter().find(|stored| stored.definition.name == wanted.name) {
         Some(existing) => {
-            change(transaction, existing, &wanted)?;
+            check(transaction, &existing.definition, &wanted)?;
             (existing.shape, existing.number)
         }
         None => insert(transaction, &stored, &wanted)?,
@@ -36,23 +39,57 @@ pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Resul
     Ok(Table::new(schema, shape, number))
 }
 
-fn change(transaction: &Connection, existing: &Stored, wanted: &Definition) -> Result<()> {
-    if existing.definition == *wanted {
+/// Refuses a table that differs from its schema. Only an upgrade adds columns to a table.
+fn check(connection: &Connection, existing: &Definition, wanted: &Definition) -> Result<()> {
+    if existing == wanted {
         return Ok(());
     }
-    if !existing.definition.can_grow_into(wanted) {
-        return Err(Error::Unsupported(format!(
-            "table {} of version {} exists with other columns or settings",
-            existing.definition.name, existing.definition.version
-        )));
+    if !existing.can_grow_into(wanted) {
+        return Err(differs(existing));
     }
+    Err(Error::Unsupported(format!(
+        "table {} of version {} lacks columns, and this program needs version {}: run `{}`, which adds them",
+        existing.name,
+        existing.version,
+        wanted.version,
+        file::upgrade_command(Path::new(connection.path().unwrap_or_default()))
+    )))
+}
+
+fn differs(existing: &Definition) -> Error {
+    Error::Unsupported(format!(
+        "table {} of version {} exists with other columns or settings",
+        existing.name, existing.version
+    ))
+}
+
+/// The tables of a file that lack columns of their schemas. `Unsupported` if a table differs in another way.
+pub(crate) fn find_grown(stored: &[Stored], schemas: &[&Schema]) -> Result<Vec<(Stored, Definition)>> {
+    let mut grown = Vec::new();
+    for wanted in schemas.iter().map(|schema| Definition::of(schema)) {
+        match stored.iter().find(|stored| stored.definition.name == wanted.name) {
+            Some(existing) if existing.definition == wanted => {}
+            Some(existing) if existing.definition.can_grow_into(&wanted) => {
+                grown.push((existing.clone(), wanted));
+            }
+            Some(existing) => return Err(differs(&existing.definition)),
+            // A table that the file does not have is created when the store is opened.
+            None => {}
+        }
+    }
+    Ok(grown)
+}
+
+/// Adds the columns of the wanted definition to the table.
+pub(crate) fn add_columns(
+    transaction: &Connection,
+    existing: &Stored,
+    wanted: &Definition,
+) -> rusqlite::Result<()> {
     let added = &wanted.values[existing.definition.values.len()..];
     transaction
-        .execute("UPDATE schemas SET version = ?2 WHERE number = ?1", (existing.number, wanted.version))
-        .and_then(|_| {
-            insert_columns(transaction, existing.number, VALUE, existing.definition.values.len(), added)
-        })
-        .map_err(|error| from_sqlite(&error))
+        .execute("UPDATE schemas SET version = ?2 WHERE number = ?1", (existing.number, wanted.version))?;
+    insert_columns(transaction, existing.number, VALUE, existing.definition.values.len(), added)
 }
 
 fn insert(transaction: &Connection, stored: &[Stored], wanted: &Definition) -> Result<(u16, u16)> {

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::Read,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -14,8 +15,12 @@ use crate::{Options, errors::from_sqlite};
 /// The application ID in SQLite files of this project: "RSHM".
 const APPLICATION_ID: u32 = 0x5253_484d;
 
-/// The version of everything that this crate writes: the layout below, keys, envelopes.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of everything that this crate writes: the layout below, keys, envelopes, and the size of the
+/// pages. No other version is opened; [`crate::upgrade`] converts earlier versions.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+
+/// The earliest version that can be converted.
+const FIRST_FORMAT_VERSION: u32 = 1;
 
 /// The size of the pages of a new file, in bytes. A file that exists names its own size.
 pub const PAGE_BYTES: usize = 16_384;
@@ -55,6 +60,7 @@ pub(crate) const LAYOUT: &str = "
         direction TEXT NOT NULL,
         PRIMARY KEY (schema, kind, position)
     ) STRICT, WITHOUT ROWID;
+    CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE rows (
         key BLOB PRIMARY KEY,
         written_at INTEGER NOT NULL,
@@ -94,6 +100,14 @@ pub(crate) fn log_index_path(directory: &Path) -> PathBuf {
 pub(crate) fn restoring_path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite-restoring")
 }
+
+/// The path of the new file while a store is upgraded.
+pub(crate) fn upgrading_path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.sqlite-upgrading")
+}
+
+/// The endings of the files that SQLite makes beside a file, and of the file itself.
+pub(crate) const ALL_ENDINGS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// The version of SQLite that is linked in.
 pub(crate) fn sqlite_version() -> &'static str {
@@ -137,21 +151,44 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
 
 /// Checks that the directory has a store that this version can read.
 pub(crate) fn check_is_store(directory: &Path) -> Result<()> {
-    check_is_store_file(&path(directory))
+    let path = path(directory);
+    match read_header(&path)? {
+        Some(header) if is_ours(&path, header.application_id, header.format_version)? => Ok(()),
+        _ => Err(no_store(&path)),
+    }
 }
 
-fn check_is_store_file(path: &Path) -> Result<()> {
-    match read_header(path)? {
-        Some(header) if is_ours(path, header.application_id, header.format_version)? => Ok(()),
-        _ => Err(no_store(path)),
+/// Refuses a store that this version cannot read. A missing file is no error.
+pub(crate) fn check_format(directory: &Path) -> Result<()> {
+    let path = path(directory);
+    match read_header(&path)? {
+        Some(header) => is_ours(&path, header.application_id, header.format_version).map(drop),
+        None => Ok(()),
     }
+}
+
+/// The format version of a store that this version can read, or can convert. Any other file is an error.
+pub(crate) fn format_of(path: &Path) -> Result<u32> {
+    match read_header(path)? {
+        Some(header) => match is_ours(path, header.application_id, header.format_version) {
+            Ok(false) => Err(no_store(path)),
+            Err(_) if header.is_earlier() => Ok(header.format_version),
+            checked => checked.map(|_| FORMAT_VERSION),
+        },
+        None => Err(no_store(path)),
+    }
+}
+
+/// The command that converts the store of this file.
+pub(crate) fn upgrade_command(file: &Path) -> String {
+    format!("rashomon upgrade --data {}", file.parent().unwrap_or(Path::new(".")).display())
 }
 
 /// Creates the file under another name first, so that the file of a store is never empty. An empty file is
 /// therefore a truncated store.
 fn make(directory: &Path, options: &Options) -> Result<()> {
     let new = directory.join("rashomon.sqlite-new");
-    remove(&new, &["", "-wal", "-shm", "-journal"])?;
+    remove(&new, &ALL_ENDINGS)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = prepare_writer(&new, flags, true, options).map_err(|error| from_sqlite(&error))?;
@@ -178,9 +215,15 @@ pub(crate) fn remove(path: &Path, endings: &[&str]) -> Result<()> {
 fn close(connection: Connection) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(sqlite)?;
-    connection.close().map_err(|(_, error)| from_sqlite(&error))
+    let is_busy = connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
+        .map_err(sqlite)?;
+    connection.close().map_err(|(_, error)| from_sqlite(&error))?;
+    if is_busy { Err(Error::unavailable(IS_READ)) } else { Ok(()) }
 }
+
+/// The error if another process has a file open that must not be in use.
+pub(crate) const IS_READ: &str = "another process, such as a backup or a shell, has the file open: run the command again when it has ended";
 
 /// Makes a complete file durable, and gives it the name of a store's file.
 pub(crate) fn install(new: &Path, directory: &Path) -> Result<()> {
@@ -198,12 +241,59 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
 
 /// Changes a file that is not in use. On return, the file has the change, and there is no log.
 pub(crate) fn change(path: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<()>) -> Result<()> {
-    check_is_store_file(path)?;
+    format_of(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let sqlite = |error| from_sqlite(&error);
     let connection = prepare_writer(path, flags, false, &Options::default()).map_err(sqlite)?;
     change(&connection).map_err(sqlite)?;
     close(connection)
+}
+
+/// The settings of a new file, which have to be made before its first table.
+fn first_settings() -> String {
+    format!("PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;")
+}
+
+/// Creates a file with all tables for a process that fills it, synchronizes it, and gives it a name only
+/// then. A killed process leaves a file that is no store: it has no application ID before [`complete`].
+pub(crate) fn create_unsynchronized(path: &Path, cache_bytes: usize) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open_with_statements(path, flags)?;
+    connection.execute_batch(&first_settings())?;
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = OFF;
+         PRAGMA synchronous = OFF;
+         PRAGMA cache_size = -{};
+         PRAGMA temp_store = FILE;
+         PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;
+         {LAYOUT}",
+        cache_bytes / 1024
+    ))?;
+    Ok(connection)
+}
+
+/// Makes the file of [`create_unsynchronized`] a store, and closes it. The file is not synchronized.
+pub(crate) fn complete(connection: Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "PRAGMA application_id = {APPLICATION_ID};
+         PRAGMA user_version = {FORMAT_VERSION};
+         PRAGMA journal_mode = WAL;
+         PRAGMA wal_checkpoint(TRUNCATE);"
+    ))?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// Opens a file for reading that no process changes. Takes no lock, and ignores the log.
+pub(crate) fn open_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    let name: String = (path.as_os_str().as_bytes().iter())
+        .map(|byte| if plain(byte) { char::from(*byte).to_string() } else { format!("%{byte:02x}") })
+        .collect();
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
 }
 
 fn prepare_writer(
@@ -218,8 +308,7 @@ fn prepare_writer(
     if is_new {
         // These settings have to be made before the first table. In a file with tables, setting the vacuum
         // mode would write to the file, and a full disk has no room for the write.
-        let settings = format!("PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;");
-        connection.execute_batch(&settings)?;
+        connection.execute_batch(&first_settings())?;
     }
     let cache = options.writer_cache_bytes / 1024;
     connection.execute_batch(&format!(
@@ -286,6 +375,15 @@ struct Header {
     format_version: u32,
 }
 
+impl Header {
+    /// Whether the file is a store of an earlier version, which can be converted.
+    const fn is_earlier(&self) -> bool {
+        self.application_id == APPLICATION_ID
+            && self.format_version >= FIRST_FORMAT_VERSION
+            && self.format_version < FORMAT_VERSION
+    }
+}
+
 /// Reads the application ID and the version from the first bytes of the file; `None` if there is no file.
 /// SQLite is not used, since it may change a file by opening it.
 fn read_header(path: &Path) -> Result<Option<Header>> {
@@ -320,6 +418,12 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
 fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
     match (application_id, format_version) {
         (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
+        (APPLICATION_ID, version @ FIRST_FORMAT_VERSION..FORMAT_VERSION) => Err(Error::Unsupported(format!(
+            "{} is a store of the earlier format version {version}, but this program needs version \
+             {FORMAT_VERSION}: run `{}`, which converts the store",
+            path.display(),
+            upgrade_command(path)
+        ))),
         (APPLICATION_ID, version) => Err(Error::Unsupported(format!(
             "{} is a store of format version {version}, but this program reads version {FORMAT_VERSION}: use \
              the version of the program that made the store, or a later one",

@@ -39,6 +39,7 @@ mod salvage;
 mod span;
 mod stats;
 mod store;
+mod upgrade;
 mod vacuum;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
@@ -49,4 +50,5 @@ pub use repair::KeyRepair;
 pub use restored_file::RestoredFile;
 pub use stats::{Stats, TableStats};
 pub use store::SqliteStore;
+pub use upgrade::{UpgradeOptions, UpgradeOutcome, UpgradeProgress, UpgradeReport, UpgradeStep, upgrade};
 pub use vacuum::{FileSize, MissingSpace, VacuumProgress};

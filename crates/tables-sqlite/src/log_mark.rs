@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use rashomon_tables::{Error, Result};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::{
     errors::from_sqlite,
@@ -88,10 +88,7 @@ fn read_without_log(path: &Path) -> Option<i64> {
     if !path.exists() {
         return None;
     }
-    let path = path.to_str()?.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    let file = Connection::open_with_flags(format!("file:{path}?immutable=1"), flags).ok()?;
+    let file = file::open_immutable(path).ok()?;
     read(&file).ok()?
 }
 

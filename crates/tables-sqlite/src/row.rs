@@ -26,7 +26,7 @@ const STORED_COLUMNS: usize = 4;
 pub(crate) struct Stored<'a> {
     pub(crate) written_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
-    envelope: Option<&'a [u8]>,
+    pub(crate) envelope: Option<&'a [u8]>,
 }
 
 impl<'a> Stored<'a> {

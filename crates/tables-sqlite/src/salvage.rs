@@ -55,6 +55,8 @@ pub(crate) struct SalvagedRow {
     pub(crate) state: KeyState,
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
+    /// The number of the large value, if the values are stored apart.
+    pub(crate) large: Option<i64>,
     envelope: Option<Vec<u8>>,
     /// Whether the checksum agrees with the key.
     is_whole: bool,
@@ -214,7 +216,9 @@ impl<'a> Salvage<'a> {
             let Stored { written_at, expires_at, .. } = record.stored(None);
             let key = tree.key(index).to_vec();
             let state = KeyState::InOrder;
-            let mut row = SalvagedRow { key, state, written_at, expires_at, envelope, is_whole: false };
+            let large = record.large;
+            let mut row =
+                SalvagedRow { key, state, written_at, expires_at, large, envelope, is_whole: false };
             row.is_whole = self.tables.is_whole_under(&row.stored(), &row.key);
             if !row.is_whole {
                 let fits = |(bit, key): &(usize, Vec<u8>)| {

@@ -79,11 +79,17 @@ impl SqliteStore {
         crate::file::path(directory).try_exists()
     }
 
+    /// Whether the store in a directory has an earlier format, which [`crate::upgrade`] converts.
+    ///
+    /// `Unsupported` if the directory has no store, or a store of a version that this program does not know.
+    pub fn needs_upgrade(directory: &Path) -> Result<bool> {
+        Ok(file::format_of(&file::path(directory))? < file::FORMAT_VERSION)
+    }
+
     /// Opens the store in this directory. Creates the directory and the store if they do not exist.
     ///
     /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
-    /// file is not a store, or has a version that this program does not know; the file is then not changed.
-    /// `Corrupt` if the log of the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
+    /// file is not a store, or has another format version; the file is then not changed. `Corrupt` if the log of the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }
@@ -114,6 +120,7 @@ impl SqliteStore {
         options: Options,
         (commit, pass): (Commit, RunPass),
     ) -> Result<Self> {
+        file::check_format(directory)?;
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
         let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;

@@ -44,7 +44,7 @@ pub use self::{
     columns::*, creation::*, deletes::*, durability::*, expiry::*, order::*, pages::*, partition_versions::*,
     partitions::*, swaps::*, writes::*,
 };
-use crate::TableStore;
+use crate::{Schema, TableStore};
 
 /// Opens stores for tests.
 #[async_trait]
@@ -54,6 +54,17 @@ pub trait Factory: Send + Sync {
 
     /// Closes the store, and opens it again with its rows. `None` if the store keeps nothing.
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>>;
+
+    /// Adds the value columns of a later schema to the existing table of its name, as an operator does with a
+    /// command, and returns the open store. `None` if the store has no such command.
+    async fn upgrade(
+        &self,
+        _store: Arc<dyn TableStore>,
+        _clock: Arc<dyn Clock>,
+        _schema: &'static Schema,
+    ) -> Option<Arc<dyn TableStore>> {
+        None
+    }
 }
 
 /// A store that keeps nothing needs only a function that creates it.
@@ -121,6 +132,7 @@ macro_rules! contract_tests {
             @$rule [$($arguments)*]
             creating_again_changes_nothing
             a_table_may_be_created_by_many_at_once
+            a_table_that_lacks_columns_is_refused
             an_added_column_is_none_in_old_rows
             other_changes_of_a_schema_are_refused
             a_table_that_was_not_created_is_refused

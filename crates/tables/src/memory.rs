@@ -95,8 +95,8 @@ fn not_created(schema: &Schema) -> Error {
 impl TableStore for Memory {
     async fn create(&self, schema: &'static Schema) -> Result<()> {
         let mut tables = self.tables();
-        if let Some(table) = tables.0.get_mut(schema.name()) {
-            table.change(schema)
+        if let Some(table) = tables.0.get(schema.name()) {
+            table.check_same(schema)
         } else {
             tables.0.insert(schema.name(), Table::new(schema));
             Ok(())

@@ -155,17 +155,6 @@ impl Schema {
         expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))
     }
 
-    /// Whether [`crate::TableStore::create`] accepts `next` for a table of this schema: the same schema, or a
-    /// higher version that only adds value columns at the end.
-    #[must_use]
-    pub fn can_become(&self, next: &Self) -> bool {
-        let grown = next.version > self.version
-            && next.values.len() > self.values.len()
-            && next.values.starts_with(&self.values)
-            && Self { version: self.version, values: self.values.clone(), ..next.clone() } == *self;
-        grown || next == self
-    }
-
     fn check<'a>(
         &self,
         kind: &str,

@@ -19,9 +19,9 @@ use crate::{
 /// rows or of two tables do not form a snapshot.
 #[async_trait]
 pub trait TableStore: Debug + Send + Sync + 'static {
-    /// Creates the table, durably. If a table with the same schema exists, this does nothing. A schema of a
-    /// higher version that adds value columns at the end changes the table, and old rows have `None` in the
-    /// new columns. Any other difference is `Unsupported`, and changes nothing.
+    /// Creates the table, durably. If a table with the same schema exists, this does nothing. Any difference is
+    /// `Unsupported`, and changes nothing. A table whose schema has fewer value columns at the end gets them
+    /// only by a command of the operator, which the error names.
     async fn create(&self, schema: &'static Schema) -> Result<()>;
 
     /// Reads the row under `key`, as the last acknowledged write left it.

@@ -13,7 +13,7 @@ use crate::row::Stored;
 pub(crate) struct Record {
     pub(super) written_at: i64,
     pub(super) expires_at: Option<i64>,
-    pub(super) large: Option<i64>,
+    pub(crate) large: Option<i64>,
     pub(super) value: Option<Vec<u8>>,
     /// The part of the key that is on this page.
     pub(crate) key: Range<usize>,

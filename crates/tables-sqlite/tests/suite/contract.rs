@@ -1,11 +1,11 @@
 //! The store in SQLite keeps the contract.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use async_trait::async_trait;
 use rashomon_clock::Clock;
-use rashomon_tables::{TableStore, contract::Factory};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables::{Schema, TableStore, contract::Factory};
+use rashomon_tables_sqlite::{Options, SqliteStore, UpgradeOptions, UpgradeOutcome, upgrade};
 use tempfile::TempDir;
 
 struct InSqlite(TempDir);
@@ -25,6 +25,25 @@ impl Factory for InSqlite {
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>> {
         assert_eq!(Arc::strong_count(&store), 1, "another handle of the store is in use");
         drop(store);
+        Some(self.open(clock).await)
+    }
+
+    async fn upgrade(
+        &self,
+        store: Arc<dyn TableStore>,
+        clock: Arc<dyn Clock>,
+        schema: &'static Schema,
+    ) -> Option<Arc<dyn TableStore>> {
+        drop(store);
+        let options = UpgradeOptions {
+            directory: self.0.path().to_owned(),
+            schemas: vec![schema],
+            accept_lost_log: false,
+            keeps_old_file: false,
+        };
+        let outcome = upgrade(&options, &Arc::new(AtomicBool::new(false)), &mut |_| {});
+        let Ok(UpgradeOutcome::Upgraded(report)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(report.grown_tables, [schema.name()]);
         Some(self.open(clock).await)
     }
 }

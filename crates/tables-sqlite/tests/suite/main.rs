@@ -10,5 +10,6 @@ mod lost_log;
 mod misplaced;
 mod opening;
 mod page_reader;
+mod upgrading;
 mod vacuuming;
 mod writing;

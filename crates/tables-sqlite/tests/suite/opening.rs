@@ -165,6 +165,6 @@ async fn new_file_has_the_required_settings() {
     assert_eq!(number("page_size"), PAGE_BYTES as i64);
     assert_eq!(number("auto_vacuum"), 2);
     assert_eq!(number("application_id"), 0x5253_484d);
-    assert_eq!(number("user_version"), 1);
+    assert_eq!(number("user_version"), 2);
     drop(store);
 }

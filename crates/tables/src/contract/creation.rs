@@ -33,15 +33,28 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }
 
-/// A higher version that adds value columns is accepted. Old rows have `None` in the new columns, and the
-/// older schema is then refused.
-pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
-    static GROWN: LazyLock<Schema> = LazyLock::new(|| {
-        plain("plain").value("size", ColumnType::Int).value("more", ColumnType::Blob).version(2).build()
-    });
+/// A table never gets columns by itself. A schema with more value columns is refused, and the table stays as it
+/// was.
+pub async fn a_table_that_lacks_columns_is_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN]).await;
+    world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
+    assert_unsupported(world.store.create(&GROWN).await);
+    world.store.create(&PLAIN).await.expect("the table is as it was");
+    assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
+}
+
+static GROWN: LazyLock<Schema> = LazyLock::new(|| {
+    plain("plain").value("size", ColumnType::Int).value("more", ColumnType::Blob).version(2).build()
+});
+
+/// After an upgrade, old rows have `None` in the new columns, and the older schema is refused.
+pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PLAIN, &SWAPPED]).await;
     let written_at = world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
-    world.store.create(&GROWN).await.expect("columns are added");
+    let World { store, clock } = world;
+    let Some(store) = factory.upgrade(store, clock.clone(), &GROWN).await else { return };
+    let world = World { store, clock };
+    world.store.create(&GROWN).await.expect("the table has the columns");
 
     let mut values = numbered(1);
     values.extend([None, None]);
@@ -55,7 +68,9 @@ pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     assert_eq!(world.values(&GROWN, &key("page", "b")).await, Some(values));
 
     world.store.create(&GROWN).await.expect("the same schema is accepted again");
-    assert_unsupported(world.store.create(&PLAIN).await);
+    world.store.create(&SWAPPED).await.expect("other tables stay as they were");
+    let Some(store) = factory.reopen(world.store, world.clock).await else { return };
+    assert_unsupported(store.create(&PLAIN).await);
 }
 
 /// Every other change is `Unsupported`, and the table stays as it was.

@@ -35,20 +35,16 @@ impl Table {
         }
     }
 
-    /// Changes the schema of the table. `Unsupported` unless [`Schema::can_become`] allows the change.
-    pub(super) fn change(&mut self, schema: &'static Schema) -> Result<()> {
-        if !self.schema.can_become(schema) {
-            return Err(Error::Unsupported(format!(
-                "table {} of version {} exists with other columns or settings",
-                self.schema.name(),
-                self.schema.version()
-            )));
+    /// `Unsupported` unless the table has this schema.
+    pub(super) fn check_same(&self, schema: &'static Schema) -> Result<()> {
+        if self.schema == schema {
+            return Ok(());
         }
-        self.schema = schema;
-        for row in self.partitions.values_mut().flat_map(BTreeMap::values_mut) {
-            row.values.resize(schema.values().len(), None);
-        }
-        Ok(())
+        Err(Error::Unsupported(format!(
+            "table {} of version {} exists with other columns or settings",
+            self.schema.name(),
+            self.schema.version()
+        )))
     }
 
     pub(super) fn get(&self, key: &Key, now: Timestamp) -> Option<&Row> {
