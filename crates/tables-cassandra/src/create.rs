@@ -1,4 +1,5 @@
-//! Creates tables, and adds columns to them.
+//! Creates tables, and adds columns to them. Columns are added only by a command of the operator: a process of
+//! an earlier version refuses the table from then on.
 
 use rashomon_tables::{Error, Result, Schema};
 
@@ -9,20 +10,46 @@ use crate::{
     session::Cluster,
 };
 
-/// Creates or changes the table until it matches the schema. Each step can be repeated: an interrupted
-/// creation is continued, and several processes may create the table at once.
+/// Creates the table if it is missing. Each step can be repeated: an interrupted creation is continued, and
+/// several processes may create the table at once. A table that lacks columns is refused.
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
-    let mut failed = None;
+    run_until_done(cluster, schema, |steps| match steps {
+        RemainingSteps::AddColumns { .. } => Err(Error::Unsupported(format!(
+            "table {} lacks columns in keyspace {}: run `rashomon upgrade --store {}`, which adds them",
+            schema.name(),
+            cluster.keyspace(),
+            cluster.url()
+        ))),
+        _ if !cluster.may_create() => Err(missing(cluster, schema)),
+        _ => Ok(true),
+    })
+    .await
+    .map(drop)
+}
+
+/// Adds the columns that the table lacks, and returns whether it lacked any. A missing table stays missing.
+/// Each step can be repeated, and several processes may do it at once. Processes that have the table open go
+/// on.
+pub(crate) async fn upgrade(cluster: &Cluster, schema: &Schema) -> Result<bool> {
+    check_names(schema)?;
+    run_until_done(cluster, schema, |steps| Ok(matches!(steps, RemainingSteps::AddColumns { .. }))).await
+}
+
+/// Runs the remaining steps until there are none, or `permits` refuses them. Returns whether steps were run.
+async fn run_until_done(
+    cluster: &Cluster,
+    schema: &Schema,
+    permits: impl Fn(&RemainingSteps) -> Result<bool>,
+) -> Result<bool> {
+    let (mut failed, mut has_run) = (None, false);
     for _ in 0..MAX_READS {
         let steps = existing_table::read_remaining_steps(cluster, schema).await?;
-        if steps == RemainingSteps::None {
-            // If another process created the table just now, some nodes may not know it yet.
-            return cluster.agree().await;
+        if steps == RemainingSteps::None || !permits(&steps)? {
+            // If another process changed the table just now, some nodes may not know it yet.
+            return cluster.agree().await.map(|()| has_run);
         }
-        if !cluster.may_create() {
-            return Err(missing(cluster, schema, &steps));
-        }
+        has_run = true;
         match run_steps(cluster, schema, &steps).await {
             Err(error @ Error::Unavailable(_)) => return Err(error),
             // Another process may have done the same step, so the next round reads the table again.
@@ -32,22 +59,14 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     Err(failed.unwrap_or_else(|| existing_table::changing(schema)))
 }
 
-/// The error if something is missing and the store may not create it. The error says what is missing, and who
-/// can create it.
-fn missing(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Error {
+/// The error if a table is missing and the store may not create it. The error says who can create it.
+fn missing(cluster: &Cluster, schema: &Schema) -> Error {
     let (table, keyspace) = (schema.name(), cluster.keyspace());
-    Error::Unsupported(if matches!(steps, RemainingSteps::AddColumns { .. }) {
-        format!(
-            "table {table} lacks columns in keyspace {keyspace}: start `rashomon serve` once with the right to \
-             alter the tables, so that it adds the columns"
-        )
-    } else {
-        format!(
-            "table {table} does not exist in keyspace {keyspace}: name the keyspace that holds the revisions, \
-             or, if this is the right one, start `rashomon serve`, which creates missing tables, or let an \
-             administrator run the statements that `rashomon cassandra schema` prints"
-        )
-    })
+    Error::Unsupported(format!(
+        "table {table} does not exist in keyspace {keyspace}: name the keyspace that holds the revisions, or, if \
+         this is the right one, start `rashomon serve`, which creates missing tables, or let an administrator run \
+         the statements that `rashomon cassandra schema` prints"
+    ))
 }
 
 async fn run_steps(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -> Result<()> {

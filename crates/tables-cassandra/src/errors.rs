@@ -91,7 +91,8 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, text)) => {
             Error::Unsupported(format!(
                 "{what} must be created or changed, and this user has no permission ({text}): let an \
-                 administrator run the statements that `rashomon cassandra schema` prints"
+                 administrator run the statements that `rashomon cassandra schema` prints or, if only columns are \
+                 missing, `rashomon upgrade`"
             ))
         }
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(

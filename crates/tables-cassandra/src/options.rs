@@ -14,8 +14,7 @@ pub struct Options {
     pub contact_points: Vec<String>,
     /// The keyspace, `[a-z][a-z0-9_]*` and at most 48 characters. Default: `rashomon`.
     pub keyspace: String,
-    /// Whether to create the keyspace and its tables if they are missing, and to add missing columns.
-    /// Default: yes.
+    /// Whether to create the keyspace and its tables if they are missing. Default: yes.
     pub create: bool,
     /// The replication of a new keyspace. An existing keyspace keeps its replication. Default: three copies.
     pub replication: Replication,

@@ -65,6 +65,8 @@ pub(crate) struct Cluster {
     /// When the session was opened.
     connected_at: Instant,
     keyspace: String,
+    /// The store as `--store` names it, without its parameters.
+    url: String,
     may_create: bool,
     request_timeout: Duration,
     release: String,
@@ -87,6 +89,7 @@ impl Cluster {
             session,
             connected_at: Instant::now(),
             keyspace: options.keyspace.clone(),
+            url: format!("cassandra://{}/{}", options.contact_points.join(","), options.keyspace),
             may_create: options.create,
             request_timeout: options.request_timeout,
             release: String::new(),
@@ -171,7 +174,11 @@ impl Cluster {
         &self.keyspace
     }
 
-    /// Whether the store creates missing tables and columns.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the store creates missing tables.
     pub(crate) const fn may_create(&self) -> bool {
         self.may_create
     }

@@ -67,6 +67,14 @@ impl CassandraStore {
         }
     }
 
+    /// Adds the columns that the table of this schema lacks, and returns whether it lacked any. A missing table
+    /// stays missing. May be repeated after any error.
+    ///
+    /// `Unsupported` if the table differs in another way, or if the user may not change it.
+    pub async fn upgrade(&self, schema: &'static Schema) -> Result<bool> {
+        create::upgrade(&self.cluster, schema).await
+    }
+
     /// The version that the cluster reports.
     #[must_use]
     pub fn release(&self) -> &str {

@@ -145,6 +145,18 @@ impl Factory for Keyspace {
         drop(store);
         Some(self.open(clock).await)
     }
+
+    async fn upgrade(
+        &self,
+        store: Arc<dyn TableStore>,
+        clock: Arc<dyn Clock>,
+        schema: &'static Schema,
+    ) -> Option<Arc<dyn TableStore>> {
+        drop(store);
+        let store = self.connect(clock).await;
+        assert!(store.upgrade(schema).await.expect("columns are added"));
+        Some(store)
+    }
 }
 
 /// The clock that a service uses.

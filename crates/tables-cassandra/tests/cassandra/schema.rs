@@ -68,7 +68,7 @@ fn printed_tables_are_accepted_by_the_store() {
         }
         assert_eq!(tables_of(&session, keyspace.name()).await, before, "a table was created or changed");
         // Tables that the store creates itself have the printed compaction.
-        store.create(&GROWN_HEADS).await.expect("a column is added");
+        assert!(store.upgrade(&GROWN_HEADS).await.expect("a column is added"));
         store.create(&LATER).await.expect("made");
         let text = "SELECT table_name, compaction FROM system_schema.tables WHERE keyspace_name = ?";
         let answer = session.query_unpaged(text, (keyspace.name(),)).await.expect("read");
@@ -110,9 +110,31 @@ fn interrupted_change_is_completed() {
         run(&session, format!("ALTER TYPE {name}.pages_cell ADD size bigint")).await;
         let store = keyspace.connect(system_clock()).await;
         store.create(&PAGES).await.expect("it is as it was, until the change is done");
-        store.create(&GROWN).await.expect("the change is done");
+        assert!(store.upgrade(&GROWN).await.expect("the change is done"));
+        assert!(!store.upgrade(&GROWN).await.expect("nothing is left to do"));
+        store.create(&GROWN).await.expect("it has the column");
         let refused = keyspace.connect(system_clock()).await.create(&PAGES).await;
         assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+    });
+}
+
+/// Only an upgrade adds columns, and it makes no tables.
+#[test]
+fn table_without_columns_is_refused_and_the_command_is_named() {
+    let Some(keyspace) = Keyspace::new() else { return };
+    block_on(async {
+        let session = keyspace.session().await;
+        let store = keyspace.connect(system_clock()).await;
+        assert!(!store.upgrade(&GROWN).await.expect("there is no table"));
+        assert_eq!(tables_of(&session, keyspace.name()).await, []);
+        store.create(&PAGES).await.expect("created");
+        let before = tables_of(&session, keyspace.name()).await;
+        let refused = keyspace.connect(system_clock()).await.create(&GROWN).await;
+        let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
+        let command = format!("rashomon upgrade --store cassandra://{}/{}", keyspace.node(), keyspace.name());
+        assert!(message.contains("table pages lacks columns") && message.contains(&command), "{message}");
+        assert_eq!(tables_of(&session, keyspace.name()).await, before);
+        keyspace.connect(system_clock()).await.create(&PAGES).await.expect("it is as it was");
     });
 }
 
@@ -127,7 +149,8 @@ fn rows_from_before_a_change_can_be_swapped() {
         let row = |values| Row { key: key.clone(), values, written_at: system_time(), expires_at: None };
         let swap = store.swap(&HEADS, &key, None, Some(row(values(1)))).await.expect("answered");
         assert_eq!(swap, Swap::Applied);
-        store.create(&GROWN_HEADS).await.expect("a column is added");
+        assert!(store.upgrade(&GROWN_HEADS).await.expect("a column is added"));
+        store.create(&GROWN_HEADS).await.expect("it has the column");
         let longer = |number, size| [values(number), vec![size]].concat();
         let expected = row(longer(1, None));
         let new = row(longer(2, Some(7.into())));
@@ -155,7 +178,8 @@ fn older_process_continues_beside_newer_one() {
         old.write(Vec::new(), put(&PAGES, 1, values(1))).await.expect("written");
         let scan = || Scan::new(vec!["page".into()], NonZeroUsize::MAX);
         assert_eq!(old.scan(&PAGES, scan()).await.expect("read").items.len(), 2);
-        new.create(&GROWN).await.expect("a column is added");
+        assert!(new.upgrade(&GROWN).await.expect("a column is added"));
+        new.create(&GROWN).await.expect("it has the column");
         let grown = [values(2), vec![Some(7.into())]].concat();
         new.write(Vec::new(), put(&GROWN, 2, grown.clone())).await.expect("written");
         old.write(Vec::new(), put(&PAGES, 3, values(3))).await.expect("written");
