@@ -48,12 +48,15 @@ pub struct RestoreReport {
     pub state: StateInfo,
     /// The number of pages that this run has written. The others were written by an interrupted run.
     pub written_pages: u64,
+    /// Whether the store has an earlier format, and has to be upgraded before it can be opened.
+    pub needs_upgrade: bool,
 }
 
 /// Makes a store from a state of a backup. Blocks the thread.
 ///
 /// Every page is compared with its hash. If the work is interrupted in any way, the next call continues. The
-/// store cannot be opened before it is complete.
+/// store cannot be opened before it is complete. The store is restored as it was, also if it has an earlier
+/// format.
 ///
 /// # Errors
 ///
@@ -82,7 +85,8 @@ pub fn restore(options: &RestoreOptions, on_progress: OnProgress<'_>) -> Result<
     };
     fs::remove_file(&mark).map_err(BackupError::io(&mark))?;
     durable::sync(directory)?;
-    Ok(RestoreReport { state: state.info, written_pages })
+    let needs_upgrade = SqliteStore::needs_upgrade(directory)?;
+    Ok(RestoreReport { state: state.info, written_pages, needs_upgrade })
 }
 
 /// Checks that the directory is empty, except for files of an interrupted restore of this state. Creates it if

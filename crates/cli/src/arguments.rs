@@ -3,6 +3,8 @@
 mod archive;
 mod backup;
 mod import_export;
+mod upgrade;
+mod vacuum;
 
 use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
 
@@ -19,6 +21,8 @@ pub(crate) use self::archive::{
 };
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
+pub(crate) use self::upgrade::UpgradeArguments;
+pub(crate) use self::vacuum::VacuumArguments;
 use crate::{
     config::{Access, Listen, RawSettings, Replication, Span, StoreUrl},
     exit,
@@ -212,6 +216,30 @@ Examples:
   rashomon restore --from /mnt/backup/wiki --data /var/lib/rashomon --state 12")]
     Restore(RestoreArguments),
 
+    /// Convert a store that an earlier version of Rashomon wrote
+    ///
+    /// A program opens only stores of its own format. This command writes a SQLite store of an earlier format
+    /// into a new file beside the old one, compares both files row by row, and then replaces the old file. No
+    /// server may have the store open. The new file needs about as much free disk space as the old file uses;
+    /// this is checked first. If the command is interrupted or killed, the old store stays as it was. For a
+    /// Cassandra cluster, the command adds columns that tables lack; servers go on (see docs/upgrade.md).
+    ///
+    /// Progress goes to standard error. The sizes before and after go to standard output.
+    #[command(after_help = "\
+Exit codes:
+  0  the store has the format of this version; nothing was changed if it had it before
+  1  an error ended the command, such as a full disk or a server that has the store open; the
+     store is as it was before
+  2  the command line is wrong, or there is no store; nothing was done
+  3  the store has the format of this version, and has damaged rows, as it had before;
+     standard error names the first 100
+  130, 143  interrupted; the store is as it was before
+
+Examples:
+  rashomon upgrade --data /var/lib/rashomon
+  rashomon upgrade --store cassandra://10.0.0.1/wiki")]
+    Upgrade(UpgradeArguments),
+
     /// Manage the archive: superseded revisions in compression blocks
     #[command(subcommand)]
     Archive(ArchiveCommand),
@@ -379,22 +407,6 @@ pub(crate) struct VerifyArguments {
 pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
-
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct VacuumArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
-    /// Then rewrite the file, which also closes the gaps within its pages. This needs free disk space of the
-    /// size of the file that is left, and the same again for temporary files (in TMPDIR, else /var/tmp). It
-    /// takes longer than copying the file. If it is interrupted, the next run begins again
-    #[arg(long)]
-    pub(crate) full: bool,
 
     /// Print JSON
     #[arg(long)]

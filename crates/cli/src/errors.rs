@@ -49,6 +49,9 @@ pub(crate) enum CommandError {
     /// The file cannot be made smaller.
     #[error("{0}")]
     Vacuum(String),
+    /// The store cannot be converted.
+    #[error("{0}")]
+    Upgrade(String),
     /// Not all eligible values could be culled.
     #[error("{0}")]
     Retention(String),
@@ -127,6 +130,7 @@ impl CommandError {
             | Self::Open(_)
             | Self::Busy(..)
             | Self::Vacuum(_)
+            | Self::Upgrade(_)
             | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Import(_)

@@ -8,7 +8,7 @@ Exit codes:
   0    done
   1    an error, described on standard error; or `verify`, `stats`, `migrate` or an `archive` command found damage or differences
   2    the command line or the configuration is wrong, or names a store that does not exist; nothing was done
-  3    `import` or `export` finished, except for parts that standard error counts and names
+  3    `import`, `export` or `upgrade` finished, except for parts that standard error counts and names
   130  ended by Ctrl-C (a server: at the second signal)
   143  ended by SIGTERM (a server: at the second signal)";
 
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     Failed,
     /// The command line or the configuration is wrong.
     Usage,
-    /// The command finished, but not everything was imported or exported.
+    /// The command finished, but not everything was imported or exported, or parts are damaged.
     Partly,
     /// Ctrl-C.
     Interrupted,

@@ -51,6 +51,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Backup(arguments) => block_on(commands::backup::back_up(arguments)),
         Command::Restore(arguments) => block_on(commands::backup::restore(arguments)),
         Command::Vacuum(arguments) => block_on(commands::vacuum::run(arguments)),
+        Command::Upgrade(arguments) => block_on(commands::upgrade::run(arguments)),
         Command::Archive(command) => block_on(commands::archive::run(command)),
         Command::CompareStrategies(arguments) => block_on(commands::compare_strategies::run(arguments)),
         Command::Retention(arguments) => block_on(commands::retention::run(arguments)),

@@ -35,6 +35,15 @@ enum Backend {
     Awaited(Arc<AwaitedStore>),
 }
 
+/// A store to convert. It is not open, since it may be of an earlier version.
+#[derive(Debug)]
+pub(crate) enum StoreToUpgrade {
+    /// The directory of a SQLite store.
+    Sqlite(PathBuf),
+    /// A cluster.
+    Cassandra(CassandraStore),
+}
+
 /// Whether a missing store is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
@@ -148,6 +157,25 @@ impl Store {
     ) -> Result<Self, CommandError> {
         let settings = Settings { is_read_only_command: true, ..Self::settings_offline(arguments)? };
         Self::open(&settings, clock, Absent::Refuse).await
+    }
+
+    /// The store that the arguments name, for a command that converts it.
+    pub(crate) async fn to_upgrade(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<StoreToUpgrade, CommandError> {
+        match Self::settings_offline(arguments)?.store {
+            StoreSettings::Sqlite(directory) => {
+                check_directory(&directory, Absent::Refuse)?;
+                Ok(StoreToUpgrade::Sqlite(directory))
+            }
+            StoreSettings::Cassandra(cluster) => {
+                let options = cluster_options(&cluster, Absent::Refuse)?;
+                let store = CassandraStore::connect(options, clock).await;
+                store.map(StoreToUpgrade::Cassandra).map_err(|error| not_connected(error, &cluster))
+            }
+            StoreSettings::Memory => Err(CommandError::Usage("memory: has no earlier format".to_owned())),
+        }
     }
 
     /// The directory of the SQLite store that the arguments name, for a command that copies its file. Other

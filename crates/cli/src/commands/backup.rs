@@ -51,6 +51,14 @@ struct State<'a> {
     written_bytes: u64,
 }
 
+/// The result of a restore.
+#[derive(Debug, Serialize)]
+struct Restored<'a> {
+    #[serde(flatten)]
+    state: State<'a>,
+    needs_upgrade: bool,
+}
+
 impl<'a> From<&'a StateInfo> for State<'a> {
     fn from(info: &'a StateInfo) -> Self {
         Self {
@@ -156,7 +164,8 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
         Err(exit) => return Ok(exit),
     };
     if arguments.json {
-        output::json(&State::from(&report.state))?;
+        let (state, needs_upgrade) = (State::from(&report.state), report.needs_upgrade);
+        output::json(&Restored { state, needs_upgrade })?;
     } else {
         output::line(format_args!(
             "state {}, of {}, restored into {}: {} in {}, each compared with its hash",
@@ -166,6 +175,12 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
             output::bytes(report.state.bytes()),
             counted(u64::from(report.state.pages), "database page"),
         ))?;
+        if report.needs_upgrade {
+            output::line(format_args!(
+                "the store has an earlier format: run `rashomon upgrade --data {}` before you use it",
+                directory.display()
+            ))?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -13,5 +13,6 @@ pub(crate) mod migrate;
 pub(crate) mod retention;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod upgrade;
 pub(crate) mod vacuum;
 pub(crate) mod verify;

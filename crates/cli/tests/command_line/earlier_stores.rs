@@ -1,5 +1,5 @@
 //! Stores that an earlier version of the program wrote, under each strategy of retention and with an archive.
-//! They must open and be sound, and their rows and histories must be unchanged.
+//! After an upgrade they must open and be sound, and their rows and histories must be unchanged.
 
 use std::{
     fs,
@@ -11,17 +11,24 @@ use tempfile::{TempDir, tempdir};
 use crate::process::{Ran, run};
 
 /// The folder of the fixtures. Each store has a subfolder.
-fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/stores")
 }
 
 /// Unpacks a store and its configuration into a new directory.
-fn unpack(fixture: &Path) -> TempDir {
+pub(crate) fn unpack(fixture: &Path) -> TempDir {
     let directory = tempdir().unwrap();
     let file = zstd::decode_all(&*fs::read(fixture.join("rashomon.sqlite.zst")).unwrap()).unwrap();
     fs::copy(fixture.join("rashomon.toml"), directory.path().join("rashomon.toml")).unwrap();
     fs::create_dir(directory.path().join("data")).unwrap();
     fs::write(directory.path().join("data/rashomon.sqlite"), file).unwrap();
+    directory
+}
+
+/// Unpacks a store, and upgrades it.
+fn unpack_upgraded(fixture: &Path) -> TempDir {
+    let directory = unpack(fixture);
+    run(directory.path(), &["upgrade", "--data", "data"]).ends_with(0);
     directory
 }
 
@@ -62,7 +69,7 @@ fn bless(folder: &Path) {
         fs::copy(old.join("rashomon.toml"), fixture.join("rashomon.toml")).unwrap();
         let packed = zstd::encode_all(&*store, 19).unwrap();
         fs::write(fixture.join("rashomon.sqlite.zst"), packed).unwrap();
-        let (digests, exports) = describe(unpack(&fixture).path());
+        let (digests, exports) = describe(unpack_upgraded(&fixture).path());
         fs::write(fixture.join("digests.txt"), digests).unwrap();
         fs::write(fixture.join("exports.jsonl.zst"), zstd::encode_all(exports.as_bytes(), 19).unwrap())
             .unwrap();
@@ -70,7 +77,7 @@ fn bless(folder: &Path) {
 }
 
 #[test]
-fn earlier_stores_open_and_export_as_before() {
+fn upgraded_stores_open_and_export_as_before() {
     if let Some(folder) = std::env::var_os("RASHOMON_BLESS_STORES") {
         bless(Path::new(&folder));
     }
@@ -78,7 +85,7 @@ fn earlier_stores_open_and_export_as_before() {
     let mut stores = Vec::new();
     for entry in fs::read_dir(fixtures()).unwrap() {
         let fixture = entry.unwrap().path();
-        let (digests, exports) = describe(unpack(&fixture).path());
+        let (digests, exports) = describe(unpack_upgraded(&fixture).path());
         let read = |name: &str| fs::read(fixture.join(name)).unwrap();
         assert_eq!(digests.as_bytes(), read("digests.txt"), "{}", fixture.display());
         let before = zstd::decode_all(&*read("exports.jsonl.zst")).unwrap();
@@ -87,7 +94,7 @@ fn earlier_stores_open_and_export_as_before() {
         stores.push(fixture);
     }
     assert!(
-        stores.len() >= 10 && with_archive >= 2,
+        stores.len() >= 11 && with_archive >= 3,
         "{with_archive} of these stores have an archive: {stores:?}"
     );
 }

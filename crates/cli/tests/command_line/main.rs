@@ -28,5 +28,6 @@ mod process;
 mod retaining;
 mod serving;
 mod stores;
+mod upgrading;
 mod vacuuming;
 mod wiki;
