@@ -383,3 +383,6 @@ impl Counted<'_> {
         (self.on_progress)(self.now);
     }
 }
+
+#[cfg(test)]
+mod tests;

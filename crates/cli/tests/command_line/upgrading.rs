@@ -164,6 +164,25 @@ fn damaged_rows_are_named_and_the_upgrade_ends_with_3() {
     run(home, &["verify", "--data", "data"]).ends_with(1).stdout_contains(&["NOT SOUND"]);
 }
 
+/// The upgrade may run as another user than the server, such as root.
+#[test]
+fn new_file_has_the_owner_and_the_mode_of_the_old_one() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    let directory = earlier_store();
+    let file = directory.path().join("data/rashomon.sqlite");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root may give files away.
+    let is_root = chown(&file, Some(1234), Some(5678)).is_ok();
+    let of = |file: &Path| {
+        let found = fs::metadata(file).unwrap();
+        (found.mode() & 0o777, found.uid(), found.gid())
+    };
+    let before = of(&file);
+    assert!(before.0 == 0o640 && (!is_root || before.1 == 1234));
+    run(directory.path(), &UPGRADE).ends_with(0);
+    assert_eq!(of(&file), before);
+}
+
 #[test]
 fn missing_store_and_wrong_arguments_are_refused() {
     let directory = tempdir().unwrap();
@@ -234,6 +253,18 @@ impl Faulty {
         format
     }
 
+    /// Checks that an unfinished new file is not a store, even under the name of a store.
+    #[track_caller]
+    fn check_new_file(&self, fault: &str) {
+        const APPLICATION_ID: std::ops::Range<usize> = 68..72;
+        let Ok(file) = fs::read(self.store().join("rashomon.sqlite-upgrading")) else { return };
+        if file.get(APPLICATION_ID) == Some(b"RSHM") {
+            let directory = tempdir().unwrap();
+            fs::write(directory.path().join("rashomon.sqlite"), file).unwrap();
+            assert!(rows(directory.path()).0 == self.rows, "{fault}: the new file is incomplete");
+        }
+    }
+
     /// Repeats the upgrade without a fault, and checks that it has finished.
     #[track_caller]
     fn finish(&self, fault: &str, arguments: &[&str]) {
@@ -263,6 +294,7 @@ fn upgrade_survives_a_kill_at_every_point() {
                 break;
             }
             formats[usize::try_from(faulty.check(&fault)).unwrap() - 1] += 1;
+            faulty.check_new_file(&fault);
             faulty.finish(&fault, arguments);
         }
         assert!(formats[0] > 20 && formats[1] > 0, "{formats:?}");
@@ -315,6 +347,9 @@ fn failed_synchronization_is_an_error_and_the_store_is_complete() {
     let has = |path: &str, format| failed.contains(&(path.to_owned(), format));
     // The new file before it is renamed, and the directory after that.
     assert!(has("rashomon.sqlite-upgrading", 1) && has("faulty-store", 2), "{failed:?}");
+    // The new file is synchronized before it is compared, and before it is renamed.
+    let of_new_file = failed.iter().filter(|(path, _)| path == "rashomon.sqlite-upgrading");
+    assert_eq!(of_new_file.count(), 2, "{failed:?}");
     assert!(has("rashomon.sqlite-wal", 1) && has("rashomon.sqlite", 1), "{failed:?}");
 }
 

@@ -86,15 +86,15 @@ fn compare_table(
 /// Runs the checks of `verify` that concern the file and the structure of its pages.
 pub(super) fn check(new: Connection) -> Result<()> {
     let new = AuditConnection::new(new);
-    let mut report = CheckReport::default();
-    check_file(&new, &mut report)?;
-    check_layout(&new, &mut report)?;
-    check_expiry(&new, &mut report)?;
-    new.audit_all()?;
-    match report.problems.into_iter().next() {
-        Some(problem) => Err(Error::Corrupt(format!("the new file is damaged: {problem}; {ADVICE}"))),
-        None => Ok(()),
+    // The later checks need the layout.
+    for check in [check_file, check_layout, check_expiry] {
+        let mut report = CheckReport::default();
+        check(&new, &mut report)?;
+        if let Some(problem) = report.problems.into_iter().next() {
+            return Err(Error::Corrupt(format!("the new file is damaged: {problem}; {ADVICE}")));
+        }
     }
+    new.audit_all()
 }
 
 fn differs(what: &str) -> Error {
