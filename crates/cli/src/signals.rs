@@ -1,5 +1,10 @@
 //! Ctrl-C and SIGTERM: the first signal asks the command to end, and the second ends the process.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use tokio::sync::watch;
 
 use crate::{errors::CommandError, exit::Exit, output};
@@ -33,6 +38,25 @@ impl Signals {
             Err(_) => std::future::pending().await,
         }
     }
+}
+
+/// Runs blocking work, which stops soon after the flag is set, by the first signal. Returns its result, and the
+/// exit code of the signal.
+pub(crate) async fn run_until_signal<T: Send + 'static>(
+    work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
+) -> Result<(T, Option<Exit>), CommandError> {
+    let mut signals = Signals::listen()?;
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&is_interrupted);
+    let mut work = tokio::task::spawn_blocking(move || work(&stops));
+    let (result, exit) = tokio::select! {
+        result = &mut work => (result, None),
+        exit = signals.first() => {
+            is_interrupted.store(true, Ordering::Relaxed);
+            (work.await, Some(exit))
+        }
+    };
+    Ok((result.map_err(|error| CommandError::Stopped(error.to_string()))?, exit))
 }
 
 #[cfg(unix)]

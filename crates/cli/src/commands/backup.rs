@@ -2,10 +2,7 @@
 
 use std::{
     num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use rashomon_backup::{BackupError, Progress as Copied, RestoreOptions, StateInfo, TakeOptions};
@@ -20,7 +17,7 @@ use crate::{
     logging,
     output::{self, counted},
     progress::{Done, Progress},
-    signals::Signals,
+    signals::run_until_signal,
     store::Store,
 };
 
@@ -91,7 +88,7 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
     let work = move |on_progress: rashomon_backup::OnProgress<'_>| {
         rashomon_backup::take(&options, &clock, on_progress)
     };
-    let report = match run_until_signal(progress, work).await? {
+    let report = match run(progress, work).await? {
         Ok(report) => report,
         Err(exit) => return Ok(exit),
     };
@@ -159,7 +156,7 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
         RestoreOptions { folder: arguments.from, directory: directory.clone(), state: arguments.state };
     let work =
         move |on_progress: rashomon_backup::OnProgress<'_>| rashomon_backup::restore(&options, on_progress);
-    let report = match run_until_signal(progress, work).await? {
+    let report = match run(progress, work).await? {
         Ok(report) => report,
         Err(exit) => return Ok(exit),
     };
@@ -187,30 +184,21 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
 
 /// Runs blocking work, and shows its progress. The inner error is the exit code of the signal that has
 /// interrupted the work.
-async fn run_until_signal<T: Send + 'static>(
+async fn run<T: Send + 'static>(
     mut progress: Progress,
     work: impl FnOnce(rashomon_backup::OnProgress<'_>) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<Result<T, Exit>, CommandError> {
-    let mut signals = Signals::listen()?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let stops = Arc::clone(&interrupted);
-    let mut work = tokio::task::spawn_blocking(move || {
+    let (result, exit) = run_until_signal(move |is_interrupted| {
         let result = work(&mut |copied: Copied| {
             progress.set_total(copied.total);
             progress.show(Done { items: copied.pages, bytes: copied.bytes, position: copied.finished });
-            !stops.load(Ordering::Relaxed)
+            !is_interrupted.load(Ordering::Relaxed)
         });
         progress.finish();
         result
-    });
-    let (result, exit) = tokio::select! {
-        result = &mut work => (result, None),
-        exit = signals.first() => {
-            interrupted.store(true, Ordering::Relaxed);
-            (work.await, Some(exit))
-        }
-    };
-    match result.map_err(|error| CommandError::Stopped(error.to_string()))? {
+    })
+    .await?;
+    match result {
         Ok(done) => Ok(Ok(done)),
         Err(error @ BackupError::Interrupted) => {
             output::to_stderr(error);

@@ -1,12 +1,6 @@
 //! `rashomon upgrade`.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{path::PathBuf, sync::Arc};
 
 use rashomon_buckets::schemas;
 use rashomon_clock::{Clock, SystemClock};
@@ -15,7 +9,7 @@ use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{
     MissingSpace, UpgradeOptions, UpgradeOutcome, UpgradeProgress, UpgradeReport, UpgradeStep,
 };
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     arguments::UpgradeArguments,
@@ -24,33 +18,9 @@ use crate::{
     logging,
     output::{self, counted},
     progress::{Done, Progress},
-    signals::Signals,
+    signals::{Signals, run_until_signal},
     store::{Store, StoreToUpgrade},
 };
-
-/// The end of the message if the command was interrupted.
-const UNCHANGED: &str = "the store is as it was before: run the command again to upgrade it";
-
-/// The result for a SQLite store.
-#[derive(Debug, Default, Serialize)]
-struct SqliteResult {
-    from: u32,
-    to: u32,
-    rows: u64,
-    before_bytes: u64,
-    after_bytes: u64,
-    damaged_rows: u64,
-    restored_keys: u64,
-    changed_tables: Vec<String>,
-    old_file: Option<PathBuf>,
-    seconds: f64,
-}
-
-/// The result for a cluster.
-#[derive(Debug, Serialize)]
-struct ClusterResult {
-    changed_tables: Vec<&'static str>,
-}
 
 /// Converts a store to the format of this program.
 pub(crate) async fn run(arguments: UpgradeArguments) -> Result<Exit, CommandError> {
@@ -80,7 +50,7 @@ async fn upgrade_cluster(cluster: &CassandraStore, json: bool) -> Result<Exit, C
         }
     }
     if json {
-        output::json(&ClusterResult { changed_tables })?;
+        output::json(&json!({ "changed_tables": changed_tables }))?;
     } else if changed_tables.is_empty() {
         output::line("no table lacks columns: nothing was changed")?;
     }
@@ -100,13 +70,22 @@ async fn upgrade_file(
         keeps_old_file: arguments.keep_old,
     };
     let started = clock.monotonic();
-    let (outcome, exit) = run_until_signal(options, Arc::clone(&clock)).await?;
+    let of_progress = Arc::clone(&clock);
+    let (outcome, exit) = run_until_signal(move |is_interrupted| {
+        let mut shown: Option<(UpgradeStep, Progress)> = None;
+        let outcome = rashomon_tables_sqlite::upgrade(&options, is_interrupted, &mut |now| {
+            show(&mut shown, &of_progress, now);
+        });
+        shown.iter().for_each(|(_, progress)| progress.finish());
+        outcome
+    })
+    .await?;
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
     match outcome.map_err(failed)? {
         UpgradeOutcome::Upgraded(report) => report_upgrade(report, seconds, arguments.json),
         UpgradeOutcome::Current { format } => {
             if arguments.json {
-                output::json(&SqliteResult { from: format, to: format, ..SqliteResult::default() })?;
+                output::json(&json!({ "from": format, "to": format }))?;
             } else {
                 output::line(format_args!(
                     "the store has format version {format} already: nothing was changed"
@@ -116,56 +95,26 @@ async fn upgrade_file(
         }
         UpgradeOutcome::MissingSpace(missing) => Err(CommandError::Upgrade(describe_missing(&missing))),
         UpgradeOutcome::Interrupted => {
-            output::to_stderr(format_args!("interrupted; {UNCHANGED}"));
+            let advice = "the store is as it was before: run the command again to upgrade it";
+            output::to_stderr(format_args!("interrupted; {advice}"));
             Ok(exit.unwrap_or(Exit::Interrupted))
         }
     }
 }
 
-/// Runs the upgrade, and shows its progress. Also returns the exit code of a signal.
-async fn run_until_signal(
-    options: UpgradeOptions,
-    clock: Arc<dyn Clock>,
-) -> Result<(Result<UpgradeOutcome, Error>, Option<Exit>), CommandError> {
-    let mut signals = Signals::listen()?;
-    let is_interrupted = Arc::new(AtomicBool::new(false));
-    let stops = Arc::clone(&is_interrupted);
-    let mut work = tokio::task::spawn_blocking(move || {
-        let mut shown: Option<(UpgradeStep, Progress)> = None;
-        let mut show = |now: UpgradeProgress| {
-            if shown.as_ref().is_none_or(|(step, _)| *step != now.step) {
-                if let Some((_, progress)) = shown.take() {
-                    progress.finish();
-                }
-                let label = label(now.step).to_owned();
-                let total = (now.step != UpgradeStep::Check).then_some(now.total_bytes);
-                shown = Some((now.step, Progress::new(Arc::clone(&clock), label, "row", total)));
-            }
-            if let Some((_, progress)) = &mut shown {
-                progress.show(Done { items: now.rows, bytes: now.bytes, position: now.bytes });
-            }
+/// Shows the progress of a step, beginning with a new line or bar for each step.
+fn show(shown: &mut Option<(UpgradeStep, Progress)>, clock: &Arc<dyn Clock>, now: UpgradeProgress) {
+    if shown.as_ref().is_none_or(|(step, _)| *step != now.step) {
+        let (label, total) = match now.step {
+            UpgradeStep::Copy => ("copying", Some(now.total_bytes)),
+            UpgradeStep::Compare => ("comparing", Some(now.total_bytes)),
+            UpgradeStep::Check => ("checking the new file", None),
         };
-        let outcome = rashomon_tables_sqlite::upgrade(&options, &stops, &mut show);
-        if let Some((_, progress)) = shown {
-            progress.finish();
-        }
-        outcome
-    });
-    let (outcome, exit) = tokio::select! {
-        outcome = &mut work => (outcome, None),
-        exit = signals.first() => {
-            is_interrupted.store(true, Ordering::Relaxed);
-            (work.await, Some(exit))
-        }
-    };
-    Ok((outcome.map_err(|error| CommandError::Stopped(error.to_string()))?, exit))
-}
-
-const fn label(step: UpgradeStep) -> &'static str {
-    match step {
-        UpgradeStep::Copy => "copying",
-        UpgradeStep::Compare => "comparing",
-        UpgradeStep::Check => "checking the new file",
+        let progress = Progress::new(Arc::clone(clock), label.to_owned(), "row", total);
+        shown.replace((now.step, progress)).iter().for_each(|(_, progress)| progress.finish());
+    }
+    if let Some((_, progress)) = shown {
+        progress.show(Done { items: now.rows, bytes: now.bytes, position: now.bytes });
     }
 }
 
@@ -183,18 +132,18 @@ fn report_upgrade(report: UpgradeReport, seconds: f64, json: bool) -> Result<Exi
     let exit = if damaged_rows > 0 { Exit::Partly } else { Exit::Done };
     let UpgradeReport { from, to, rows, bytes_before, bytes_after, restored_keys, .. } = report;
     if json {
-        output::json(&SqliteResult {
-            from,
-            to,
-            rows,
-            before_bytes: bytes_before,
-            after_bytes: bytes_after,
-            damaged_rows,
-            restored_keys,
-            changed_tables: report.grown_tables,
-            old_file: report.old_file,
-            seconds,
-        })?;
+        output::json(&json!({
+            "from": from,
+            "to": to,
+            "rows": rows,
+            "before_bytes": bytes_before,
+            "after_bytes": bytes_after,
+            "damaged_rows": damaged_rows,
+            "restored_keys": restored_keys,
+            "changed_tables": report.grown_tables,
+            "old_file": report.old_file,
+            "seconds": seconds,
+        }))?;
         return Ok(exit);
     }
     output::line(format_args!(
