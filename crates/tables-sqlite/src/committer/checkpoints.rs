@@ -17,7 +17,7 @@ use super::{
     Committer,
     checkpointer::{self, Checkpointer, Pass},
 };
-use crate::{Options, disk::PAGE_BYTES, log_mark, log_scan::FRAME_HEADER_BYTES};
+use crate::{Options, file::PAGE_BYTES, log_mark, log_scan::FRAME_HEADER_BYTES};
 
 /// The committer copies the last frames if they are at most this part of the log: 8 MB of 128 MB.
 const LAST_PART: u32 = 16;
