@@ -11,7 +11,7 @@ use clap::Args;
 use toml::Table;
 
 use crate::{
-    process::{cargo, find_program},
+    process::{cargo_command, find_program},
     root,
 };
 
@@ -77,7 +77,7 @@ fn cargo_fuzz() -> Result<PathBuf> {
         }
     }
     println!("cargo install cargo-fuzz {CARGO_FUZZ}");
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ, "--root"]).arg(&own);
     if !command.status().context("cannot start cargo")?.success() {
         bail!("cargo-fuzz {CARGO_FUZZ} is missing, and `cargo install` cannot build it: see above");

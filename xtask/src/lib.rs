@@ -44,7 +44,7 @@ pub const DIST: &str = "dist";
 /// Builds the benchmarks and the service with the profile of packages, and runs the benchmarks with these
 /// arguments.
 pub fn bench(arguments: &[String]) -> Result<bool> {
-    let status = Command::new(process::cargo())
+    let status = process::cargo_command()
         .args(["run", "--quiet", "--profile", DIST, "--package", "xtask-bench", "--"])
         .args(arguments)
         .current_dir(root())
@@ -55,7 +55,7 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
 
 /// Builds the program that counts the functions of requests, and runs it with these arguments.
 pub fn calls(arguments: &[String]) -> Result<bool> {
-    let status = Command::new(process::cargo())
+    let status = process::cargo_command()
         .args(["run", "--quiet", "--package", "xtask-calls", "--"])
         .args(arguments)
         .status()
@@ -66,7 +66,7 @@ pub fn calls(arguments: &[String]) -> Result<bool> {
 /// Builds the service and the program that damages stores, and runs the latter with these arguments.
 pub fn damage(arguments: &[String]) -> Result<bool> {
     let build = ["build", "--quiet", "--release", "--package", "rashomon", "--package", "rashomon-damage"];
-    let built = Command::new(process::cargo()).args(build).current_dir(root()).status();
+    let built = process::cargo_command().args(build).current_dir(root()).status();
     if !built.context("cannot start cargo")?.success() {
         return Ok(false);
     }
@@ -83,7 +83,7 @@ pub fn damage(arguments: &[String]) -> Result<bool> {
 
 /// Builds the simulation and runs it with these arguments.
 pub fn simulate(arguments: &[String]) -> Result<bool> {
-    let status = Command::new(process::cargo())
+    let status = process::cargo_command()
         .args(["run", "--quiet", "--release", "--package", "rashomon-simulation", "--"])
         .args(arguments)
         .current_dir(root())

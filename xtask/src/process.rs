@@ -26,8 +26,26 @@ pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--loc
 
 /// The cargo that runs this program, or else the one in the path.
 #[must_use]
-pub fn cargo() -> std::ffi::OsString {
+fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// A command of cargo.
+///
+/// The build server compiles each crate once. There, the results for faster later compilations would only fill
+/// the disk.
+#[must_use]
+pub fn cargo_command() -> Command {
+    let mut command = Command::new(cargo());
+    if on_build_server() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    command
+}
+
+/// Whether the program runs on the build server: `CI=true`.
+pub(crate) fn on_build_server() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
 /// The cargo command for the whole workspace. Everything that compiles the project's crates for tests uses it.
@@ -39,7 +57,7 @@ pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
     let beside_cargo = Path::new(&cargo()).with_file_name(PROGRAM);
     let clippy = [beside_cargo].into_iter().find(|file| file.is_file()).or_else(|| find_program(PROGRAM));
     let clippy = clippy.context("clippy is missing: install it (`rustup component add clippy`)")?;
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.arg(subcommand).args(EVERYTHING).env("RUSTC_WORKSPACE_WRAPPER", clippy);
     Ok(command)
 }

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::process::{cargo, find_program, log_file, run_logged};
+use crate::process::{cargo_command, find_program, log_file, run_logged};
 
 /// The version of cargo-deny. It is fixed, so that a new version does not change the result.
 const CARGO_DENY: &str = "0.20.2";
@@ -255,7 +255,7 @@ fn cargo_deny() -> Result<PathBuf> {
         }
     }
     println!("    cargo install cargo-deny {CARGO_DENY}");
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     // cargo-deny runs for a second, so an optimised build would take longer than it saves.
     command
         .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])

@@ -19,7 +19,7 @@ pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
         return Ok(binary.to_owned());
     }
     eprintln!("building the service");
-    let status = Command::new(xtask::process::cargo())
+    let status = xtask::process::cargo_command()
         .args(["build", "--quiet", "--profile", xtask::DIST, "--locked", "--package", "rashomon"])
         .current_dir(xtask::root())
         .status()?;

@@ -16,7 +16,7 @@ mod symbol;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -166,7 +166,7 @@ fn build(checkout: &Path) -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let target = std::path::absolute(checkout)?.join(target);
     let manifest: toml::Table = fs::read_to_string(checkout.join("Cargo.toml"))?.parse()?;
-    let mut cargo = Command::new(process::cargo());
+    let mut cargo = process::cargo_command();
     cargo.args(["build", "--quiet", "--locked", "--package", "rashomon", "--target-dir"]).arg(&target);
     for package in optimized_packages(&manifest) {
         cargo.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=0"));

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::process::Stopwatch;
+use crate::process::{Stopwatch, on_build_server};
 use resources::StepResources;
 use steps::{Need, STEPS, Step};
 
@@ -56,6 +56,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
     let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
 
+    println!("{}", free_space()?);
     let mut resources = StepResources::new(on_build_server());
     if last_on_a_node.is_some() {
         resources.begin_node();
@@ -85,8 +86,13 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
 }
 
-fn on_build_server() -> bool {
-    std::env::var("CI").is_ok_and(|value| value == "true")
+/// The free space on the disk of the target directory: a full disk makes many steps fail.
+fn free_space() -> Result<String> {
+    let target = crate::target();
+    std::fs::create_dir_all(&target)?;
+    let system = rustix::fs::statvfs(&target)?;
+    let free = system.f_bavail * system.f_frsize / 1_000_000_000;
+    Ok(format!("{free} GB are free in {}", target.display()))
 }
 
 fn run_step(step: &Step, resources: &mut StepResources) -> Result<Outcome> {

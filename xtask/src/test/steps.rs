@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis};
 use crate::{
     cassandra::{Server, network},
-    process::{EVERYTHING, Finished, cargo, cargo_with_clippy, log_file, run_logged},
+    process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
     tools::Tool,
 };
 
@@ -125,7 +125,7 @@ pub(super) fn binary() -> PathBuf {
 }
 
 fn fmt(_: &mut StepResources) -> Result<Outcome> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
     finish("fmt", command, |_| true, |_| String::new())
 }
@@ -139,7 +139,7 @@ fn tidy(_: &mut StepResources) -> Result<Outcome> {
 }
 
 fn doc(_: &mut StepResources) -> Result<Outcome> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
     // These pages are for developers. So private items are documented, and links to them are allowed.
     command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");

@@ -43,7 +43,7 @@ use self::{
 };
 use super::Server;
 use crate::{
-    process::cargo,
+    process::cargo_command,
     service::Service,
     tools::{Tool, Toolbox},
 };
@@ -106,7 +106,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
     }
     if options.binary.is_none() {
         let build = ["build", "--quiet", "--locked", "--package", "rashomon"];
-        let status = Command::new(cargo()).args(build).current_dir(crate::root()).status()?;
+        let status = cargo_command().args(build).current_dir(crate::root()).status()?;
         ensure!(status.success(), "the service does not build");
     }
     if options.repairs() {
