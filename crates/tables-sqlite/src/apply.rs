@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// Envelopes up to this size are stored beside their key. Longer envelopes are stored apart, so that the keys
-/// of a partition are close together.
-const MAX_SMALL_BYTES: usize = 1_000;
+/// of a partition are close together. A page takes at least four rows: a row of more than 1,002 bytes, with its
+/// key, would continue on a page of its own.
+const MAX_SMALL_BYTES: usize = 700;
 
 /// Applies all changes of a call, or fails halfway. The caller then rolls back.
 ///

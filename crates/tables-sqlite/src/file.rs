@@ -22,8 +22,9 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The earliest version that can be converted.
 const FIRST_FORMAT_VERSION: u32 = 1;
 
-/// The size of the pages of a new file, in bytes. A file that exists names its own size.
-pub const PAGE_BYTES: usize = 16_384;
+/// The size of the pages of a new file, in bytes. A file that exists names its own size. The log gets each
+/// changed page whole, so larger pages make writes dearer.
+pub const PAGE_BYTES: usize = 4_096;
 
 /// The oldest usable version of SQLite. Older versions have a bug in the reset of the log (the "WAL-reset
 /// bug") that can lose acknowledged writes.
@@ -35,8 +36,9 @@ const BUSY_MILLISECONDS: u32 = 5_000;
 /// The size of the cache of prepared statements. All statements of a connection fit.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// A log that has become longer is truncated to this size.
-const LOG_BYTES_KEPT: u32 = 64 << 20;
+/// A log that has become longer is truncated to this size. It is larger than [`Options::log_bytes`], since the
+/// log grows while it is written into the file, and a file that is truncated has to be extended again.
+const LOG_BYTES_KEPT: u32 = 160 << 20;
 
 /// The tables in the file. The rows of all tables of the store are in `rows`, ordered by keys that begin with
 /// the partition. So the rows of one wiki page are on one or two pages of the file, and a write to six tables
@@ -471,7 +473,7 @@ mod tests {
         assert_eq!(pragma(&writer, "synchronous"), 2, "FULL");
         assert_eq!(pragma(&writer, "wal_autocheckpoint"), 0, "the committer does it");
         assert_eq!(pragma(&writer, "cache_size"), -32_768);
-        assert_eq!(pragma(&writer, "journal_size_limit"), 64 << 20);
+        assert_eq!(pragma(&writer, "journal_size_limit"), 160 << 20);
 
         let reader = open_reader(directory.path(), &options).expect("opens");
         assert_eq!(pragma(&reader, "query_only"), 1);

@@ -37,17 +37,17 @@ struct StepLimits {
 /// 1 to 20 KB. A step of 1,024 pages took 48 ms in the median. Most of the time is the commit, which writes
 /// about seven pages more to the log than the step gives back. On a disk that takes long to read the pages to
 /// be moved, the step ends early.
-const SERVER_STEP: StepLimits = StepLimits { pages: 64, time: Duration::from_millis(20) };
+const SERVER_STEP: StepLimits = StepLimits { pages: 256, time: Duration::from_millis(20) };
 
 /// The limits of a step of a command that has the store to itself. The log needs 4 MB for a step.
-const COMMAND_STEP: StepLimits = StepLimits { pages: 256, time: Duration::MAX };
+const COMMAND_STEP: StepLimits = StepLimits { pages: 1_024, time: Duration::MAX };
 
 /// The number of free pages that a server keeps for the next writes: 16 MB.
-const FREE_PAGES_KEPT: u32 = 1_000;
+const FREE_PAGES_KEPT: u32 = 4_000;
 
 /// The minimum surplus over [`FREE_PAGES_KEPT`] for a step while writes come in: 16 MB. A smaller surplus is
 /// soon used by these writes.
-const MIN_SURPLUS_BESIDE_WRITES: u32 = 1_000;
+const MIN_SURPLUS_BESIDE_WRITES: u32 = 4_000;
 
 /// The number of instructions of SQLite between two looks at the flag that cancels a rewrite.
 const INSTRUCTIONS_PER_LOOK: i32 = 1_000;

@@ -36,7 +36,7 @@ async fn all_are_there(store: &SqliteStore, last: i64) {
 async fn full_file_is_read_and_can_be_written_when_it_may_grow() {
     let directory = TempDir::new().expect("a directory");
     let options = |max_pages| Options { max_pages, ..Options::default() };
-    let store = open(directory.path(), system_clock(), options(Some(100))).await;
+    let store = open(directory.path(), system_clock(), options(Some(400))).await;
     let last = write_until_full(&store, 1).await;
     assert!(last > 3, "{last} revisions");
     all_are_there(&store, last).await;

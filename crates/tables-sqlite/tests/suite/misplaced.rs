@@ -156,7 +156,7 @@ async fn page_written_over_the_root_gives_errors_and_no_empty_store() {
 /// leaves are hidden.
 #[tokio::test]
 async fn leaf_written_over_its_parent_page_gives_errors_and_no_incomplete_lists() {
-    let titles = 60;
+    let titles = 25;
     let directory = TempDir::new().expect("a directory");
     let file = fill_titles(directory.path(), titles).await;
     let root = root(directory.path()) * PAGE_BYTES;

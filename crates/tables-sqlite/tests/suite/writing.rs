@@ -139,7 +139,7 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     while machine.monotonic() < TEST_TIMEOUT {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let stats = store.stats().expect("counted");
-        let kept = 1_000;
+        let kept = 4_000;
         if stats.tables[0].rows == 0
             && stats.free_pages <= kept
             && stats.file_bytes < full.pages as u64 * PAGE_BYTES as u64

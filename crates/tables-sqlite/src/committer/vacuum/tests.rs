@@ -30,11 +30,14 @@ const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 /// An interval that passes only by the clock of the test.
 const INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// The size of a body: about 61 pages.
+/// The size of a body: about 245 pages.
 const BODY_BYTES: usize = 1_000_000;
 
 /// The number of bodies that are deleted: enough for steps beside writes.
 const DELETED: i64 = 40;
+
+/// The number of pages that a step gives back.
+const STEP: u64 = SERVER_STEP.pages as u64;
 
 /// A timeout that no test reaches, even on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
@@ -145,10 +148,10 @@ async fn one_step_follows_a_write_in_each_interval() {
     for round in 1..=3 {
         let commits = COMMITS.load(Ordering::SeqCst);
         fixture.write_after_interval().await;
-        assert_eq!(fixture.free(), free - 64 * round, "a step of 64 pages");
+        assert_eq!(fixture.free(), free - STEP * round, "one step");
         assert_eq!(COMMITS.load(Ordering::SeqCst) - commits, 2, "one for the write, and one for the step");
         fixture.write_again().await;
-        assert_eq!(fixture.free(), free - 64 * round, "no second step in the interval");
+        assert_eq!(fixture.free(), free - STEP * round, "no second step in the interval");
     }
     fixture.check_kept().await;
     assert!(fixture.store.check(|_| {}).expect("checked").is_clean());
@@ -162,7 +165,7 @@ async fn small_surplus_is_left_to_the_next_writes() {
         fixture.write_after_interval().await;
     }
     let free = fixture.free();
-    assert!((smallest - 64..smallest).contains(&free), "{free} free pages");
+    assert!((smallest - STEP..smallest).contains(&free), "{free} free pages");
 }
 
 #[tokio::test]
@@ -175,10 +178,10 @@ async fn idle_store_gives_back_all_but_the_kept_pages_in_few_commits() {
     let fixture = Fixture::new(commit_and_count, options(Duration::from_millis(5))).await;
     until(|| async { fixture.free() == u64::from(FREE_PAGES_KEPT) }).await;
     // At least 43 bodies were in the file, and now 3 bodies and the kept pages are.
-    let returned = DELETED as u64 * 61 - u64::from(FREE_PAGES_KEPT);
+    let returned = DELETED as u64 * 245 - u64::from(FREE_PAGES_KEPT);
     let writes = 1 + DELETED as u64 + 3 + 1;
     let steps = COMMITS.load(Ordering::SeqCst) - writes;
-    assert!(steps <= returned / 64 + 3, "{steps} steps for about {returned} pages");
+    assert!(steps <= returned / STEP + 3, "{steps} steps for about {returned} pages");
     // The reads above may have kept the log from being written into the file. It is after the next write.
     fixture.write_again().await;
     let file = crate::file::path(fixture.directory.path());
@@ -214,7 +217,7 @@ async fn reader_keeps_its_snapshot_during_steps() {
             }
         };
         vacuum.await;
-        assert!(before > 1_000, "{before} free pages");
+        assert!(before > u64::from(FREE_PAGES_KEPT), "{before} free pages");
         fixture.check_kept().await;
         go_on.send(()).expect("the reader waits");
     };
@@ -334,7 +337,7 @@ async fn command_that_only_reads_gives_nothing_back() {
     // Upkeep of the idle store runs many times meanwhile.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(fixture.free(), free);
-    assert!(free > 1_000, "{free} free pages");
+    assert!(free > u64::from(FREE_PAGES_KEPT), "{free} free pages");
 }
 
 #[tokio::test]
