@@ -347,10 +347,9 @@ fn failed_synchronization_is_an_error_and_the_store_is_complete() {
     let has = |path: &str, format| failed.contains(&(path.to_owned(), format));
     // The new file before it is renamed, and the directory after that.
     assert!(has("rashomon.sqlite-upgrading", 1) && has("faulty-store", 2), "{failed:?}");
-    // The new file is synchronized before it is compared, and before it is renamed.
+    // By SQLite, when it changes the mode of the log, before the comparison, and before the rename.
     let of_new_file = failed.iter().filter(|(path, _)| path == "rashomon.sqlite-upgrading");
-    assert_eq!(of_new_file.count(), 2, "{failed:?}");
-    assert!(has("rashomon.sqlite-wal", 1) && has("rashomon.sqlite", 1), "{failed:?}");
+    assert!(of_new_file.count() >= 3, "{failed:?}");
 }
 
 #[test]
