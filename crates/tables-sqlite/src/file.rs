@@ -1,6 +1,7 @@
 //! The file of a store: how it is identified, which version of the format it has, and how it is opened.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::Read,
     os::unix::ffi::OsStrExt as _,
@@ -332,9 +333,12 @@ fn prepare_writer(
             "BEGIN IMMEDIATE;
              {LAYOUT}
              PRAGMA application_id = {APPLICATION_ID};
-             PRAGMA user_version = {FORMAT_VERSION};
-             COMMIT;"
+             PRAGMA user_version = {FORMAT_VERSION};"
         ))?;
+        for (name, value) in &options.new_properties {
+            connection.execute("INSERT INTO properties (name, value) VALUES (?1, ?2)", [name, value])?;
+        }
+        connection.execute_batch("COMMIT")?;
     }
     Ok(connection)
 }
@@ -345,6 +349,12 @@ pub(crate) fn open_checkpointer(directory: &Path) -> rusqlite::Result<Connection
     // A checkpoint copies pages without the cache.
     let options = Options { writer_cache_bytes: 64 << 10, ..Options::default() };
     prepare_writer(&path(directory), flags, false, &options)
+}
+
+/// The properties of a store, by name.
+pub(crate) fn properties(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+    let mut all = connection.prepare("SELECT name, value FROM properties")?;
+    all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// Opens the file for reading. The connection cannot change it.

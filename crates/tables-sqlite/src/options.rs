@@ -1,6 +1,6 @@
 //! The options of a store.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 /// How to open a store. The defaults suit most uses. All other parameters are constants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub struct Options {
     /// For commands that only read, with `accept_lost_log`: leaves the mark of the lost log in the file until
     /// something is written. So the next opening reports the loss again. Default: `false`.
     pub is_read_only_command: bool,
+    /// The properties that a new store gets when its file is created, by name. An existing store keeps its
+    /// own, see [`SqliteStore::properties`](crate::SqliteStore::properties). Default: none.
+    pub new_properties: BTreeMap<String, String>,
 }
 
 impl Default for Options {
@@ -46,6 +49,7 @@ impl Default for Options {
             max_pages: None,
             accept_lost_log: false,
             is_read_only_command: false,
+            new_properties: BTreeMap::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The store: implements [`TableStore`] with the reading and writing threads.
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -46,6 +47,7 @@ use crate::{
 pub struct SqliteStore {
     directory: PathBuf,
     options: Options,
+    properties: BTreeMap<String, String>,
     clock: Arc<dyn Clock>,
     catalog: Arc<Catalog>,
     partition_versions: Arc<PartitionVersions>,
@@ -126,6 +128,7 @@ impl SqliteStore {
         let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;
         let connection = file::open_writer(directory, &options)?;
         audit::check_is_possible(&connection)?;
+        let properties = file::properties(&connection).map_err(|error| from_sqlite(&error))?;
         let counters = Arc::new(Counters::default());
         let damaged_keys = Arc::new(DamagedKeys::default());
         let (readers, reader_threads) =
@@ -159,6 +162,7 @@ impl SqliteStore {
         Ok(Self {
             directory,
             options,
+            properties,
             clock,
             catalog,
             partition_versions,
@@ -173,6 +177,13 @@ impl SqliteStore {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The properties of the store, by name. They were written together with the file when the store was
+    /// created, and do not change. A store of an earlier version has none. Only the caller knows their meaning.
+    #[must_use]
+    pub const fn properties(&self) -> &BTreeMap<String, String> {
+        &self.properties
     }
 
     pub(crate) const fn options(&self) -> &Options {
