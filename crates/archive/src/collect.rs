@@ -12,7 +12,7 @@ use rashomon_tables::{
 use super::{
     blocks::{BlockStore, partition},
     index::IndexRow,
-    rows::{BlockId, GcEntryRow},
+    rows::{BlockId, BlockPiece, GcEntryRow},
 };
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Title,
@@ -24,6 +24,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Number of entries, or of hours with entries, in one read.
 const ENTRIES_PER_READ: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+
+/// The maximum number of pieces of a block that one batch deletes, in a store of a single process. A piece has
+/// at most a megabyte.
+const MAX_DELETED_PIECES: i64 = 4;
 
 /// Which pages reference a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,12 +272,48 @@ impl BlockStore {
         Ok(false)
     }
 
+    /// Deletes the pieces of a block, the first ones first. In a store of a single process, whose writers wait
+    /// for each batch, a batch deletes at most [`MAX_DELETED_PIECES`] pieces. If this is interrupted, the entry
+    /// of the block stays, and the next run of the collector deletes the rest.
     pub(super) async fn delete_block(&self, entry: &GcEntry, now: Timestamp) -> Result<()> {
         let Some(of) = entry.pages.first() else { return Ok(()) };
-        let mut pieces = Batch::new(partition(of, entry.id));
-        pieces.delete_range(&ARCHIVE_BLOCKS, ClusteringRange::all(), now);
-        self.store.write(Vec::new(), pieces).await?;
+        let of = partition(of, entry.id);
+        let mut parts = 0;
+        if self.store.partition_versions().is_some() {
+            let scan = Scan::new(of.clone(), NonZeroUsize::MIN).reporting_damage();
+            let first = self.store.scan(&ARCHIVE_BLOCKS, scan).await?.items;
+            parts = first.first().and_then(BlockPiece::read).map_or(0, |piece| piece.parts);
+        }
+        let ends = (1..).map(|number| number * MAX_DELETED_PIECES).take_while(|end| *end < parts);
+        // The last range has all other pieces, even if the number of pieces is not known.
+        let ranges = ends.map(|end| ClusteringRange::all().below(end)).chain([ClusteringRange::all()]);
+        for range in ranges {
+            let mut pieces = Batch::new(of.clone());
+            pieces.delete_range(&ARCHIVE_BLOCKS, range, now);
+            self.store.write(Vec::new(), pieces).await?;
+        }
         self.forget(entry.id).await;
         Ok(())
+    }
+
+    /// Whether pieces of a block are missing, and the block is waiting to be deleted: it has an entry, and no
+    /// page references it. The write or the delete of such a block was interrupted.
+    pub(super) async fn is_incomplete_and_unreferenced(&self, of: &Page, id: BlockId) -> Result<bool> {
+        let (mut rows, mut parts, mut count) = (
+            RowStream::new(&*self.store, &ARCHIVE_BLOCKS, Scan::new(partition(of, id), NonZeroUsize::MIN)),
+            0,
+            0,
+        );
+        while let Some(row) = rows.next().await? {
+            count += 1;
+            parts = BlockPiece::read(&row).map_or(parts, |piece| piece.parts.max(parts));
+        }
+        if count >= parts {
+            return Ok(false);
+        }
+        let Some((entry, _)) = self.entries_of(id).await?.iter().find_map(GcEntry::from_row) else {
+            return Ok(false);
+        };
+        Ok(self.references(&entry).await? == References::NoPage)
     }
 }

@@ -26,6 +26,16 @@ pub(super) struct StoredRows {
 }
 
 impl StoredRows {
+    /// Returns the renders of each revision, with their write times.
+    fn renders_by_rev(&self) -> Result<BTreeMap<Revision, Vec<(Tid, Timestamp)>>> {
+        let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
+        for row in &self.renders {
+            let RenderKey { rev, tid } = RowKey::of(row)?;
+            renders.entry(rev).or_default().push((tid, row.written_at));
+        }
+        Ok(renders)
+    }
+
     /// Returns which rows each revision has in the four indexes.
     fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
         let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
@@ -72,15 +82,11 @@ pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 /// deleted. A unit that was written again stays in the tables. A revision that is sealed again has only rows
 /// of later writes in the tables.
 pub(super) fn deletable<'u>(
-    units: &'u [Unit],
+    units: impl IntoIterator<Item = &'u Unit>,
     stored: &StoredRows,
     resealed: &Resealed,
 ) -> Result<BTreeMap<Revision, &'u Unit>> {
-    let mut renders: BTreeMap<Revision, Vec<(Tid, Timestamp)>> = BTreeMap::new();
-    for row in &stored.renders {
-        let RenderKey { rev, tid } = RowKey::of(row)?;
-        renders.entry(rev).or_default().push((tid, row.written_at));
-    }
+    let renders = stored.renders_by_rev()?;
     let mut revisions = BTreeMap::new();
     for row in &stored.revisions {
         revisions.insert(RevisionRow::rev_of(row)?, row.written_at);
@@ -101,7 +107,68 @@ pub(super) fn deletable<'u>(
             }
         }
     };
-    Ok(units.iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
+    Ok(units.into_iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
+}
+
+/// The renders of a unit that are in the tables, with their write times, as the seal read them.
+pub(super) fn stored_renders(unit: &Unit, resealed: &Resealed) -> Vec<(Tid, Timestamp)> {
+    match resealed.get(&unit.revision.record.rev) {
+        Some(renders) => renders.clone(),
+        None => unit.renders.iter().map(|(render, _)| (render.tid, render.written_at)).collect(),
+    }
+}
+
+/// Whether the tables have these renders of a unit, and neither other renders nor the row of the revision.
+pub(super) fn has_only_renders(
+    unit: &Unit,
+    stored: &StoredRows,
+    renders: &[(Tid, Timestamp)],
+) -> Result<bool> {
+    let rev = unit.revision.record.rev;
+    for row in &stored.revisions {
+        if RevisionRow::rev_of(row)? == rev {
+            return Ok(false);
+        }
+    }
+    Ok(stored.renders_by_rev()?.get(&rev).is_some_and(|stored| stored == renders))
+}
+
+/// Adds the deletes of some neighbouring renders of one unit to a batch of the page, and with `with_revision`
+/// those of the revision itself.
+pub(super) fn delete_renders(
+    batch: &mut Batch,
+    unit: &Unit,
+    with_revision: bool,
+    renders: &[(Tid, Timestamp)],
+    stored: &StoredRows,
+) -> Result<()> {
+    let (rev, until) = (unit.revision.record.rev, unit.last_written());
+    if with_revision {
+        let within = |prefix| ClusteringRange::prefix(prefix).at_least(rev.get()).at_most(rev.get());
+        batch.delete_range(&REVISIONS, within(Vec::new()), until);
+        for name in unit.revision.properties.keys() {
+            batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
+        }
+        let only = BTreeMap::from([(rev, unit)]);
+        delete_by_time(batch, &only, stored, false)?;
+    }
+    let (Some((first, _)), Some((last, _))) = (renders.first(), renders.last()) else { return Ok(()) };
+    let within =
+        |prefix| ClusteringRange::prefix(prefix).at_least(first.as_time_uuid()).at_most(last.as_time_uuid());
+    batch.delete_range(&RENDERS, within(vec![rev.get().into()]), until);
+    let deleted = unit.renders.iter().filter(|(row, _)| (*first..=*last).contains(&row.tid));
+    let names: BTreeSet<&PropertyName> = deleted.flat_map(|(row, _)| row.properties.keys()).collect();
+    for name in names {
+        batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into(), rev.get().into()]), until);
+    }
+    let tids: BTreeSet<Tid> = renders.iter().map(|(tid, _)| *tid).collect();
+    for row in stored.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
+        let of: TidRow = TypedRow::from_row(row)?;
+        if of.rev == rev && tids.contains(&of.tid) {
+            batch.delete(&REVISIONS_BY_TID, row.key.clustering.clone(), row.written_at);
+        }
+    }
+    Ok(())
 }
 
 /// Adds the deletes of these units to a batch of the page.

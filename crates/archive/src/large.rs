@@ -7,7 +7,7 @@ use rashomon_archive_format::{BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
 use rashomon_records::{
-    Error, Result, Sha1,
+    Error, Result, Sha1, Tid,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
@@ -16,12 +16,12 @@ use rashomon_records::{
 pub(super) const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
 /// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not
-/// needed any more. The chunks of an unreadable body stay, so that `verify` reports them.
+/// needed any more, each with its render. The chunks of an unreadable body stay, so that `verify` reports them.
 pub(super) async fn read_from_chunks(
     chunks: &Arc<ChunkStore>,
     unit: &mut Unit,
     texts: &mut Texts,
-) -> Result<Vec<ChunkSet>> {
+) -> Result<Vec<(Option<Tid>, ChunkSet)>> {
     let mut taken = Vec::new();
     let of_renders = unit.renders.iter_mut().map(|(render, bodies)| (Some(render.tid), bodies));
     for (of, bodies) in std::iter::once((None, &mut unit.bodies)).chain(of_renders) {
@@ -35,7 +35,7 @@ pub(super) async fn read_from_chunks(
                 Ok(text) if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 => {
                     texts.insert((name.clone(), of), text);
                     body.place = BodyLocation::Entry(0);
-                    taken.push(set);
+                    taken.push((of, set));
                 }
                 Ok(_) | Err(Error::Store(StoreError::Corrupt(_))) => {}
                 Err(error) => return Err(error),

@@ -54,7 +54,7 @@ pub use self::{
     erase::FromBlocks,
     history::{HistoryArchiver, RowImporter, RowReason, WithRows},
     policy::ArchivePolicy,
-    seal::{SealOptions, SealReport},
+    seal::{MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
     stats::{ArchiveStats, Counter, InBlocks},
     union_store::UnionStore,
 };

@@ -12,7 +12,7 @@ use super::{
     rows::BlockId,
     size::UnitSize,
 };
-use rashomon_records::{Page, Result, Revision, Sha1, Title, content::ChunkSet};
+use rashomon_records::{Page, Result, Revision, Sha1, Tid, Title, content::ChunkSet};
 
 /// The number of entries with which a block is full: three for each of 4,096 revisions.
 const MAX_ENTRIES: usize = 3 * 4096;
@@ -39,8 +39,18 @@ pub(super) struct Pending {
     released_chunks: ReleasedChunks,
 }
 
-/// Chunk sets that pages release, with their revisions.
-pub(super) type ReleasedChunks = HashMap<Title, Vec<(Revision, ChunkSet)>>;
+/// A chunk set that a page releases.
+#[derive(Debug, Clone)]
+pub(super) struct ReleasedSet {
+    /// The revision of the body.
+    pub(super) rev: Revision,
+    /// The render of the body. `None`: the body belongs to the revision.
+    pub(super) of: Option<Tid>,
+    pub(super) set: ChunkSet,
+}
+
+/// The chunk sets that pages release.
+pub(super) type ReleasedChunks = HashMap<Title, Vec<ReleasedSet>>;
 
 impl Pending {
     pub(super) fn new() -> Result<Self> {
@@ -96,9 +106,14 @@ impl Pending {
     }
 
     /// Records chunks that a page releases when it references the block.
-    pub(super) fn release_chunks(&mut self, page: &Page, rev: Revision, chunks: Vec<ChunkSet>) {
+    pub(super) fn release_chunks(
+        &mut self,
+        page: &Page,
+        rev: Revision,
+        chunks: Vec<(Option<Tid>, ChunkSet)>,
+    ) {
         if !chunks.is_empty() {
-            let chunks = chunks.into_iter().map(|set| (rev, set));
+            let chunks = chunks.into_iter().map(|(of, set)| ReleasedSet { rev, of, set });
             self.released_chunks.entry(page.title.clone()).or_default().extend(chunks);
         }
     }

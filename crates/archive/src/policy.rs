@@ -50,9 +50,9 @@ impl Thinning {
         Self { policy, last }
     }
 
-    /// Removes the bodies of renders that are not kept from a revision. Returns the chunks of these bodies.
-    /// The rows of the renders stay, marked as `left_out`.
-    pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<ChunkSet> {
+    /// Removes the bodies of renders that are not kept from a revision. Returns the chunks of these bodies,
+    /// each with its render. The rows of the renders stay, marked as `left_out`.
+    pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<(Option<Tid>, ChunkSet)> {
         let left_out = self.left_out(unit.renders.iter().map(|(render, _)| render));
         let mut released_chunks = Vec::new();
         for (render, bodies) in &mut unit.renders {
@@ -63,7 +63,7 @@ impl Thinning {
             for (name, body) in std::mem::take(bodies) {
                 texts.remove(&(name, Some(render.tid)));
                 if let BodyLocation::Chunks(set) = body.place {
-                    released_chunks.push(set);
+                    released_chunks.push((Some(render.tid), set));
                 }
             }
         }

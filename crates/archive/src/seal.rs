@@ -1,11 +1,13 @@
 //! Sealing: revisions that were superseded long enough ago move from the tables of their page into a block.
 //!
 //! No row is deleted from a table before its block is stored, was read back, and was compared with the sealed
-//! rows. Then one batch for each page writes the index row and deletes the sealed rows, so that readers find
-//! each row in the tables or in the block. An interrupted seal leaves at most a block that no page
-//! references, and a garbage collection entry for the block.
+//! rows. Then a batch for each page writes the index row and deletes sealed rows, so that readers find each row
+//! in the tables or in the block. Further batches delete the rest ([`place`]). An interrupted seal leaves at
+//! most a block that no page references, with a garbage collection entry, or sealed rows in the tables, which
+//! the next seal seals again.
 
 mod latest;
+mod place;
 mod reading;
 mod renders;
 mod report;
@@ -17,16 +19,20 @@ use std::{
     time::Duration,
 };
 
-use rashomon_archive_format::{BodyLocation, Unit};
+use rashomon_archive_format::Unit;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, ReadFrom, Scan, TableStore};
+use rashomon_tables::{ClusteringRange, Error as StoreError, ReadFrom, Scan};
 
-pub use self::report::SealReport;
+pub(super) use self::place::{release_chunks, release_owner};
+pub use self::{
+    place::{MAX_PLACED_BYTES, MAX_PLACED_ROWS},
+    report::SealReport,
+};
 use super::{
     Archive, ArchivePolicy, BucketArchive,
     candidates::{Candidate, candidates},
     decide::{StayReason, judge},
-    deletes::{self, Resealed, StoredRows},
+    deletes::Resealed,
     erase::Epoch,
     index::{IndexRow, index_of},
     large::read_from_chunks,
@@ -34,16 +40,11 @@ use super::{
     policy::Thinning,
     seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
     size::UnitSize,
-    verified_block::VerifiedBlock,
 };
 use rashomon_records::{
     BucketName, DomainName, Error, Page, Result, Revision, Tid, Title,
-    content::{ChunkSet, ChunkStore},
-    rows::{
-        ChunkReference, RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow, of_revision,
-        partition_of,
-    },
-    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    rows::{RenderKey, RenderRow, RevisionKey, RevisionRow, RowKey, of_revision, partition_of},
+    schemas::{RENDERS, REVISIONS},
     write::WritePipeline,
 };
 
@@ -485,69 +486,4 @@ impl<'a> Sealer<'a> {
         self.resealed.clear();
         Ok(())
     }
-
-    /// Makes a page reference a block, and deletes the sealed rows from its tables. Returns `false` if the
-    /// page does not reference the block.
-    async fn place(
-        &self,
-        page: &Page,
-        units: &[Unit],
-        made: &VerifiedBlock,
-        released_chunks: &[(Revision, ChunkSet)],
-    ) -> Taken<bool> {
-        let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
-        let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
-        let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
-        let tids =
-            ClusteringRange::all().at_least(index.tids.0.as_time_uuid()).at_most(index.tids.1.as_time_uuid());
-        let stored = StoredRows {
-            revisions: self.all(&REVISIONS, page, revs.clone(), true).await?,
-            renders: self.all(&RENDERS, page, revs, true).await?,
-            by_time: self.all(&REVISIONS_BY_TIME, page, times, true).await?,
-            by_tid: self.all(&REVISIONS_BY_TID, page, tids, false).await?,
-        };
-        let none = Resealed::new();
-        let deletable = deletes::deletable(units, &stored, self.resealed.get(&page.title).unwrap_or(&none))?;
-        if deletable.is_empty() {
-            // Another seal was faster, or all revisions were written again.
-            return Ok(false);
-        }
-        let others = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
-        let mut batch = Batch::new(partition_of(page));
-        index.beside(&others).to_stored().put(&mut batch, self.archive.records.clock.now());
-        for unit in deletable.values() {
-            release_owner(&mut batch, unit);
-        }
-        deletes::delete(&mut batch, &deletable, &stored)?;
-        let released_chunks = released_chunks.iter().filter(|(rev, _)| deletable.contains_key(rev));
-        let first = release_chunks(&mut batch, page, released_chunks, self.archive.records.clock.now());
-        if let Some(epoch) = &self.epoch {
-            self.archive.blocks.check_epoch(page, epoch).await.map_err(StopReason::All)?;
-        }
-        made.deadline().check(&*self.archive.records.clock)?;
-        self.archive.blocks.store.write(first, batch).await.map_err(|error| StopReason::All(error.into()))?;
-        Ok(true)
-    }
-}
-
-/// Changes the page's references to the chunks of sealed bodies. The references no longer belong to a
-/// revision, so no cull of the revision releases them.
-pub(super) fn release_owner(batch: &mut Batch, unit: &Unit) {
-    let at = unit.last_written().just_after();
-    for (_, _, body) in unit.all_bodies() {
-        if let BodyLocation::Chunks(set) = &body.place {
-            ChunkReference::archived(set.id).put(batch, at);
-        }
-    }
-}
-
-/// Releases the page's references to some chunks. The chunks are garbage collected when no process can be
-/// reading them, or deleted when their revision is erased.
-pub(super) fn release_chunks<'s>(
-    batch: &mut Batch,
-    page: &Page,
-    released_chunks: impl Iterator<Item = &'s (Revision, ChunkSet)>,
-    now: Timestamp,
-) -> Vec<Batch> {
-    released_chunks.map(|(rev, set)| ChunkStore::release(batch, page, set.id, Some(*rev), now)).collect()
 }

@@ -96,7 +96,13 @@ impl Archive {
     async fn verify_block(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
         let (of, id) = block_of(partition).ok_or_else(|| corrupt("its key is not that of a block"))?;
         report.blocks += 1;
-        let bytes = self.blocks.read(&of, id).await?;
+        let bytes = match self.blocks.read(&of, id).await {
+            Err(StoreError::Corrupt(what)) => {
+                let is_left = self.blocks.is_incomplete_and_unreferenced(&of, id).await?;
+                return if is_left { Ok(()) } else { Err(StoreError::Corrupt(what).into()) };
+            }
+            bytes => bytes?,
+        };
         let decoded = blocking(move || {
             let block = Block::open(&bytes, Limits::default())
                 .and_then(|block| block.verify().map(|()| block))

@@ -10,7 +10,7 @@ mod revisions;
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, CompactionOptions, CompactionReport,
-    HistoryArchiver, RowReason, SealOptions, SealReport, SkippedDamage,
+    HistoryArchiver, MAX_PLACED_BYTES, MAX_PLACED_ROWS, RowReason, SealOptions, SealReport, SkippedDamage,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{

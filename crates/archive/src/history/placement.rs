@@ -15,14 +15,13 @@ use crate::{
     Archive, SealReport,
     deletes::{self, Resealed, StoredRows},
     index::{IndexRow, index_of},
-    pending::ReleasedChunks,
+    pending::{ReleasedChunks, ReleasedSet},
     rows::BlockId,
     seal::{release_chunks, release_owner},
     verified_block::VerifiedBlock,
 };
 use rashomon_records::{
-    INDEX_PAGE_ROWS, Page, Result, Revision, Title,
-    content::ChunkSet,
+    INDEX_PAGE_ROWS, Page, Result, Title,
     rows::{TypedRow, partition_of, rows_of},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -38,7 +37,7 @@ struct PageInBlock<'a> {
     replaced: Vec<&'a Unit>,
     /// Whether the page has no rows, so that it is added to the catalog with its index row.
     makes_page: bool,
-    released_chunks: &'a [(Revision, ChunkSet)],
+    released_chunks: &'a [ReleasedSet],
 }
 
 /// Places a block: makes its pages reference it.
@@ -136,7 +135,7 @@ impl BlockPlacement {
         );
         for unit in &replaced {
             let stored = self.stored_rows(page, unit).await?;
-            let deletable = deletes::deletable(std::slice::from_ref(*unit), &stored, &Resealed::new())?;
+            let deletable = deletes::deletable([*unit], &stored, &Resealed::new())?;
             deletes::delete(&mut batch, &deletable, &stored)?;
         }
         if makes_page {

@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Writes the rows of a render again under other tids.
-    async fn copy_render(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
+    pub(super) async fn copy_render(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
         let is_of_page = |row: &Row| page_of(&row.key.partition).as_ref() == Some(page);
         let is_render = |row: &Row| is_of_page(row) && RenderKey::of(row).unwrap().tid == first;
         let render =

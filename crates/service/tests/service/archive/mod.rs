@@ -2,6 +2,7 @@
 //! was read back, and an interruption loses nothing.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
+mod batches;
 mod bounds;
 mod compaction;
 mod damage;

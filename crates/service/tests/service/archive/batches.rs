@@ -1,0 +1,298 @@
+//! In a store of a single process, other writers wait for each batch. So sealing, compaction and garbage
+//! collection delete rows in batches of a bounded size, and an interruption between two batches loses nothing.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use rashomon_buckets::{MAX_PLACED_BYTES, MAX_PLACED_ROWS, Page, schemas};
+use rashomon_clock::{Clock, ManualClock};
+use rashomon_records::{INDEX_PAGE_ROWS, content::CHUNK_SIZE};
+use rashomon_tables::{
+    Batch, Call, ClusteringRange, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, RowStream, Scan,
+    TableStore,
+};
+
+use super::{idle::idle_settings, later, settings};
+use crate::support::{START, World, noise, page, rev};
+
+/// Measures how many rows and bytes a single write deletes or puts.
+#[derive(Debug)]
+struct Measuring {
+    below: Memory,
+    rows: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl Measuring {
+    fn new(below: Memory) -> Self {
+        Self { below, rows: AtomicUsize::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Returns the greatest number of rows and of bytes of one write since the last call.
+    fn take_greatest(&self) -> (usize, u64) {
+        (self.rows.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
+
+    /// The rows that a mutation deletes or puts, and the bytes that it deletes.
+    async fn size(&self, batch: &Batch, mutation: &Mutation) -> Result<(usize, u64)> {
+        let (table, range, until) = match mutation {
+            Mutation::Put { .. } => return Ok((1, 0)),
+            Mutation::Delete { table, clustering, written_at } => {
+                (*table, ClusteringRange::prefix(clustering.clone()), *written_at)
+            }
+            Mutation::DeleteRange { table, range, written_before } => {
+                (*table, range.clone(), *written_before)
+            }
+        };
+        let scan = Scan::new(batch.partition.clone(), INDEX_PAGE_ROWS).range(range);
+        let mut rows = RowStream::new(&self.below, table, scan).collect().await?;
+        rows.retain(|row| row.written_at <= until);
+        Ok((rows.len(), rows.iter().map(|row| row.size() as u64).sum()))
+    }
+}
+
+#[async_trait]
+impl Decorator for Measuring {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.below
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let (mut rows, mut bytes) = (0, 0);
+        for batch in first.iter().chain([&then]) {
+            for mutation in &batch.mutations {
+                let size = self.size(batch, mutation).await?;
+                (rows, bytes) = (rows + size.0, bytes + size.1);
+            }
+        }
+        self.rows.fetch_max(rows, Ordering::Relaxed);
+        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        self.below.write(first, then).await
+    }
+}
+
+/// The index row of a page is written beside the rows that are deleted.
+const INDEX_ROWS: usize = 1;
+
+/// Bytes of a row that are not those of its body: keys, times, hashes.
+const OTHER_BYTES_OF_A_ROW: u64 = 1_024;
+
+impl World {
+    /// Writes a page whose seal deletes rows in several batches: revisions of a few bytes, revisions with large
+    /// renders, and a revision with many renders.
+    async fn write_large_page(&self, page: &Page, revisions: i64, large_every: i64, renders: i64) {
+        for number in 1..=revisions {
+            let html = match number % large_every {
+                0 => noise(number as u64, 60_000),
+                _ => format!("<p>{number}</p>").into_bytes(),
+            };
+            let written =
+                self.put_revision(page, number, &[("wikitext", b"text".to_vec()), ("html", html)]).await;
+            let tid = written.unwrap().tid;
+            self.pass(std::time::Duration::from_secs(1));
+            if number == revisions / 2 {
+                // All renders are earlier than the first one.
+                self.copy_render(page, tid, number, renders).await;
+            }
+        }
+    }
+
+    /// Everything that is stored of a page: its records, its renders, and the texts of all bodies.
+    async fn contents(&self, page: &Page) -> Vec<String> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let listing = self.buckets.revisions(page, after, 1_000).await.unwrap();
+            for line in &listing.items {
+                let detail = self.buckets.revision(page, line.record.rev).await.unwrap();
+                all.push(format!("{:?}", detail.record));
+                for render in detail.renders {
+                    all.push(format!("{} {:?}", render.tid, render.properties));
+                }
+            }
+            after = listing.next;
+            if after.is_none() {
+                return all;
+            }
+        }
+    }
+}
+
+/// The bound is on what is deleted: without it, a full block of a page would be one batch.
+#[tokio::test]
+async fn seal_of_a_large_page_takes_bounded_batches() {
+    let (world, store) = World::over_memory(Measuring::new).await;
+    let world = world.restarted_with(settings()).await;
+    let main = page("Main_Page");
+    world.write_large_page(&main, 2_500, 10, 600).await;
+    world.pass(later());
+    let before = world.contents(&main).await;
+    store.take_greatest();
+    let sealed = world.seal().await;
+    let (rows, bytes) = store.take_greatest();
+    assert_eq!(sealed.revisions, 2_499, "{sealed:?}");
+    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.rows(&schemas::RENDERS).await.len(), 1);
+    assert!(rows <= MAX_PLACED_ROWS + INDEX_ROWS, "{rows} rows in one batch");
+    // The batches are not needlessly small.
+    assert!(rows > MAX_PLACED_ROWS / 2, "{rows} rows in one batch");
+    let most = MAX_PLACED_BYTES + MAX_PLACED_ROWS as u64 * OTHER_BYTES_OF_A_ROW;
+    assert!(bytes <= most && bytes > MAX_PLACED_BYTES / 4, "{bytes} bytes in one batch");
+    assert_eq!(world.contents(&main).await, before);
+    world.assert_consistent().await;
+
+    // The latest revision of an idle page may have as many renders.
+    let idle = page("Idle");
+    world.put_revision(&idle, 1, &[("wikitext", "text")]).await.unwrap();
+    let tid = world.put_render(&idle, 1, &[("html", "<p>1</p>")]).await.unwrap().tid;
+    world.copy_render(&idle, tid, 1, 600).await;
+    world.pass(later());
+    let before = world.contents(&idle).await;
+    let world = world.restarted_with(idle_settings()).await;
+    store.take_greatest();
+    world.seal().await;
+    world.assert_sealed_whole().await;
+    let (rows, _) = store.take_greatest();
+    assert!(rows <= MAX_PLACED_ROWS + INDEX_ROWS, "{rows} rows in one batch");
+    assert_eq!(world.contents(&idle).await, before);
+    world.assert_consistent().await;
+}
+
+/// The most that a batch of the collector deletes: four pieces of a block, or four chunks.
+const MOST_COLLECTED: u64 = 4 * (1 << 20) + 4 * OTHER_BYTES_OF_A_ROW;
+
+/// The chunks of a large body are deleted in several batches.
+#[tokio::test]
+async fn garbage_collection_of_chunks_takes_bounded_batches() {
+    let (world, store) = World::over_memory(Measuring::new).await;
+    let large = page("Large");
+    let tid = world.put_revision(&large, 1, &[("html", noise(7, 10 * CHUNK_SIZE))]).await.unwrap().tid;
+    world.rewrite(&large, tid, "html", "small").await.unwrap();
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 10);
+    world.pass(later());
+    store.take_greatest();
+    assert_eq!(world.buckets.maintenance().collect_orphans(later() / 2).await.unwrap(), 1);
+    assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
+    let (_, bytes) = store.take_greatest();
+    assert!(bytes <= MOST_COLLECTED && bytes > MOST_COLLECTED / 2, "{bytes} bytes in one batch");
+    world.assert_consistent().await;
+}
+
+/// A large block is deleted in several batches. If the process ends while it writes the pieces of a block, or
+/// while it deletes them, `verify` accepts the rest of the block, which no page needs, and the next run of the
+/// collector deletes it.
+#[tokio::test]
+async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
+    let clock = Arc::new(ManualClock::new(START));
+    let store = Arc::new(Measuring::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let faulty = Arc::new(Faulty::new(Arc::clone(&store) as Arc<dyn TableStore>, Plan::empty()));
+    let world = World::on(Arc::clone(&faulty) as Arc<dyn TableStore>, clock, settings(), 1).await;
+    let main = page("Main_Page");
+    for number in 1..=110 {
+        world.put_revision(&main, number, &[("html", noise(number as u64, 60_000))]).await.unwrap();
+    }
+    world.pass(later());
+    let before = world.contents(&main).await;
+    let fail_at = |number| faulty.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
+    let pieces = async || world.rows(&schemas::ARCHIVE_BLOCKS).await.len();
+    let collect = async || {
+        world.pass(later());
+        world.buckets.maintenance().collect_orphans(later() / 2).await
+    };
+    // The first write is the entry of the block, and the next ones are its pieces.
+    fail_at(4);
+    world.try_seal().await.unwrap_err();
+    assert_eq!(pieces().await, 2);
+    world.assert_consistent().await;
+    fail_at(u64::MAX);
+    collect().await.unwrap();
+    assert_eq!(pieces().await, 0);
+
+    // The block is complete, and no page references it.
+    fail_at(9);
+    world.try_seal().await.unwrap_err();
+    let all = pieces().await;
+    assert!(all > 4, "{all} pieces");
+    world.assert_consistent().await;
+    fail_at(2);
+    store.take_greatest();
+    collect().await.unwrap_err();
+    assert_eq!(pieces().await, all - 4);
+    world.assert_consistent().await;
+    fail_at(u64::MAX);
+    collect().await.unwrap();
+    let (_, bytes) = store.take_greatest();
+    assert!(bytes <= MOST_COLLECTED && bytes > MOST_COLLECTED / 2, "{bytes} bytes in one batch");
+    assert_eq!((pieces().await, world.rows(&schemas::ARCHIVE_NOTES).await.len()), (0, 0));
+    world.seal().await;
+    assert_eq!(world.contents(&main).await, before);
+    world.assert_consistent().await;
+}
+
+/// The number of revisions and of additional renders with which a seal takes several batches: some of whole
+/// revisions, and some of the renders of one revision.
+const REVISIONS: i64 = 60;
+const RENDERS: i64 = 200;
+
+/// The process ends at every write of a seal, before it, after it, and in its middle. Every revision is read as
+/// before, also beside writes to revisions that are partly deleted. The next seal completes the work.
+#[tokio::test]
+async fn seal_that_ends_between_two_batches_loses_nothing() {
+    for (settings, left) in [(settings(), 1), (idle_settings(), 0)] {
+        let mut writes = 0;
+        for fault in [Fault::Before, Fault::After, Fault::Midway { batches: 1 }] {
+            for number in 1.. {
+                let clock = Arc::new(ManualClock::new(START));
+                let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
+                let faulty = Arc::new(Faulty::new(memory, Plan::empty()));
+                let world =
+                    World::on(Arc::clone(&faulty) as Arc<dyn TableStore>, clock, settings.clone(), 1).await;
+                let main = page("Main_Page");
+                world.write_large_page(&main, REVISIONS, 20, RENDERS).await;
+                world.pass(later());
+                let before = world.contents(&main).await;
+                let world = world.reopened().await;
+                faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
+                let interrupted = world.try_seal().await;
+                faulty.set_plan(Plan::empty());
+                let world = world.reopened().await;
+                let what = format!("write {number}, {fault:?}");
+                assert_eq!(world.contents(&main).await, before, "{what}");
+                world.assert_consistent().await;
+
+                // Late writes: a render of the revision with many renders, and a body of another revision.
+                let rendered = REVISIONS / 2;
+                let late = world.put_render(&main, rendered, &[("html", "<p>late</p>")]).await.unwrap().tid;
+                let other = world.buckets.revision(&main, rev(7)).await.unwrap().renders[0].tid;
+                world.rewrite(&main, other, "html", "<p>in other words</p>").await.unwrap();
+                world.pass(later());
+                let with_late = world.contents(&main).await;
+                let world = world.reopened().await;
+                world.seal().await;
+                assert_eq!(world.open_revisions().await, left, "{what}");
+                assert_eq!(world.rows(&schemas::RENDERS).await.len(), left, "{what}");
+                let world = world.reopened().await;
+                assert_eq!(world.contents(&main).await, with_late, "{what}");
+                assert_eq!(world.read(&main, late, "html").await, b"<p>late</p>", "{what}");
+                assert_eq!(world.read(&main, other, "html").await, b"<p>in other words</p>", "{what}");
+                world.assert_consistent().await;
+                // Leftovers are collected, and nothing else.
+                world.pass(later());
+                world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+                let world = world.reopened().await;
+                assert_eq!(world.contents(&main).await, with_late, "{what}");
+                world.assert_consistent().await;
+                if interrupted.is_ok() {
+                    writes = writes.max(number);
+                    break;
+                }
+            }
+        }
+        // An entry, the pieces of the block, several batches of the page, and the delete of the entry.
+        assert!(writes > 6, "{writes} writes");
+    }
+}
