@@ -40,7 +40,29 @@ impl Collector for OfThreads {
         let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
         let panics = ConstCounter::new(of_store + self.background.count());
         let help = "Panics in calls of the store and in background tasks; the threads continued";
-        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)
+        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)?;
+        let Some(store) = &self.sqlite else { return Ok(()) };
+        let ((_, commits), (total, longest)) = (store.calls_and_commits(), store.commit_times());
+        for (name, help, metric) in [
+            (
+                "sqlite_commits",
+                "Commits of the SQLite store; several writes may share one",
+                &ConstCounter::new(commits) as &dyn EncodeMetric,
+            ),
+            (
+                "sqlite_commit_seconds",
+                "Time that these commits took; other writes wait meanwhile",
+                &ConstCounter::new(total.as_secs_f64()),
+            ),
+            (
+                "sqlite_longest_commit_seconds",
+                "The longest of these commits since the start",
+                &ConstGauge::new(longest.as_secs_f64()),
+            ),
+        ] {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        Ok(())
     }
 }
 
@@ -96,6 +118,11 @@ impl Collector for OfBuckets {
                 "retention_paused",
                 "1 while culling is paused after a clock jump, else 0",
                 f64::from(u8::from(retention.paused)),
+            ),
+            (
+                "archive_on",
+                "1 if the archive of the store is on, else 0",
+                f64::from(u8::from(self.0.settings().archive.is_some())),
             ),
             ("generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
         ] {

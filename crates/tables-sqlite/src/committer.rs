@@ -90,6 +90,9 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,
     pub(crate) commits: AtomicU64,
+    /// The time that the commits of calls took, and the longest of them, in microseconds.
+    pub(crate) commit_micros: AtomicU64,
+    pub(crate) longest_commit_micros: AtomicU64,
     pub(crate) panics: Arc<Panics>,
 }
 
@@ -233,7 +236,7 @@ impl Committer {
         // keys are restored first.
         self.restore_flipped_keys();
         let bytes = group.iter().map(Call::bytes).sum();
-        let now = self.parts.clock.now();
+        let (now, started) = (self.parts.clock.now(), self.parts.clock.monotonic());
         let applied = self.transaction(|connection, touched| {
             let applied = match apply_all(connection, &group, now) {
                 Ok(applied) => applied.into_iter().map(Ok).collect(),
@@ -247,6 +250,9 @@ impl Committer {
             touched.extend(done.flat_map(|(call, _)| call.slots()));
             Ok(applied)
         });
+        let took = self.parts.clock.monotonic().saturating_sub(started).as_micros() as u64;
+        self.parts.counters.commit_micros.fetch_add(took, Ordering::Relaxed);
+        self.parts.counters.longest_commit_micros.fetch_max(took, Ordering::Relaxed);
         self.parts.counters.calls.fetch_add(group.len() as u64, Ordering::Relaxed);
         self.parts.counters.commits.fetch_add(1, Ordering::Relaxed);
         let health = &self.parts.health;

@@ -5,7 +5,10 @@ use std::{
     fmt, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -222,6 +225,20 @@ impl SqliteStore {
     #[must_use]
     pub fn calls_and_commits(&self) -> (u64, u64) {
         (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
+    }
+
+    /// The total time that the commits of writing calls took, and the longest of them since the last call of
+    /// [`Self::take_longest_commit`]. Other calls wait during a commit.
+    #[must_use]
+    pub fn commit_times(&self) -> (Duration, Duration) {
+        let of = |micros: &AtomicU64| Duration::from_micros(micros.load(Ordering::Relaxed));
+        (of(&self.counters.commit_micros), of(&self.counters.longest_commit_micros))
+    }
+
+    /// Returns the longest commit of writing calls, and starts again from zero: for measurements.
+    #[must_use]
+    pub fn take_longest_commit(&self) -> Duration {
+        Duration::from_micros(self.counters.longest_commit_micros.swap(0, Ordering::Relaxed))
     }
 
     /// The number of panics on the store's threads. A panic ends one call, but not the thread.

@@ -1,6 +1,7 @@
 //! `archive`: imports complete histories directly into an archive, and reads them back. It uses the commands
 //! and the server that users run.
 
+mod beside;
 mod input;
 mod reads;
 
@@ -25,8 +26,9 @@ use input::Input;
 /// The histories to measure, and how to read them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Measure these sets: `ovirt-wiki`, `documents`, `renders` [default: all].
-    #[arg(value_parser = ["ovirt-wiki", "documents", "renders"])]
+    /// Measure these sets: `ovirt-wiki`, `documents`, `renders`; or `sealing`, which measures writers beside a
+    /// seal [default: all].
+    #[arg(value_parser = ["ovirt-wiki", "documents", "renders", "sealing"])]
     sets: Vec<String>,
     /// Number of random reads of renders in each measurement.
     #[arg(long, default_value_t = 1000)]
@@ -52,10 +54,11 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              unpacked blocks, and then an edit of each page. Blocks opened per read: those that the server read from the \
              store for each of {} random revisions, by number, by time (the redirect, not followed) and by tid. Histories: `rashomon export --history` as \
              JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
-             with zstd in this process",
+             with zstd in this process. {}",
             options.reads,
             reads::AFTER_START,
-            reads::OPENED
+            reads::OPENED,
+            beside::how(),
         ),
     );
     for name in SETS {
@@ -71,6 +74,12 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         }
         if !options.alone {
             blocks::pack_in_other_formats(&set, &mut report)?;
+        }
+    }
+    if options.sets.is_empty() || options.sets.iter().any(|set| set == "sealing") {
+        for run in 0..runs {
+            eprintln!("sealing: run {}", run + 1);
+            beside::measure(&mut |what, unit, value| report.add(&format!("sealing: {what}"), unit, value))?;
         }
     }
     Ok(report)

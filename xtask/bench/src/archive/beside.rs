@@ -1,0 +1,200 @@
+//! Writes beside a seal: how long they take with and without it, and the longest commit of a seal.
+//!
+//! The store is opened in this process, so that the seal begins when the measurement does.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use rashomon_buckets::{
+    ArchiveSettings, BucketArchive, BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName,
+    Revision, RevisionStore, SealOptions, SealReport, Settings, Title,
+};
+use rashomon_clock::{Clock, SystemClock};
+use rashomon_tables_sqlite::{Options, SqliteStore};
+
+/// The pages of each domain that is sealed, and the revisions of each page.
+const PAGES: i64 = 12;
+const REVISIONS: i64 = 600;
+/// The size of the html of a revision. A revision changes a part of its predecessor's.
+const HTML_BYTES: usize = 60_000;
+/// The number of writers, the pages of each, and the pause of a writer after each write.
+const WRITERS: usize = 8;
+const PAGES_OF_A_WRITER: i64 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long the writers write without a seal.
+const ALONE: Duration = Duration::from_secs(15);
+/// The pause of a server's seal after each page.
+const REST: Duration = Duration::from_millis(5);
+
+/// What is measured, for the report.
+pub(super) fn how() -> String {
+    format!(
+        "Writers beside sealing, on buckets in this process: two domains of {PAGES} pages with {REVISIONS} \
+         revisions of {} kB of html are sealed, the first without writers, the second beside {WRITERS} writers \
+         that each write such a revision to one of {PAGES_OF_A_WRITER} other pages every {} ms; before, the \
+         writers write alone for {} s. A commit is one transaction of the committer, with its fsync",
+        HTML_BYTES / 1000,
+        PAUSE.as_millis(),
+        ALONE.as_secs()
+    )
+}
+
+pub(super) fn measure(add: &mut dyn FnMut(&str, &'static str, f64)) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure_on_store(add))
+}
+
+async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Arc::new(SqliteStore::open(folder.path(), Arc::clone(&clock), Options::default())?);
+    // Everything that was superseded before the seal begins is sealed.
+    let all = BucketArchive { after: Duration::ZERO, ..BucketArchive::default() };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
+    let settings = Settings { archive, ..Settings::default() };
+    let buckets = RevisionStore::open(Arc::clone(&store) as _, Arc::clone(&clock), settings, 1).await?;
+    let (first, second) = (DomainName::new("first")?, DomainName::new("second")?);
+    for domain in [&first, &second] {
+        for number in 0..PAGES {
+            let mut text = Text::new(number as u64);
+            for rev in 1..=REVISIONS {
+                put(&buckets, &page(domain, number)?, rev, &text.next()).await?;
+            }
+        }
+    }
+    let longest = || store.take_longest_commit().as_secs_f64() * 1e3;
+
+    let stop = AtomicBool::new(false);
+    let timer = async {
+        tokio::time::sleep(ALONE).await;
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    longest();
+    let (alone, ()) = tokio::try_join!(write(&buckets, &clock, &stop, 0), timer)?;
+    add("writers alone, p50", "ms", quantile(&alone, 0.5));
+    add("writers alone, p99", "ms", quantile(&alone, 0.99));
+    add("writers alone, longest commit", "ms", longest());
+
+    let started = clock.monotonic();
+    let sealed = seal(&buckets, &first).await?;
+    let seconds = (clock.monotonic() - started).as_secs_f64();
+    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "{sealed:?}");
+    add("one sealing commit, longest", "ms", longest());
+    add("sealing, revisions a second", "", sealed.revisions as f64 / seconds);
+
+    stop.store(false, Ordering::Relaxed);
+    let sealing = async {
+        let started = clock.monotonic();
+        let sealed = seal(&buckets, &second).await?;
+        stop.store(true, Ordering::Relaxed);
+        anyhow::Ok((sealed, (clock.monotonic() - started).as_secs_f64()))
+    };
+    let (beside, (sealed, seconds)) = tokio::try_join!(write(&buckets, &clock, &stop, 1), sealing)?;
+    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "{sealed:?}");
+    add("writers beside sealing, p50", "ms", quantile(&beside, 0.5));
+    add("writers beside sealing, p99", "ms", quantile(&beside, 0.99));
+    add("writers beside sealing, longest commit", "ms", longest());
+    add("sealing beside writers, revisions a second", "", sealed.revisions as f64 / seconds);
+    store.shutdown().await;
+    Ok(())
+}
+
+async fn seal(buckets: &RevisionStore, domain: &DomainName) -> Result<SealReport> {
+    let options = SealOptions { rest: REST, ..SealOptions::default() };
+    Ok(buckets.maintenance().seal(domain, &BucketName::page(), options, &mut |_| {}).await?)
+}
+
+/// Writes until `stop` is set. Returns how long the writes took, in milliseconds, in ascending order.
+async fn write(
+    buckets: &RevisionStore,
+    clock: &Arc<dyn Clock>,
+    stop: &AtomicBool,
+    turn: i64,
+) -> Result<Vec<f64>> {
+    let writers = (0..WRITERS).map(|writer| async move {
+        let domain = DomainName::new("written")?;
+        let (mut text, mut took) = (Text::new(1_000 + writer as u64), Vec::new());
+        for write in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let number = writer as i64 * PAGES_OF_A_WRITER + write % PAGES_OF_A_WRITER;
+            let rev = turn * 1_000_000 + write / PAGES_OF_A_WRITER + 1;
+            let (page, text) = (page(&domain, number)?, text.next());
+            let started = clock.monotonic();
+            put(buckets, &page, rev, &text).await?;
+            took.push((clock.monotonic() - started).as_secs_f64() * 1e3);
+            tokio::time::sleep(PAUSE).await;
+        }
+        anyhow::Ok(took)
+    });
+    let mut all = futures::future::try_join_all(writers).await?.concat();
+    all.sort_by(f64::total_cmp);
+    Ok(all)
+}
+
+fn page(domain: &DomainName, number: i64) -> Result<Page> {
+    Ok(Page {
+        domain: domain.clone(),
+        bucket: BucketName::page(),
+        title: Title::new(&format!("Page_{number}"))?,
+    })
+}
+
+async fn put(buckets: &RevisionStore, page: &Page, rev: i64, html: &str) -> Result<()> {
+    let name = PropertyName::new("html")?;
+    let body = buckets.stage_bytes(page, &name, html.as_bytes()).await?;
+    let html = NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body };
+    let rev = Revision::new(rev).context("a revision is above 0")?;
+    buckets.put_revision(page, NewRevision::new(rev, vec![html])).await?;
+    Ok(())
+}
+
+/// The html of a page, which changes from one revision to the next.
+struct Text {
+    rng: Rng,
+    lines: Vec<String>,
+}
+
+impl Text {
+    const LINE_BYTES: usize = 120;
+
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let lines = (0..HTML_BYTES / Self::LINE_BYTES).map(|_| line(&mut rng)).collect();
+        Self { rng, lines }
+    }
+
+    fn next(&mut self) -> String {
+        for _ in 0..3 {
+            let place = self.rng.usize(..self.lines.len());
+            self.lines[place] = line(&mut self.rng);
+        }
+        self.lines.concat()
+    }
+}
+
+/// A line of words, a third of whose letters are not like those of other lines.
+fn line(rng: &mut Rng) -> String {
+    let mut line = String::from("<p>");
+    while line.len() < Text::LINE_BYTES - 5 {
+        let _ = write!(line, "word{:x} and ", rng.u16(..));
+    }
+    line.truncate(Text::LINE_BYTES - 5);
+    line + "</p>\n"
+}
+
+fn quantile(sorted: &[f64], quantile: f64) -> f64 {
+    let place = (sorted.len() as f64 * quantile) as usize;
+    sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
