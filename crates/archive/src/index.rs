@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, ops::Bound};
 
 use bytes::Bytes;
-use rashomon_archive_format::Unit;
+use rashomon_archive_format::{PositionColumn, Positions, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
 use rashomon_tables::{ClusteringRange, ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
 
-use super::{positions::Positions, rows::BlockId};
+use super::rows::BlockId;
 use rashomon_records::{
     INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
     rows::{Json, TypedRow, unreadable},
@@ -223,9 +223,9 @@ impl IndexRow {
             return positions.within(axis.of, lower, upper);
         }
         let (first, last): (Value, Value) = match axis.of {
-            Of::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
-            Of::Time => (self.times.0.into(), self.times.1.into()),
-            Of::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
+            PositionColumn::Rev => (Value::Int(self.revs.0.get()), Value::Int(self.revs.1.get())),
+            PositionColumn::Time => (self.times.0.into(), self.times.1.into()),
+            PositionColumn::Tid => (self.tids.0.as_time_uuid().into(), self.tids.1.as_time_uuid().into()),
         };
         let is_below = match lower {
             Bound::Included(lower) => last < *lower,
@@ -247,15 +247,7 @@ impl IndexRow {
 pub(super) struct Axis {
     /// The index of the clustering column.
     pub(super) place: usize,
-    of: Of,
-}
-
-/// The value in the column of an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Rev,
-    Time,
-    Tid,
+    of: PositionColumn,
 }
 
 impl Axis {
@@ -264,13 +256,13 @@ impl Axis {
         let is = |other: &Schema| table.name() == other.name();
         let axis = |place, of| Some(Self { place, of });
         if is(&REVISIONS) || is(&RENDERS) {
-            axis(0, Of::Rev)
+            axis(0, PositionColumn::Rev)
         } else if is(&REVISION_CONTENT) || is(&RENDER_CONTENT) {
-            axis(1, Of::Rev)
+            axis(1, PositionColumn::Rev)
         } else if is(&REVISIONS_BY_TIME) {
-            axis(0, Of::Time)
+            axis(0, PositionColumn::Time)
         } else if is(&REVISIONS_BY_TID) {
-            axis(0, Of::Tid)
+            axis(0, PositionColumn::Tid)
         } else {
             None
         }

@@ -3,13 +3,11 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
+use rashomon_archive_format::Positions;
 use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
 use rashomon_tables::{ReadFrom, Scan, TableStore, Value, VersionedRead, first_keys};
 
-use super::{
-    index::{IndexRow, index_from},
-    positions::Positions,
-};
+use super::index::{IndexRow, index_from};
 
 /// The maximum size of the index rows in memory, of all pages together.
 const MAX_CACHED_BYTES: u64 = 8 << 20;

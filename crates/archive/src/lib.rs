@@ -23,7 +23,6 @@ mod order;
 mod part;
 mod pending;
 mod policy;
-mod positions;
 mod recent_reads;
 mod rewrite;
 mod rows;

@@ -8,18 +8,28 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use rashomon_archive_format::Unit;
 use rashomon_blocks::varint::{self, Input, unzigzag, zigzag};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{TimeUuid, Value};
 
-use super::index::Of;
+use crate::Unit;
 use rashomon_records::{Revision, Tid};
+
+/// A column by which revisions are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PositionColumn {
+    /// The number of the revision.
+    Rev,
+    /// The time of the edit.
+    Time,
+    /// The tid of a render.
+    Tid,
+}
 
 /// The numbers, times and tids of the revisions that a page has in one block. Each list is sorted, and has
 /// each value once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Positions {
+pub struct Positions {
     revs: Vec<i64>,
     /// The times of the edits, in microseconds.
     times: Vec<i64>,
@@ -38,7 +48,9 @@ const IN_SECONDS: u8 = 1;
 const OF_EDITS: u8 = 2;
 
 impl Positions {
-    pub(super) fn of_unit(unit: &Unit) -> Self {
+    /// The positions of one unit.
+    #[must_use]
+    pub fn of_unit(unit: &Unit) -> Self {
         let record = &unit.revision.record;
         let mut ticks = unit.renders.iter().map(|(render, _)| ticks(render.tid.as_time_uuid())).collect();
         sort(&mut ticks);
@@ -46,7 +58,7 @@ impl Positions {
     }
 
     /// Adds the positions of other revisions.
-    pub(super) fn extend(&mut self, other: Self) {
+    pub fn extend(&mut self, other: Self) {
         let Self { revs, times, ticks } = other;
         for (list, more) in [(&mut self.revs, revs), (&mut self.times, times), (&mut self.ticks, ticks)] {
             let is_sorted = list.last() < more.first();
@@ -58,27 +70,30 @@ impl Positions {
     }
 
     /// Whether the block has this revision.
-    pub(super) fn has(&self, rev: Revision) -> bool {
+    #[must_use]
+    pub fn has(&self, rev: Revision) -> bool {
         self.revs.binary_search(&rev.get()).is_ok()
     }
 
     /// The number of bytes in memory.
-    pub(super) const fn memory(&self) -> usize {
+    #[must_use]
+    pub const fn memory(&self) -> usize {
         (self.revs.len() + self.times.len() + self.ticks.len()) * size_of::<i64>()
     }
 
     /// Returns the lowest and the highest value within bounds. Returns `None` if there is no value within
     /// them.
-    pub(super) fn within(
+    #[must_use]
+    pub fn within(
         &self,
-        of: Of,
+        of: PositionColumn,
         lower: Bound<&Value>,
         upper: Bound<&Value>,
     ) -> Option<(Value, Value)> {
         let list = match of {
-            Of::Rev => &self.revs,
-            Of::Time => &self.times,
-            Of::Tid => &self.ticks,
+            PositionColumn::Rev => &self.revs,
+            PositionColumn::Time => &self.times,
+            PositionColumn::Tid => &self.ticks,
         };
         let first = match number(lower) {
             Bound::Included(lower) => list.partition_point(|value| *value < lower),
@@ -93,13 +108,17 @@ impl Positions {
         let within = list.get(first..end)?;
         let (first, last) = (*within.first()?, *within.last()?);
         Some(match of {
-            Of::Rev => (Value::Int(first), Value::Int(last)),
-            Of::Time => (Timestamp::from_micros(first).into(), Timestamp::from_micros(last).into()),
-            Of::Tid => (tid(first, Extreme::Lowest)?, tid(last, Extreme::Highest)?),
+            PositionColumn::Rev => (Value::Int(first), Value::Int(last)),
+            PositionColumn::Time => {
+                (Timestamp::from_micros(first).into(), Timestamp::from_micros(last).into())
+            }
+            PositionColumn::Tid => (tid(first, Extreme::Lowest)?, tid(last, Extreme::Highest)?),
         })
     }
 
-    pub(super) fn encode(&self) -> Bytes {
+    /// Returns the positions as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         put_list(&mut out, &self.revs, 1);
         put_times(&mut out, &self.times, SECOND_IN_MICROSECONDS);
@@ -112,7 +131,8 @@ impl Positions {
     }
 
     /// Returns `None` if the bytes are no positions.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut input = Input(bytes);
         let revs = list(&mut input, 1)?;
         let times = times(&mut input, SECOND_IN_MICROSECONDS, None)?;
@@ -279,7 +299,7 @@ mod tests {
         let found = exported(&[3, 7, 332_419_362]);
         let within = |lower: Bound<i64>, upper: Bound<i64>| {
             let (lower, upper) = (lower.map(Value::Int), upper.map(Value::Int));
-            let found = found.within(Of::Rev, lower.as_ref(), upper.as_ref())?;
+            let found = found.within(PositionColumn::Rev, lower.as_ref(), upper.as_ref())?;
             let (Value::Int(first), Value::Int(last)) = found else { panic!("{found:?}") };
             Some((first, last))
         };
@@ -290,7 +310,7 @@ mod tests {
         assert_eq!(within(Included(8), Included(332_419_361)), None);
         assert_eq!(within(Included(9), Included(4)), None);
         let hour = |hour: i64| Timestamp::from_micros((NEWEST + 3600 * hour) * SECOND_IN_MICROSECONDS);
-        let times = found.within(Of::Time, Unbounded, Included(&hour(1).into()));
+        let times = found.within(PositionColumn::Time, Unbounded, Included(&hour(1).into()));
         assert_eq!(times, Some((hour(0).into(), hour(1).into())));
     }
 
@@ -302,11 +322,11 @@ mod tests {
         for distinction in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
             let value = value(distinction);
             for bound in [Bound::Included(&value), Bound::Excluded(&value)] {
-                let (first, last) = found.within(Of::Tid, bound, bound).unwrap();
+                let (first, last) = found.within(PositionColumn::Tid, bound, bound).unwrap();
                 assert!(first <= value && value <= last, "{first:?} {value:?} {last:?}");
             }
         }
         let next = Value::from(Tid::first_after(time).as_time_uuid());
-        assert_eq!(found.within(Of::Tid, Bound::Included(&next), Bound::Unbounded), None);
+        assert_eq!(found.within(PositionColumn::Tid, Bound::Included(&next), Bound::Unbounded), None);
     }
 }
