@@ -49,8 +49,11 @@ pub(crate) enum Command {
     /// Import page histories from MediaWiki XML or JSON lines
     ///
     /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be
-    /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Importing a file again
-    /// changes nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
+    /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Where the archive of the
+    /// store is on, pages that the store does not have go into archive blocks, and others become rows. A new
+    /// SQLite store has an archive unless the configuration has `[retention]` or `archive = false`. Importing a
+    /// file again changes nothing. If a file is damaged or truncated, every complete revision before the damage
+    /// is stored.
     ///
     /// A revision that is already stored with different content is a conflict: the stored one stays. A
     /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
@@ -166,8 +169,8 @@ Exit codes:
   0  done
   1  an error ended the command, or a clock jump or damaged rows kept values from being
      deleted; other values may have been deleted
-  2  the command line is wrong, there is no store, the configuration has [archive], or --now
-     was refused (see docs/retention.md)
+  2  the command line is wrong, there is no store, its archive is on, or --now was refused
+     (see docs/retention.md)
   130, 143  interrupted
 
 Examples:
@@ -275,7 +278,8 @@ Examples:
 
     /// Serve a small sample wiki
     ///
-    /// The wiki is loaded at each start: into memory, or into the store that --data or --store names.
+    /// The wiki is loaded at each start: into memory, or into the store that --data or --store names. In a new
+    /// SQLite store, it is loaded into archive blocks.
     Demo(DemoArguments),
 
     /// Print a script that completes this command line in a shell

@@ -14,7 +14,10 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
-    config::{ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings},
+    config::{
+        ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
+        recorded_archive,
+    },
     errors::CommandError,
 };
 
@@ -24,6 +27,7 @@ pub(crate) struct Store {
     buckets: RevisionStore,
     tables: Arc<dyn TableStore>,
     backend: Backend,
+    archive: ArchiveState,
 }
 
 /// The backend of the tables.
@@ -61,15 +65,34 @@ impl Store {
         absent: Absent,
     ) -> Result<Self, CommandError> {
         let (tables, backend) = Backend::open(settings, &clock, absent).await?;
-        Self::with(tables, backend, settings, clock).await
+        Self::with(tables, backend, settings.clone(), clock).await
     }
 
     async fn with(
         tables: Arc<dyn TableStore>,
         backend: Backend,
-        settings: &Settings,
+        mut settings: Settings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
+        let archive = backend.decide_archive(&mut settings);
+        Self::with_archive(tables, backend, &settings, archive, clock).await
+    }
+
+    /// Opens the buckets, with settings that say whether the archive is on. Closes the store after an error.
+    async fn with_archive(
+        tables: Arc<dyn TableStore>,
+        backend: Backend,
+        settings: &Settings,
+        archive: Result<ArchiveState, CommandError>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let archive = match archive {
+            Ok(archive) => archive,
+            Err(error) => {
+                backend.close().await;
+                return Err(error);
+            }
+        };
         let mut of_buckets = settings.buckets();
         let usage = CommandError::Usage;
         of_buckets.retention.timeline = settings.retention.timeline.open(&clock).map_err(usage)?;
@@ -77,7 +100,7 @@ impl Store {
         of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
         let buckets = RevisionStore::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
         match buckets {
-            Ok(buckets) => Ok(Self { buckets, tables, backend }),
+            Ok(buckets) => Ok(Self { buckets, tables, backend, archive }),
             Err(error) => {
                 backend.close().await;
                 Err(match error {
@@ -123,7 +146,7 @@ impl Store {
             absent,
         ));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
-        Self::with(tables, Backend::Awaited(awaited), settings, clock).await
+        Self::with(tables, Backend::Awaited(awaited), settings.clone(), clock).await
     }
 
     /// Tries to reach a cluster that did not answer when the store was opened, as long as waiting may help.
@@ -219,15 +242,39 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
-        if settings.archive.enabled {
-            let message = "retention deletes nothing, since the configuration has [archive]: use `rashomon \
-                           archive seal`";
-            return Err(CommandError::Usage(message.to_owned()));
-        }
         let RetentionArguments { grace, min_keep, now: deletes, .. } = *arguments;
         let flags = RetentionFlags { domain: arguments.domain.as_ref(), grace, min_keep, deletes };
-        settings.retain(flags).map_err(CommandError::Usage)?;
-        Self::open(&settings, clock, Absent::Refuse).await
+        if settings.archive.is_on() {
+            return Err(nothing_to_delete("the configuration has [archive]"));
+        }
+        let mut retaining = settings.clone();
+        retaining.retain(flags).map_err(CommandError::Usage)?;
+        let (tables, backend) = Backend::open(&settings, &clock, Absent::Refuse).await?;
+        // The flags are no part of the configuration that the store is compared with.
+        let archive = match backend.decide_archive(&mut settings) {
+            Ok(archive) if archive.is_on => {
+                Err(nothing_to_delete("the archive of the store is on, as recorded when it was made"))
+            }
+            decided => decided,
+        };
+        retaining.archive = settings.archive;
+        Self::with_archive(tables, backend, &retaining, archive, clock).await
+    }
+
+    /// Opens the target of a migration, and creates it if it is missing. A new SQLite store records the same
+    /// about its archive as the source, if the source is a SQLite store. If the source has recorded nothing,
+    /// its archive is off unless it is configured, and so is that of the new store.
+    pub(crate) async fn open_target(
+        arguments: &StoreArguments,
+        source: &Self,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let mut settings = Self::settings_offline(arguments)?;
+        settings.new_store_archive = match &source.backend {
+            Backend::Sqlite(_) => Some(source.backend.recorded_archive()?.unwrap_or(false)),
+            _ => None,
+        };
+        Self::open(&settings, clock, Absent::Make).await
     }
 
     /// Opens the store with an archive. Creates a missing store.
@@ -248,6 +295,11 @@ impl Store {
         let mut settings = Self::settings_offline(&arguments.store)?;
         settings.seal(arguments.after, arguments.idle).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
+    }
+
+    /// Whether the archive is on, and why.
+    pub(crate) const fn archive(&self) -> ArchiveState {
+        self.archive
     }
 
     /// The buckets.
@@ -303,6 +355,17 @@ impl Backend {
         })
     }
 
+    /// What the store has recorded about its archive. Only SQLite stores record it.
+    fn recorded_archive(&self) -> Result<Option<bool>, CommandError> {
+        let Self::Sqlite(store) = self else { return Ok(None) };
+        recorded_archive(store.properties()).map_err(|what| CommandError::Open(Error::Unsupported(what)))
+    }
+
+    /// Decides whether the archive is on, and completes the settings.
+    fn decide_archive(&self, settings: &mut Settings) -> Result<ArchiveState, CommandError> {
+        settings.decide_archive(self.recorded_archive()?).map_err(CommandError::Usage)
+    }
+
     async fn close(self) {
         match self {
             Self::Sqlite(store) => store.shutdown().await,
@@ -320,8 +383,14 @@ fn open_directory(
 ) -> Result<Arc<SqliteStore>, CommandError> {
     check_directory(directory, absent)?;
     let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
-    let options = Options { accept_lost_log, is_read_only_command, ..Options::default() };
+    let new_properties = settings.new_store_properties();
+    let options = Options { accept_lost_log, is_read_only_command, new_properties, ..Options::default() };
     SqliteStore::open(directory, clock, options).map(Arc::new).map_err(CommandError::Open)
+}
+
+/// The error of `rashomon retention` on a store whose archive is on.
+fn nothing_to_delete(why: &str) -> CommandError {
+    CommandError::Usage(format!("retention deletes nothing, since {why}: use `rashomon archive seal`"))
 }
 
 fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {

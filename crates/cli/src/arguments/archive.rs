@@ -12,7 +12,7 @@ pub(crate) enum ArchiveCommand {
     ///
     /// Reads of sealed revisions are the same as before. A revision leaves the tables only after its block was
     /// read back and compared. Interrupting the command loses nothing; the next run continues. A server whose
-    /// configuration has `[archive]` seals by itself. On a cluster, every server must have `[archive]` in its
+    /// archive is on seals by itself. On a cluster, every server must have `[archive]` in its
     /// configuration before the first one seals.
     #[command(after_help = "\
 Exit codes:

@@ -25,12 +25,16 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 
-    /// Write the revisions of new pages into archive blocks
+    /// Write new pages into archive blocks, even if the archive of the store is off
     ///
-    /// The store then takes a few per cent of the size of the history. On a cluster, or with a retention
-    /// policy, the configuration must have `[archive]`.
+    /// Where the archive is on, an import does so without this flag. The store then takes a few per cent of the
+    /// size of the history. On a cluster, or with a retention policy, the configuration must have `[archive]`.
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
+
+    /// Store all revisions as rows, even if the archive of the store is on
+    #[arg(long, conflicts_with_all = ["archive", "to"])]
+    pub(crate) rows: bool,
 
     /// Files to import, in any order; - is standard input
     #[arg(required = true, value_name = "FILE")]

@@ -74,7 +74,9 @@ async fn replay_on(
     let clock = Arc::new(ManualClock::new(history.begins()));
     let shared = matches!(store, StoreUrl::Cassandra(_));
     let raw = RawSettings { store: Some(store), ..RawSettings::default() };
-    let settings = Settings::load_offline(raw, arguments.config.as_deref())?;
+    let mut settings = Settings::load_offline(raw, arguments.config.as_deref())?;
+    // The replay has its own buckets on the tables.
+    settings.new_store_archive = Some(false);
     let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
     let tables: Arc<dyn TableStore> = match shared {
         // The keyspace may have other tables, such as those of the previous strategy.

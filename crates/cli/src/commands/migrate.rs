@@ -24,7 +24,7 @@ use crate::{
     output::{self, counted, thousands},
     progress::{Done, Progress},
     signals::Signals,
-    store::{Absent, Store},
+    store::Store,
 };
 
 /// Copies one store into another, and compares them if asked to.
@@ -37,8 +37,15 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
         return Err(CommandError::Usage(message));
     }
     // The source is opened first, so that no target is created if the source is mistyped.
-    let source = open(&arguments, &arguments.from, Arc::clone(&clock), Absent::Refuse).await?;
-    let target = match open(&arguments, &arguments.to, Arc::clone(&clock), Absent::Make).await {
+    let of = |store: &StoreUrl| StoreArguments {
+        data: None,
+        store: Some(store.clone()),
+        config: arguments.config.clone(),
+        accept_lost_log: arguments.accept_lost_log,
+    };
+    let source = Box::pin(Store::open_for_reading(&of(&arguments.from), Arc::clone(&clock))).await?;
+    let target = Box::pin(Store::open_target(&of(&arguments.to), &source, Arc::clone(&clock))).await;
+    let target = match target {
         Ok(target) => target,
         Err(error) => {
             source.close().await;
@@ -51,24 +58,6 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
     target.close().await;
     source.close().await;
     outcome
-}
-
-async fn open(
-    arguments: &MigrateArguments,
-    store: &StoreUrl,
-    clock: Arc<dyn Clock>,
-    absent: Absent,
-) -> Result<Store, CommandError> {
-    let store = StoreArguments {
-        data: None,
-        store: Some(store.clone()),
-        config: arguments.config.clone(),
-        accept_lost_log: arguments.accept_lost_log,
-    };
-    match absent {
-        Absent::Refuse => Box::pin(Store::open_for_reading(&store, clock)).await,
-        Absent::Make => Box::pin(Store::open_offline(&store, clock, absent)).await,
-    }
 }
 
 /// The identity of a store, which does not depend on how the command line names it: a directory may have

@@ -21,12 +21,17 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     let mut settings = Settings::load(raw, config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
     let _log = logging::start_beside(settings.merged.log_format, &settings.merged.log_level);
+    let signals = Signals::listen()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Box::pin(Store::open_to_serve(&settings, Arc::clone(&clock))).await;
+    if let Ok(store) = &store {
+        let archive = store.archive();
+        tracing::info!(store = %settings.store, %archive, "the store is open");
+    }
     for warning in unknown_variables(&variables()) {
         tracing::warn!("{warning}");
     }
-    let signals = Signals::listen()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Box::pin(Store::open_to_serve(&settings, Arc::clone(&clock))).await?;
+    let store = store?;
     let outcome = tokio::select! {
         outcome = listen_and_serve(&settings, &store, clock, signals) => outcome,
         error = store.failure() => Err(error),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::archive::{MAX_NAMED, print_damaged, print_damaged_rows};
 use crate::{
     arguments::StatsArguments,
+    config::ArchiveState,
     errors::CommandError,
     exit::Exit,
     logging,
@@ -22,6 +23,7 @@ use crate::{
 /// The content of a store.
 #[derive(Debug, Serialize)]
 struct Stats {
+    archive: ArchiveState,
     domains: BTreeMap<DomainName, DomainStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sqlite: Option<Files>,
@@ -101,7 +103,7 @@ async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandEr
         release: cluster.release().to_owned(),
         keyspace: cluster.keyspace().to_owned(),
     });
-    Ok(Stats { domains, sqlite, cassandra })
+    Ok(Stats { archive: store.archive(), domains, sqlite, cassandra })
 }
 
 /// Counts the content of a domain, and shows the progress.
@@ -140,7 +142,7 @@ async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
 
 impl Stats {
     fn to_text(&self) -> String {
-        let mut text = String::new();
+        let mut text = format!("archive: {}\n", self.archive);
         for (name, domain) in &self.domains {
             let _ = writeln!(
                 text,

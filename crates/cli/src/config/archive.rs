@@ -18,10 +18,37 @@ use super::{
 /// longer than the clocks of working servers differ.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// The table `[archive]` in a file. It turns the archive on, unless `enabled` is false.
+/// The setting `archive` in a file. The table `[archive]` turns the archive on, unless `enabled` is false. The
+/// words `archive = true` and `archive = false` are short for a table with this `enabled` alone.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RawArchive(RawArchiveTable);
+
+impl<'de> Deserialize<'de> for RawArchive {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = RawArchive;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, or a table of its own: [archive], with its settings below")
+            }
+
+            fn visit_bool<E: de::Error>(self, enabled: bool) -> Result<RawArchive, E> {
+                Ok(RawArchive(RawArchiveTable { enabled: Some(enabled), ..RawArchiveTable::default() }))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RawArchive, A::Error> {
+                RawArchiveTable::deserialize(de::value::MapAccessDeserializer::new(map)).map(RawArchive)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// The table `[archive]` in a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table of its own: [archive], with its settings below")]
-pub(crate) struct RawArchive {
+#[serde(deny_unknown_fields)]
+struct RawArchiveTable {
     enabled: Option<bool>,
     policy: Option<ArchivePolicy>,
     after: Option<Span>,
@@ -175,7 +202,10 @@ impl BucketArchive {
 /// The archive settings in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ArchiveSettings {
-    pub(crate) enabled: bool,
+    /// Whether the archive is on. `None`: the configuration says nothing about the archive, and the store
+    /// decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) enabled: Option<bool>,
     /// The settings of all buckets without their own.
     #[serde(flatten)]
     pub(crate) all: BucketArchive,
@@ -190,7 +220,7 @@ impl Default for ArchiveSettings {
         let buckets = rashomon_buckets::ArchiveSettings::default();
         let day = Duration::from_secs(24 * 3600);
         Self {
-            enabled: false,
+            enabled: None,
             all: BucketArchive { policy: ArchivePolicy::Every, after: Span(buckets.all.after) },
             within: Span(30 * day),
             every: Span(day),
@@ -201,6 +231,16 @@ impl Default for ArchiveSettings {
 }
 
 impl ArchiveSettings {
+    /// Whether the archive is on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.enabled == Some(true)
+    }
+
+    /// Whether the configuration says nothing about the archive. Printed settings then have no table either.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.enabled.is_none()
+    }
+
     pub(super) fn merge(
         raw: Option<Spanned<RawArchive>>,
         retention: &RetentionSettings,
@@ -210,12 +250,12 @@ impl ArchiveSettings {
         let default = Self::default();
         let Some(raw) = raw else { return default };
         let span = raw.span();
-        let raw = raw.into_inner();
+        let RawArchive(raw) = raw.into_inner();
         // Values that retention would delete after its grace are sealed after that time instead.
         let grace = retention.all.policy().map(|policy| policy.grace);
         let after = grace.map_or(default.all.after, Span);
         let settings = Self {
-            enabled: raw.enabled.unwrap_or(true),
+            enabled: Some(raw.enabled.unwrap_or(true)),
             all: BucketArchive {
                 policy: raw.policy.unwrap_or(default.all.policy),
                 after: raw.after.unwrap_or(after),
@@ -226,10 +266,10 @@ impl ArchiveSettings {
             idle: raw.idle.unwrap_or(default.idle),
         };
         let error = settings.all.find_error().or_else(|| settings.all.check_grace(grace));
-        if let Some(message) = error.filter(|_| settings.enabled) {
+        if let Some(message) = error.filter(|_| settings.is_on()) {
             problems.push(file.problem(span.clone(), message));
         }
-        if settings.enabled && settings.every.0.is_zero() {
+        if settings.is_on() && settings.every.0.is_zero() {
             let message = "every is 0s, but it is the time between two searches for revisions to seal: \
                            write a time such as 24h";
             problems.push(file.problem(span, message.to_owned()));
@@ -249,10 +289,10 @@ impl ArchiveSettings {
         let mut all = BTreeMap::new();
         for (name, bucket) in &domain.buckets {
             let raw = bucket.archive.as_ref();
-            if !self.enabled {
+            if !self.is_on() {
                 if let Some(raw) = raw {
-                    let message = "this table configures the archive of a bucket, but the archive is off: \
-                                   add the table [archive]";
+                    let message = "this table configures the archive of a bucket, but the configuration does \
+                                   not turn the archive on: add the table [archive]";
                     problems.push(file.problem(raw.span(), message.to_owned()));
                 }
                 continue;
@@ -285,7 +325,7 @@ impl super::Settings {
     /// result is not allowed.
     pub(crate) fn seal(&mut self, after: Option<Span>, idle: Option<Idle>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
-            if !self.archive.enabled {
+            if !self.archive.is_on() {
                 return Err(
                     "a server without [archive] in its configuration cannot read sealed revisions: add \
                      [archive] to the configuration of every server of the cluster, restart the servers, \
@@ -301,14 +341,16 @@ impl super::Settings {
                 ));
             }
         }
-        if !self.archive.enabled && self.retention().is_on() {
+        if !self.archive.is_on() && self.retention().is_on() {
             return Err(
                 "the configuration deletes superseded revisions: add [archive] to it, so that they are \
                  sealed instead"
                     .to_owned(),
             );
         }
-        self.archive.enabled = true;
+        // A flag decides for one command, and the configuration decides what a new store records.
+        self.new_store_archive = Some(self.records_archive());
+        self.archive.enabled = Some(true);
         self.archive.idle = idle.unwrap_or(self.archive.idle);
         if let Some(after) = after {
             self.archive.all.after = after;
@@ -336,14 +378,14 @@ impl super::Settings {
 
     /// The archive settings of the buckets.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
-        let ArchiveSettings { enabled, all, cache_size, idle, .. } = &self.archive;
+        let ArchiveSettings { all, cache_size, idle, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
             let domain = domain.clone();
             let own =
                 settings.buckets.iter().filter_map(|(name, bucket)| Some((name.clone(), bucket.archive?)));
             own.map(move |(name, own)| ((domain.clone(), name), own.of_buckets())).collect::<Vec<_>>()
         };
-        enabled.then(|| rashomon_buckets::ArchiveSettings {
+        self.archive.is_on().then(|| rashomon_buckets::ArchiveSettings {
             all: all.of_buckets(),
             buckets: self.domains.iter().flat_map(of_buckets).collect(),
             cache_bytes: cache_size.0,
@@ -361,7 +403,7 @@ impl super::Settings {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
         let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);
-        (self.archive.enabled && other).then(|| {
+        (self.archive.is_on() && other).then(|| {
             "the archive seals what strategy app-ttl would cull, and works with no other strategy: use \
              strategy = \"app-ttl\", or remove [archive]"
                 .to_owned()

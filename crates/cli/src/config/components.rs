@@ -21,7 +21,7 @@ impl Settings {
     /// The settings of retention. With an archive nothing is culled.
     fn culled(&self) -> rashomon_buckets::Retention {
         let retention = self.retention();
-        if !self.archive.enabled {
+        if !self.archive.is_on() {
             return retention;
         }
         rashomon_buckets::Retention { policy: None, buckets: Default::default(), ..retention }

@@ -6,6 +6,7 @@
 
 mod access;
 mod archive;
+mod archive_state;
 mod components;
 mod errors;
 mod generator;
@@ -29,6 +30,7 @@ use self::errors::{Place, explain, nearest};
 pub(crate) use self::{
     access::AccessSettings,
     archive::{ArchiveSettings, BucketArchive, Idle},
+    archive_state::{ArchiveState, recorded_archive},
     errors::{ConfigError, Problem},
     generator::{GeneratorSettings, Renderer},
     raw::{MergedSettings, RawDomain, RawProperty, RawSettings, check_bucket},
@@ -57,7 +59,12 @@ pub(crate) struct Settings {
     /// Whether the command changes nothing.
     #[serde(skip)]
     pub(crate) is_read_only_command: bool,
+    /// What a new SQLite store records about its archive. `None`: what the configuration says.
+    #[serde(skip)]
+    pub(crate) new_store_archive: Option<bool>,
+    #[serde(skip_serializing_if = "RetentionSettings::is_absent")]
     pub(crate) retention: RetentionSettings,
+    #[serde(skip_serializing_if = "ArchiveSettings::is_undecided")]
     pub(crate) archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generator: Option<GeneratorSettings>,
@@ -152,6 +159,7 @@ impl Settings {
             access: AccessSettings::merge(merged.access.take(), merged.access_of_file.take()),
             accept_lost_log: false,
             is_read_only_command: false,
+            new_store_archive: None,
             properties: properties(raw_properties, merged.body_limit, file, problems),
             domains: domains(raw_domains, &retention, max_clock_error, &archive, file, problems),
             archive,

@@ -134,7 +134,7 @@ pub(crate) struct BucketRetention {
 }
 
 /// The settings of all buckets without their own, and the settings that apply to all buckets.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RetentionSettings {
     #[serde(flatten)]
     pub(crate) all: BucketRetention,
@@ -143,16 +143,7 @@ pub(crate) struct RetentionSettings {
     pub(crate) domain_rate: NonZeroU32,
     /// Whether the file has a `[retention]` table. If it has, `keep-everything` is intended.
     #[serde(skip)]
-    is_configured: bool,
-}
-
-/// Ignores `is_configured`, since printed defaults become a table when they are read again.
-impl PartialEq for RetentionSettings {
-    fn eq(&self, other: &Self) -> bool {
-        let Self { all, timeline, sample, domain_rate, is_configured: _ } = self;
-        (all, timeline, sample, domain_rate)
-            == (&other.all, &other.timeline, &other.sample, &other.domain_rate)
-    }
+    pub(super) is_configured: bool,
 }
 
 impl Default for BucketRetention {
@@ -329,6 +320,11 @@ impl BucketRetention {
 const MIN_SLACK: Duration = Duration::from_millis(100);
 
 impl RetentionSettings {
+    /// Whether the file has no `[retention]` table. Printed settings then have none either.
+    pub(super) fn is_absent(&self) -> bool {
+        !self.is_configured
+    }
+
     pub(super) fn merge(
         raw: Option<Spanned<RawRetention>>,
         max_clock_error: Option<Span>,

@@ -334,7 +334,9 @@ fn invalid_archive_is_reported_with_the_right_notation() {
             refused(&format!("{page}\npolicy = {policy}"), expected);
         }
     }
-    refused("archive = true", "write a table of its own: [archive]");
+    refused("archive = 1", "write true, false, or a table of its own: [archive]");
+    refused("archive = 'off'", "write true, false, or a table of its own: [archive]");
+    refused("[archive]\nafterr = '3h'", "did you mean 'after'?");
     refused("[archive]\n[domains.a.buckets.page]\narchive = 1", "[domains.NAME.buckets.page.archive]");
     let file = "[archive]\npolicy = { interval = '2d' }";
     let settings = load(file).unwrap();

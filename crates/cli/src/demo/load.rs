@@ -1,9 +1,10 @@
-//! Loads the sample wiki into a store, with ordinary writes.
+//! Loads the sample wiki into a store.
 
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{
-    BucketName, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase, Result, RevisionStore,
+    BucketName, Error, ImportRender, ImportRevision, NewProperty, Page, PropertyName, Result, RevisionRecord,
+    RevisionStore, Tid, Title,
 };
 
 use super::{Event, domain};
@@ -15,45 +16,59 @@ pub(crate) struct Loaded {
     pub(crate) renders: u64,
 }
 
-/// Writes the history in its order, each event with its own time. Events that are stored already change
-/// nothing.
+/// Imports the history page by page, each event with its own time: into blocks if the archive of the store is
+/// on, else into rows. Events that are stored already change nothing.
 pub(crate) async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
+    let archiver = buckets.maintenance().history_archiver();
+    let staged = async |page: &Page, name: PropertyName, body: &str| {
+        let body = match &archiver {
+            Some(archiver) => archiver.stage_bytes(page, &name, body.as_bytes()).await?,
+            None => buckets.stage_bytes(page, &name, body.as_bytes()).await?,
+        };
+        Ok::<_, Error>((NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body }, None))
+    };
     let mut loaded = Loaded::default();
+    let mut pages: BTreeMap<Title, Vec<ImportRevision>> = BTreeMap::new();
     for event in history {
-        let page = Page { domain: domain(), bucket: BucketName::page(), title: event.title };
-        let html = property(buckets, &page, "html", &event.html).await?;
+        let page = page_of(event.title);
+        let html = PropertyName::new("html").expect("a well-formed name");
+        let properties = vec![staged(&page, html, &event.html).await?];
+        let render = ImportRender { tid: Tid::imported(&page, event.rev, event.time), properties };
         loaded.renders += 1;
-        match event.edit {
-            Some(edit) => {
-                let wikitext = property(buckets, &page, "wikitext", &edit.wikitext).await?;
-                let new = NewRevision {
-                    rev: event.rev,
-                    parent: Some(edit.parent),
-                    timestamp: Some(event.time),
-                    user: Some(edit.user),
-                    comment: Some(edit.comment).filter(|comment| !comment.is_empty()),
-                    minor: edit.minor,
-                    if_latest: None,
-                    properties: vec![wikitext, html],
-                };
-                buckets.put_revision(&page, new).await?;
-                loaded.revisions += 1;
-            }
-            None => {
-                let base = RenderBase::Revision(event.rev);
-                let new =
-                    NewRender { base, timestamp: Some(event.time), if_latest: None, properties: vec![html] };
-                buckets.put_render(&page, new).await?;
-            }
-        }
+        let revisions = pages.entry(page.title.clone()).or_default();
+        let Some(edit) = event.edit else {
+            let rendered = revisions.iter_mut().find(|revision| revision.record.rev == event.rev);
+            rendered.expect("a revision is saved before it is rendered again").renders.push(render);
+            continue;
+        };
+        let properties = vec![staged(&page, PropertyName::wikitext(), &edit.wikitext).await?];
+        let record = RevisionRecord {
+            rev: event.rev,
+            parent: Some(edit.parent),
+            timestamp: event.time,
+            user: Some(edit.user),
+            comment: Some(edit.comment).filter(|comment| !comment.is_empty()),
+            minor: edit.minor,
+            export: Default::default(),
+            erased: None,
+        };
+        revisions.push(ImportRevision { record, properties, renders: vec![render] });
+        loaded.revisions += 1;
+    }
+    for (title, revisions) in pages {
+        match &archiver {
+            Some(archiver) => archiver.import(&page_of(title), revisions).await?,
+            None => buckets.import(&page_of(title), revisions).await?,
+        };
+    }
+    if let Some(archiver) = archiver {
+        archiver.finish().await?;
     }
     Ok(loaded)
 }
 
-async fn property(buckets: &RevisionStore, page: &Page, name: &str, body: &str) -> Result<NewProperty> {
-    let name = PropertyName::new(name).expect("a well-formed name");
-    let body = buckets.stage_bytes(page, &name, body.as_bytes()).await?;
-    Ok(NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body })
+fn page_of(title: Title) -> Page {
+    Page { domain: domain(), bucket: BucketName::page(), title }
 }
 
 #[cfg(test)]

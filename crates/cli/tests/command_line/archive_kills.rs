@@ -92,7 +92,7 @@ fn an_archive_survives_kills() {
     let (mut killed, mut longest) = (0, Duration::from_millis(300));
     for round in 0..rounds {
         home.write("more.xml", &dump(round));
-        on_sqlite(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+        on_sqlite(&["import", "--rows", "--domain", "wiki", "more.xml"]).ends_with(0);
         let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
         for (rev, lines) in revisions(&on_sqlite(&export).ends_with(0).stdout) {
             model.entry(rev).or_insert(lines);

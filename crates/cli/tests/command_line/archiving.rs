@@ -21,7 +21,11 @@ fn settings_that_contradict_the_archive_are_reported() {
         .ends_with(0)
         .stdout_contains(&["policy = \"first-render\""]);
     check("[archive]\npolicy = \"last\"\n").ends_with(2).stderr_contains(&["first-render"]);
-    check("").ends_with(0).stdout_contains(&["[archive]\nenabled = false"]);
+    check("archive = false\n").ends_with(0).stdout_contains(&["[archive]\nenabled = false"]);
+    check("archive = true\n").ends_with(0).stdout_contains(&["[archive]\nenabled = true"]);
+    // The store decides, so nothing is printed that would decide otherwise.
+    let undecided = check("").ends_with(0).stdout;
+    assert!(!undecided.contains("[archive]") && !undecided.contains("[retention]"), "{undecided}");
     check("[retention]\ngrace = \"48h\"\n[archive]\n").ends_with(0).stdout_contains(&["after = \"48h\""]);
     check("[archive]\nafter = \"1m\"\n").ends_with(2).stderr_contains(&["raise after to at least 1h"]);
     check("[archive]\nevery = \"0s\"\n").ends_with(2).stderr_contains(&["between two searches"]);

@@ -69,7 +69,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "rotten"]].concat());
     for title in ["A", "B", "C", "D"] {
         home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
-        on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+        on_sqlite(&["import", "--rows", "--domain", "wiki", "one.xml"]).ends_with(0);
         on_sqlite(&["archive", "seal", "--after", "0s"])
             .ends_with(0)
             .stdout_contains(&["sealed 2 revisions", "1 block"]);
@@ -112,7 +112,7 @@ fn export_and_statistics_continue_beside_damage() {
     home.write("b.xml", &dump("B", &[("41", "one"), ("42", "two"), ("43", "three")]));
     // These commands work on an SQLite file.
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "archived"]].concat());
-    on_sqlite(&["import", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
+    on_sqlite(&["import", "--rows", "--domain", "wiki", "a.xml", "b.xml"]).ends_with(0);
     on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 31 revisions"]);
     let whole = on_sqlite(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let archived = home.path().join("archived");
@@ -189,7 +189,7 @@ fn a_block_of_a_later_version_is_not_given_up() {
     let Some(home) = Home::new() else { return };
     home.write("a.xml", &dump("A", &[("1", "one"), ("2", "two"), ("3", "three")]));
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "later"]].concat());
-    on_sqlite(&["import", "--domain", "wiki", "a.xml"]).ends_with(0);
+    on_sqlite(&["import", "--rows", "--domain", "wiki", "a.xml"]).ends_with(0);
     on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0);
     let whole = on_sqlite(&["export", "--domain", "wiki", "--history"]).ends_with(0).stdout;
     let later = home.path().join("later");
@@ -243,7 +243,7 @@ fn statistics_report_a_damaged_index_row() {
     let Some(home) = Home::new() else { return };
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "indexes"]].concat());
     home.write("one.xml", &dump("Unmistakable title", &[("1", "one"), ("2", "two")]));
-    on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+    on_sqlite(&["import", "--rows", "--domain", "wiki", "one.xml"]).ends_with(0);
     on_sqlite(&["stats"]).ends_with(0);
     let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
     let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
@@ -274,7 +274,7 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "titles"]].concat());
     for title in ["Alpha", "Unmistakable title", "Omega"] {
         home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
-        on_sqlite(&["import", "--domain", "wiki", "one.xml"]).ends_with(0);
+        on_sqlite(&["import", "--rows", "--domain", "wiki", "one.xml"]).ends_with(0);
     }
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
     let whole = on_sqlite(&export).ends_with(0).stdout;
@@ -322,7 +322,7 @@ fn wiki_with_keys(home: &Home, data: &str, table: &str) -> Vec<Vec<u8>> {
     for (domain, title) in [("wiki", "Alpha"), ("wiki", "Middle_title"), ("wiki", "Omega"), ("other", "Beta")]
     {
         home.write("one.xml", &dump(title, &[("1", "one"), ("2", "two"), ("3", "three")]));
-        run(home.path(), &["import", "--domain", domain, "one.xml", "--data", data]).ends_with(0);
+        run(home.path(), &["import", "--rows", "--domain", domain, "one.xml", "--data", data]).ends_with(0);
     }
     let file = rusqlite::Connection::open(home.path().join(data).join("rashomon.sqlite")).unwrap();
     let number: u16 =
@@ -408,7 +408,7 @@ fn repair_is_refused_while_sqlite_pages_are_in_wrong_places() {
     let files: Vec<String> = titles.iter().map(|title| format!("{title}.xml")).collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "pages"]].concat());
-    on_sqlite(&[&["import", "--domain", "wiki"], &files[..]].concat()).ends_with(0);
+    on_sqlite(&[&["import", "--rows", "--domain", "wiki"], &files[..]].concat()).ends_with(0);
     let path = home.path().join("pages/rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
     const PAGE: usize = rashomon_tables_sqlite::PAGE_BYTES;

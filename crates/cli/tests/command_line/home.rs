@@ -74,6 +74,13 @@ impl Home {
         self.import_file(dump).ends_with(0);
     }
 
+    /// Imports a dump into rows, and expects that every revision is stored.
+    #[track_caller]
+    pub(crate) fn import_rows(&self, dump: &str) {
+        self.write("dump.xml", dump);
+        self.run(&["import", "--rows", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    }
+
     /// Exports the domain.
     pub(crate) fn export(&self, words: &[&str]) -> Ran {
         self.run(&[&["export", "--domain", "wiki"], words].concat())

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archive_by_default;
 mod archive_kills;
 mod archiving;
 mod backing_up;

@@ -16,7 +16,7 @@ const COMMAND: [&str; 6] = ["migrate", "--from", "sqlite:data", "--to", "sqlite:
 #[track_caller]
 fn import(directory: &Path, dump: &str) {
     fs::write(directory.join("dump.xml"), dump).unwrap();
-    run(directory, &["import", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(directory, &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
 }
 
 fn migrate(directory: &Path) -> Ran {
@@ -60,7 +60,8 @@ fn migrate_names_a_difference_and_fails() {
     import(directory.path(), &dump("A", &[("1", "one")]));
     migrate(directory.path()).ends_with(0);
     fs::write(directory.path().join("other.xml"), dump("Marigold", &[("5", "there alone")])).unwrap();
-    run(directory.path(), &["import", "--data", "copy", "--domain", "wiki", "other.xml"]).ends_with(0);
+    run(directory.path(), &["import", "--rows", "--data", "copy", "--domain", "wiki", "other.xml"])
+        .ends_with(0);
     let ran = migrate(directory.path()).ends_with(1);
     ran.stdout_contains(&[
         "revisions: DIFFERENT, 1 row in the source and 2 in the target",

@@ -124,10 +124,18 @@ fn until_bytes_are_eligible(home: &Home, config: &str, bytes: u64) -> Value {
     panic!("{bytes} bytes are not eligible: {report}");
 }
 
+/// Imports a dump into a store whose archive is off.
+#[track_caller]
+fn import_without_archive(home: &Home, dump: &str) {
+    home.write("off.toml", "archive = false\n");
+    home.write("dump.xml", dump);
+    home.run(&["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
+}
+
 #[test]
 fn command_reports_and_culls() {
     let Some(home) = Home::new() else { return };
-    home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
+    import_without_archive(&home, &dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     let dry = home.run(&["retention", "--dry-run"]).ends_with(0);
     dry.stdout_contains(&[
         "24h after they were superseded",
@@ -233,7 +241,7 @@ fn etag(answer: &str) -> String {
 #[test]
 fn flags_with_values_that_a_configuration_may_not_have_are_refused() {
     let Some(home) = Home::new() else { return };
-    home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
+    import_without_archive(&home, &dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     home.write("all.toml", "[retention]\nstrategy = 'table-per-query'\n");
     home.write("own.toml", "[domains.wiki.buckets.page.retention]\nstrategy = 'table-per-query'\n");
     let wrong: &[(&[&str], &[&str])] = &[
@@ -260,7 +268,7 @@ fn flags_with_values_that_a_configuration_may_not_have_are_refused() {
 #[test]
 fn configuration_that_keeps_everything_is_respected() {
     let Some(home) = Home::new() else { return };
-    home.import(&dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
+    import_without_archive(&home, &dump("A", &[("1", "one"), ("2", "three"), ("3", "five!")]));
     let times = "grace = '100ms'\nttl = '1s'\nslack = '100ms'\nskew = '0s'\n";
     home.write("kept.toml", &format!("[retention]\nstrategy = 'keep-everything'\n{times}"));
     home.write("other.toml", &format!("[domains.other.buckets.page.retention]\n{times}"));
@@ -298,7 +306,8 @@ fn policy_of_each_domain_is_printed() {
     let Some(home) = Home::new() else { return };
     for domain in ["v", "w", "x"] {
         home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "three")]));
-        home.run(&["import", "--domain", domain, "dump.xml"]).ends_with(0);
+        home.write("off.toml", "archive = false\n");
+        home.run(&["import", "--config", "off.toml", "--domain", domain, "dump.xml"]).ends_with(0);
     }
     home.write(
         "each.toml",
@@ -342,8 +351,9 @@ fn clock_that_was_set_back_ends_the_command_with_an_error() {
         let mut command = rashomon(directory.path());
         finish(command.args(words).args(["--data", "data"]).envs(clock.environment()))
     };
+    fs::write(directory.path().join("off.toml"), "archive = false\n").unwrap();
     fs::write(directory.path().join("dump.xml"), dump("A", &[("1", "one"), ("2", "three")])).unwrap();
-    run(&early, &["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(&early, &["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
     let cull = ["retention", "--now", "--grace", "20s"];
     let policy = [&cull[..], &["--min-keep", "2"]].concat();
     run(&late, &policy).ends_with(0).stdout_contains(&["culled 0 renders"]);
@@ -366,9 +376,10 @@ fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
         finish(command.args(words).args(["--data", "data"]).envs(clock.environment()))
     };
     let text = "a text that is long enough to be found in the file of the store";
+    fs::write(directory.path().join("off.toml"), "archive = false\n").unwrap();
     for (title, text) in [("A", text), ("B", "one")] {
         fs::write(directory.path().join("dump.xml"), dump(title, &[("1", text), ("2", "three")])).unwrap();
-        run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+        run(&["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
     }
     let path = directory.path().join("data/rashomon.sqlite");
     let mut file = fs::read(&path).unwrap();
@@ -389,8 +400,9 @@ fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
 fn retention_without_the_archive_of_the_store_is_refused() {
     let directory = tempdir().unwrap();
     let run = |words: &[&str]| run(directory.path(), &[words, &["--data", "data"]].concat());
+    fs::write(directory.path().join("off.toml"), "archive = false\n").unwrap();
     fs::write(directory.path().join("dump.xml"), dump("A", &[("1", "one"), ("2", "three")])).unwrap();
-    run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(&["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
     run(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 1 revision"]);
     fs::write(directory.path().join("alone.toml"), "[retention]\n").unwrap();
     for words in [&["retention", "--dry-run"][..], &["serve", "--listen", "127.0.0.1:0"]] {

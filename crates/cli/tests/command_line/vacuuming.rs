@@ -42,7 +42,7 @@ fn count(store: &Path, pragma: &str) -> u64 {
 
 fn import(directory: &Path, dump: &str) {
     fs::write(directory.join("dump.xml"), dump).unwrap();
-    run(directory, &["import", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(directory, &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
 }
 
 /// Creates the store `data` with at least this many free pages, and with about 6 MB of rows behind them.

@@ -84,7 +84,8 @@ async fn one_file(
     signals: &mut Signals,
 ) -> Result<Ended, CommandError> {
     let source = source(file)?;
-    let mut options = ImportOptions { archive: arguments.archive, ..ImportOptions::default() };
+    // Where the archive is off, all revisions are stored as rows.
+    let mut options = ImportOptions { archive: !arguments.rows, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }

@@ -64,7 +64,7 @@ fn sealed_revisions_are_read_as_before() {
     let Some(home) = Home::archiving() else { return };
     home.write("dump.xml", &growing_page());
     home.write("pages.xml", &pages(20));
-    let import = ["import", "--domain", "wiki", "dump.xml", "pages.xml"];
+    let import = ["import", "--rows", "--domain", "wiki", "dump.xml", "pages.xml"];
     home.run(&import).ends_with(0);
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
     let before = home.run(&export).ends_with(0).stdout;
@@ -92,7 +92,7 @@ fn sealed_revisions_are_read_as_before() {
     // Adds revisions, which are sealed into new blocks. The compaction does not change how they are read.
     let more = [("31", "something else"), ("32", "and more"), ("33", "and more of it")];
     home.write("more.xml", &dump("A", &more));
-    home.run(&["import", "--domain", "wiki", "more.xml"]).ends_with(0);
+    home.run(&["import", "--rows", "--domain", "wiki", "more.xml"]).ends_with(0);
     home.seal().ends_with(0).stdout_contains(&["sealed 3 revisions"]);
     let before_compaction = home.run(&export).ends_with(0).stdout;
     let compaction = home.run(&["archive", "merge"]).ends_with(0);
@@ -144,7 +144,7 @@ fn an_import_goes_straight_into_blocks() {
     home.write("pages.xml", &pages(20));
     let files = ["--domain", "wiki", "dump.xml", "pages.xml"];
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "rows"]].concat());
-    on_sqlite(&[&["import"], &files[..]].concat()).ends_with(0);
+    on_sqlite(&[&["import", "--rows"], &files[..]].concat()).ends_with(0);
     let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
     let as_rows = on_sqlite(&export).ends_with(0).stdout;
 
@@ -171,7 +171,7 @@ fn an_import_goes_straight_into_blocks() {
 fn other_revisions_with_erased_content_are_named() {
     let Some(home) = Home::archiving() else { return };
     home.write("dump.xml", &dump("A", &[("1", "one"), ("2", "two"), ("3", "one"), ("4", "four")]));
-    home.run(&["import", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    home.run(&["import", "--rows", "--domain", "wiki", "dump.xml"]).ends_with(0);
     home.seal().ends_with(0);
     home.run(&["archive", "erase", "--domain", "wiki", "--title", "A", "--rev", "3"])
         .ends_with(0)
@@ -184,7 +184,7 @@ fn erased_content_is_returned_by_no_read() {
     let revisions =
         [("1", "one"), ("2", "two"), ("3", "Mr Zwyxhorn, Qurmel Street 41"), ("4", "four"), ("5", "five")];
     home.write("dump.xml", &dump("A", &revisions));
-    let import = ["import", "--domain", "wiki", "dump.xml"];
+    let import = ["import", "--rows", "--domain", "wiki", "dump.xml"];
     home.run(&import).ends_with(0);
     home.seal().ends_with(0).stdout_contains(&["sealed 4 revisions"]);
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A", "--by", "Bea", "--rev"];
@@ -225,7 +225,8 @@ fn erased_content_is_returned_by_no_read() {
         .ends_with(3)
         .stderr_contains(&["revision 3 of A was left out: the revision was erased on "]);
     // A store that imports the export records the erasure, too.
-    run(home.path(), &["import", "--domain", "wiki", "lines.jsonl", "--data", "other"]).ends_with(0);
+    run(home.path(), &["import", "--rows", "--domain", "wiki", "lines.jsonl", "--data", "other"])
+        .ends_with(0);
     let other = ["export", "--domain", "wiki", "--history", "--format", "jsonl", "--data", "other"];
     let lines = std::fs::read_to_string(home.path().join("lines.jsonl")).unwrap();
     assert_eq!(run(home.path(), &other).ends_with(0).stdout, lines);

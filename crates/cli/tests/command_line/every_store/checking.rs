@@ -7,7 +7,7 @@ use crate::{home::Home, wiki::dump};
 #[test]
 fn verify_and_stats_count_a_sound_store() {
     let Some(home) = Home::new() else { return };
-    home.import(&dump("A", &[("1", "one"), ("2", "three")]));
+    home.import_rows(&dump("A", &[("1", "one"), ("2", "three")]));
     let ran = home.run(&["verify"]).ends_with(0);
     ran.stdout_contains(&["sound: 1 page, 2 revisions, 2 renders, 2 bodies"]);
     let ran = home.run(&["stats"]).ends_with(0);
