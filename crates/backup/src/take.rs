@@ -23,8 +23,8 @@ use crate::{
 /// How many bytes of pages are read in one snapshot. A snapshot then lasts some milliseconds.
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
-/// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot be reset
-/// until they are copied.
+/// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot
+/// restart until they are copied.
 const LAST_BYTES: usize = 4 << 20;
 
 /// How many pages are compared with their hashes between two reports.
