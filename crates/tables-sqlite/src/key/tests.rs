@@ -35,7 +35,7 @@ fn encoded(columns: &[(Value, Direction)]) -> Vec<u8> {
     key
 }
 
-/// Two rows of the same columns. Their first columns are often equal.
+/// Two rows of the same columns. Each column has equal values in about half of the cases.
 fn rows() -> impl Strategy<Value = Vec<(Value, Value, Direction)>> {
     let column = (value(), value(), direction(), any::<bool>())
         .prop_filter("one type", |(one, other, ..)| one.column_type() == other.column_type())
