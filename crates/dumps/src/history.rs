@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_buckets::{
-    EXCERPT_BYTES, HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid,
-    Title, excerpt,
+    HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title, excerpt,
 };
 use rashomon_clock::Timestamp;
 
@@ -16,7 +15,9 @@ pub enum Event {
     Site(SiteInfo),
     /// A revision of a page.
     Revision(Title, Box<SourceRevision>),
-    /// The end of a page, and its metadata if it had a revision. A page may occur several times.
+    /// The end of a page, and the metadata of the page. The XML reader gives metadata only if a revision of the
+    /// page will be stored. The JSON lines reader gives what the line of the page has. A page may occur several
+    /// times.
     PageEnd(Title, Option<PageInfo>),
     /// Revisions that cannot be stored.
     LeftOut(LeftOut),
@@ -29,7 +30,8 @@ pub enum Event {
 pub struct SourceRevision {
     /// The line in which the revision begins.
     pub line: u64,
-    /// Whether the revision occurred before, and these are further renders of it.
+    /// Whether this is a further part of the revision before it, whose renders were too large for one event.
+    /// The record and the properties of the revision are the same in all its parts.
     pub continued: bool,
     /// The record of the revision.
     pub record: RevisionRecord,
@@ -70,7 +72,7 @@ pub struct SourceProperty {
 pub struct LeftOut {
     /// The line in which the revision begins. For a whole page, the line of the page.
     pub line: u64,
-    /// The page's title from the input, at most [`Self::MAX_NAME`] bytes of it.
+    /// The page's title from the input. A title that is not valid is shortened, and a valid one may be.
     pub title: Option<String>,
     /// The revision's number, if it has one.
     pub rev: Option<Revision>,
@@ -81,12 +83,9 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// How many bytes of an invalid title are shown.
-    pub const MAX_NAME: usize = EXCERPT_BYTES;
-
-    /// Shortens a name for a message.
-    pub(crate) fn shorten(name: &str) -> String {
-        excerpt(name)
+    /// Shortens a text from the input for a message, to [`rashomon_buckets::EXCERPT_BYTES`].
+    pub(crate) fn shorten(text: &str) -> String {
+        excerpt(text)
     }
 }
 
@@ -100,15 +99,16 @@ pub enum LeftOutReason {
     /// The revision has no number.
     #[error("the revision has no id")]
     NoNumber,
-    /// The number is not a number, or not positive.
+    /// The text in the place of the number is not a positive number.
     #[error("the revision's id is {0:?}, not a positive number")]
     BadNumber(String),
     /// The revision has no time.
     #[error("the revision has no timestamp")]
     NoTimestamp,
-    /// The time is invalid.
+    /// The time is not valid.
     #[error(
-        "the revision's timestamp is {0:?}, not a time of RFC 3339 from 1583 to 5235 in at most microseconds"
+        "the revision's timestamp is {0:?}, not a time of RFC 3339 from 1583 to 5235 with at most six digits \
+         after the second"
     )]
     BadTimestamp(String),
     /// A time of the revision is in the future.
