@@ -63,7 +63,7 @@ pub struct EraseOptions {
     pub by: Option<String>,
     /// The reason for the erasure.
     pub reason: Option<String>,
-    /// Also erases the user who made the revision.
+    /// Also erases the name and the number of the user in the record of the revision.
     pub user: bool,
     /// Also erases the comment of the revision.
     pub comment: bool,

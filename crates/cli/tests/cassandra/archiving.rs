@@ -8,7 +8,7 @@ use crate::{
     home::Home,
     http::post,
     kept::{ask, nodetool, storage},
-    wanted::{Wanted, letters},
+    piece_set::{PieceSet, letters},
     wiki::dump,
 };
 
@@ -109,32 +109,32 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     };
     post_html("A?rev/2/", &html);
     texts.push(html);
-    let mut wanted = Wanted::new();
-    let look = |wanted: &mut Wanted| {
+    let mut pieces = PieceSet::new();
+    let look = |pieces: &mut PieceSet| {
         let all = ask(node, async |session| stored(&session, &keyspace).await);
-        all.iter().for_each(|bytes| wanted.add(bytes));
+        all.iter().for_each(|bytes| pieces.add(bytes));
     };
-    look(&mut wanted);
+    look(&mut pieces);
     // Other writers of the node may fill the segment at any moment, and then it may be deleted.
     let mut is_logged = |seed: &u64| {
         post_html("Other?rev/91/", &letters(*seed, 12_000));
-        look(&mut wanted);
-        wanted.found_in(&files(&log)).len() > MIN_LOGGED_PIECES
+        look(&mut pieces);
+        pieces.found_in(&files(&log)).len() > MIN_LOGGED_PIECES
     };
     assert!((300..300 + LOG_ATTEMPTS).any(|seed| is_logged(&seed)), "new texts are found in the commit log");
     server.stop().ends_with(0);
-    let assert_found = |wanted: &Wanted, folder: &Path| {
-        let found = wanted.found_in(&files(folder)).len();
+    let assert_found = |pieces: &PieceSet, folder: &Path| {
+        let found = pieces.found_in(&files(folder)).len();
         assert!(found > MIN_FOUND_PIECES, "texts are found in files: {found} in {}", folder.display());
     };
     home.seal().ends_with(0).stdout_contains(&["wiki: sealed 6 revisions"]);
-    look(&mut wanted);
+    look(&mut pieces);
     home.import(&dump("A", &[("7", "more"), ("8", "the last of all")]));
     home.seal().ends_with(0).stdout_contains(&["wiki: sealed 2 revisions"]);
     home.run(&["archive", "merge"]).ends_with(0).stdout_contains(&["merged 2 parts"]);
-    look(&mut wanted);
+    look(&mut pieces);
     nodetool(&["flush", &keyspace]);
-    assert_found(&wanted, &tables_of_store);
+    assert_found(&pieces, &tables_of_store);
 
     home.pass_late_writes();
     let erase = ["archive", "erase", "--domain", "wiki", "--title", "A"];
@@ -142,16 +142,16 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     home.run(&[&erase[..], &revs].concat())
         .ends_with(0)
         .stdout_contains(&["the nodes' files hold the content until a compaction removes it"]);
-    let mut erased = Wanted::new();
+    let mut erased = PieceSet::new();
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
     assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
     // Pieces of content that stays are still in the tables. The blocks that had erased content are gone.
-    let current = wanted.found_in(&in_tables);
+    let current = pieces.found_in(&in_tables);
     assert!((1..MIN_FOUND_PIECES / 2).contains(&current.len()), "{} pieces are in tables", current.len());
     let left = |folder: &Path| {
         let found = files(folder);
-        wanted.found_in(&found).difference(&current).count() + erased.found_in(&found).len()
+        pieces.found_in(&found).difference(&current).count() + erased.found_in(&found).len()
     };
     nodetool(&["flush", &keyspace]);
     assert!(left(&tables_of_store) > MIN_FOUND_PIECES, "the node's files still have erased content");

@@ -22,8 +22,8 @@ mod upgrading;
 mod batches;
 
 // The module that searches for erased content, from the tests of the archive.
-#[path = "../../../service/tests/service/support/wanted.rs"]
-mod wanted;
+#[path = "../../../service/tests/service/support/piece_set.rs"]
+mod piece_set;
 
 // Tests for every store are defined once, next to the tests for SQLite.
 #[path = "../command_line/every_store/mod.rs"]

@@ -14,7 +14,7 @@ use crate::{
     home::Home,
     http::post,
     kept::{ask, nodetool_program, storage},
-    wanted::letters,
+    piece_set::letters,
     wiki::dump,
 };
 

@@ -8,7 +8,7 @@ use rashomon_service::EraseOptions;
 use rashomon_tables::Value;
 
 use super::{HOUR, archiving, later};
-use crate::support::{Wanted, World, letters, page, rev};
+use crate::support::{PieceSet, World, letters, page, rev};
 
 /// All blobs in the tables.
 async fn stored(world: &World) -> Vec<Vec<u8>> {
@@ -37,7 +37,7 @@ fn files(directory: &Path) -> Vec<u8> {
 async fn erased_content_is_in_no_file_of_the_store() {
     let world = archiving(World::in_sqlite().await).await;
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
-    let mut wanted = Wanted::new();
+    let mut pieces = PieceSet::new();
     let mut texts = Vec::new();
     // Each revision is written and rewritten, and gets a second render. All six are sealed, the third is
     // rewritten and sealed again, and the archive is compacted.
@@ -54,12 +54,12 @@ async fn erased_content_is_in_no_file_of_the_store() {
         world.rewrite(&main, written.tid, "html", &replaced).await.unwrap();
         let again = letters(300 + seed, length);
         world.put_render(&main, number, &[("html", &again)]).await.unwrap();
-        stored(&world).await.iter().for_each(|bytes| wanted.add(bytes));
+        stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         texts.push((written.tid, [text, html, replaced, again]));
         if number % 2 == 0 {
             world.pass(later());
             world.seal().await;
-            stored(&world).await.iter().for_each(|bytes| wanted.add(bytes));
+            stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         }
     }
     let late = letters(400, 5_000);
@@ -68,13 +68,13 @@ async fn erased_content_is_in_no_file_of_the_store() {
     world.pass(later());
     world.seal().await;
     world.compact().await;
-    stored(&world).await.iter().for_each(|bytes| wanted.add(bytes));
-    assert!(wanted.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
+    stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
+    assert!(pieces.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
 
     for number in 1..=5 {
         rashomon_service::erase(&world.buckets, &main, rev(number), EraseOptions::default()).await.unwrap();
     }
-    let mut erased = Wanted::new();
+    let mut erased = PieceSet::new();
     for (_, texts) in &texts[..5] {
         texts.iter().for_each(|text| erased.add(text.as_bytes()));
     }
@@ -85,9 +85,9 @@ async fn erased_content_is_in_no_file_of_the_store() {
     // these pieces too.
     let mut live = HashSet::new();
     for bytes in stored(&world).await {
-        live.extend(wanted.found_in(&bytes));
+        live.extend(pieces.found_in(&bytes));
     }
-    let found = wanted.found_in(&files);
+    let found = pieces.found_in(&files);
     let left = found.iter().filter(|piece| !live.contains(*piece)).count();
     assert_eq!(left, 0, "pieces of stored content that no live row has, of {} pieces found", found.len());
     assert!(!live.is_empty());

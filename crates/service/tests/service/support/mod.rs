@@ -6,8 +6,8 @@
 #![allow(dead_code, unused_imports, unused_macros)] // Typed rows have all columns of their tables.
 
 mod altered;
+mod piece_set;
 mod rows;
-mod wanted;
 
 use std::{
     collections::BTreeMap,
@@ -31,11 +31,11 @@ use tempfile::TempDir;
 
 pub(crate) use self::{
     altered::{Altered, Damaged},
+    piece_set::{PieceSet, letters, noise},
     rows::{
         BlockEntry, BlockId, BlockPiece, ByRevRow, CulledRow, CurrentRow, IndexRow, LeaseRow, PositionRow,
         block_bytes, block_id, block_partition, column_mut, hour_partition, with_block_bytes,
     },
-    wanted::{Wanted, letters, noise},
 };
 pub(crate) use rashomon_test_stores::Cluster;
 

@@ -1,4 +1,4 @@
-//! Searches for pieces of bytes in files.
+//! Searches files for pieces of given contents.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,9 +8,9 @@ const WINDOW: usize = 32;
 /// The number of bytes at the beginning of a piece by which the search finds it.
 const FIRST: usize = 8;
 
-/// The size of the table of marks. Each piece sets the mark at a hash of its first bytes. A piece
-/// begins at few positions of a file. At the others, the missing mark saves a look-up of the pieces.
-const MARKS: usize = 1 << 22;
+/// The number of entries of the filter. Each piece sets the entry at a hash of its first bytes. For most
+/// positions of a file, the entry is not set. No piece begins there, so none is looked up.
+const FILTER_ENTRIES: usize = 1 << 22;
 
 /// Bytes that no compressor can make smaller. Each seed gives different bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -29,24 +29,26 @@ pub(crate) fn letters(seed: u64, length: usize) -> String {
     noise(seed, length).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
 
-/// Pieces of bytes, by the first bytes of each.
+/// A set of pieces to search for.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PieceSet {
+    /// The pieces, by the first bytes of each.
     pieces: HashMap<u64, HashSet<[u8; WINDOW]>>,
-    marks: Vec<bool>,
+    filter: Vec<bool>,
 }
 
-impl Wanted {
+impl PieceSet {
     pub(crate) fn new() -> Self {
-        Self { pieces: HashMap::new(), marks: vec![false; MARKS] }
+        Self { pieces: HashMap::new(), filter: vec![false; FILTER_ENTRIES] }
     }
 
+    /// Adds the pieces of a content.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         for piece in bytes.as_chunks::<WINDOW>().0 {
             // Pieces of repeated bytes occur in every file, so they are left out.
             if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
                 let first = piece[..FIRST].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-                self.marks[mark(first)] = true;
+                self.filter[filter_entry(first)] = true;
                 self.pieces.entry(first).or_default().insert(*piece);
             }
         }
@@ -58,7 +60,7 @@ impl Wanted {
         let mut first = 0;
         for (at, byte) in bytes.iter().enumerate() {
             first = first << 8 | u64::from(*byte);
-            if self.marks[mark(first)]
+            if self.filter[filter_entry(first)]
                 && let Some(pieces) = self.pieces.get(&first)
                 && let Some(start) = (at + 1).checked_sub(FIRST)
                 && let Some(window) = bytes[start..].first_chunk::<WINDOW>()
@@ -71,6 +73,7 @@ impl Wanted {
     }
 }
 
-fn mark(first: u64) -> usize {
+/// The filter's entry for the first bytes of a piece.
+fn filter_entry(first: u64) -> usize {
     (first.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 42) as usize
 }
