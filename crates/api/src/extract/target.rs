@@ -1,4 +1,4 @@
-//! The page in a URL, and the canonical path of the page.
+//! The page in a URL, and the path to which another spelling of its title is redirected.
 
 use std::collections::HashMap;
 
@@ -16,14 +16,14 @@ use crate::{
 pub(crate) struct Target {
     /// The page.
     pub(crate) page: Page,
-    /// The part of the path before the title; empty if `canonical` is set.
+    /// The part of the path before the title; empty if no redirect is needed.
     prefix: String,
-    /// Whether the title is spelled canonically.
-    pub(crate) canonical: bool,
+    /// Whether the title has a spelling that is redirected to the canonical one.
+    pub(crate) needs_redirect: bool,
 }
 
 impl Target {
-    /// The canonical path of a title that is not spelled canonically.
+    /// The path with the canonical spelling of the title. Call this only if a redirect is needed.
     pub(crate) fn canonical_path(&self) -> String {
         format!("{}{}", self.prefix, encode_title(&self.page.title))
     }
@@ -34,9 +34,9 @@ pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
     let rest = path.strip_prefix("/v1/").unwrap_or_default();
     let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
     let domain = DomainName::new(domain)?;
-    let (title, canonical) = parse_title(rest.strip_prefix("page/").unwrap_or_default())?;
-    let prefix = if canonical { String::new() } else { format!("/v1/{domain}/page/") };
-    Ok(Target { page: Page { domain, bucket: bucket.clone(), title }, prefix, canonical })
+    let (title, needs_redirect) = parse_title(rest.strip_prefix("page/").unwrap_or_default())?;
+    let prefix = if needs_redirect { format!("/v1/{domain}/page/") } else { String::new() };
+    Ok(Target { page: Page { domain, bucket: bucket.clone(), title }, prefix, needs_redirect })
 }
 
 /// The page of `/wiki/{title}`, in the domain of the request's host.
@@ -47,11 +47,11 @@ pub(crate) fn page_of_wiki(
     bucket: &BucketName,
 ) -> Result<Target> {
     let domain = domain_of_host(uri, headers, hosts)?;
-    let (title, canonical) = parse_title(uri.path().strip_prefix("/wiki/").unwrap_or_default())?;
+    let (title, needs_redirect) = parse_title(uri.path().strip_prefix("/wiki/").unwrap_or_default())?;
     Ok(Target {
         page: Page { domain, bucket: bucket.clone(), title },
-        prefix: if canonical { String::new() } else { "/wiki/".to_owned() },
-        canonical,
+        prefix: if needs_redirect { "/wiki/".to_owned() } else { String::new() },
+        needs_redirect,
     })
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn the_path_names_the_page() {
         let target = page_of_v1("/v1/enwiki/page/A%2FB//C", &BucketName::page()).unwrap();
         assert_eq!(target.page.title.as_str(), "A/B//C");
-        assert!(!target.canonical);
+        assert!(target.needs_redirect);
         assert_eq!(target.canonical_path(), "/v1/enwiki/page/A/B//C");
         assert_eq!(wiki("/wiki/A%20B", "en.example.org").unwrap().canonical_path(), "/wiki/A_B");
         for path in

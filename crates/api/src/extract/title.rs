@@ -11,8 +11,8 @@ use crate::problem::{Problem, Result};
 /// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.
 const RAW: &[u8] = b"-_.~;:@$!*(),/";
 
-/// Characters that are accepted both raw and encoded: proxies decode them, and a redirect to the encoded form
-/// would never end.
+/// Characters that are encoded in the canonical spelling, but accepted in both forms: proxies decode them, and a
+/// redirect to the encoded form would never end.
 const EITHER: &[u8] = b"&'+=";
 
 /// Everything that is percent-encoded in the canonical spelling.
@@ -26,12 +26,12 @@ const ENCODED: AsciiSet = {
     set
 };
 
-/// Parses a title from a URL. Also returns whether its spelling is canonical.
+/// Parses a title from a URL. Also returns whether its spelling needs a redirect to the canonical spelling.
 pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     let decoded = percent_decode(raw).ok_or_else(|| {
         Problem::malformed("a title must be percent-encoded UTF-8: each % must be followed by two hex digits")
     })?;
-    Ok((Title::new(&decoded)?, is_canonical(raw.as_bytes())))
+    Ok((Title::new(&decoded)?, needs_redirect(raw.as_bytes())))
 }
 
 /// The canonical spelling of a title in a URL, in ASCII.
@@ -39,28 +39,29 @@ pub(crate) fn encode_title(title: &Title) -> String {
     utf8_percent_encode(title.as_str(), &ENCODED).to_string()
 }
 
-/// Whether each byte of a well-formed title has its canonical spelling.
-fn is_canonical(raw: &[u8]) -> bool {
+/// Whether a well-formed title has a byte in a form that is not accepted.
+fn needs_redirect(raw: &[u8]) -> bool {
     let mut rest = raw;
     loop {
         rest = match rest {
-            [] => return true,
+            [] => return false,
             [b'%', high, low, rest @ ..] => {
                 let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
                 let byte = hex_pair(*high, *low);
                 // An encoded space must be an underscore.
-                if !upper || byte.is_none_or(|byte| stands_raw(byte) || byte == b' ') {
-                    return false;
+                if !upper || byte.is_none_or(|byte| is_unencoded(byte) || byte == b' ') {
+                    return true;
                 }
                 rest
             }
-            [byte, rest @ ..] if stands_raw(*byte) || EITHER.contains(byte) => rest,
-            _ => return false,
+            [byte, rest @ ..] if is_unencoded(*byte) || EITHER.contains(byte) => rest,
+            _ => return true,
         }
     }
 }
 
-fn stands_raw(byte: u8) -> bool {
+/// Whether the canonical spelling has the byte as it is.
+fn is_unencoded(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || RAW.contains(&byte)
 }
 
@@ -81,30 +82,30 @@ mod tests {
         ] {
             let title = Title::new(title).unwrap();
             assert_eq!(encode_title(&title), spelling);
-            assert_eq!(parse_title(spelling).unwrap(), (title, true), "{spelling}");
+            assert_eq!(parse_title(spelling).unwrap(), (title, false), "{spelling}");
         }
     }
 
     #[test]
-    fn other_spellings_are_recognised() {
-        for (raw, title, canonical) in [
-            ("Foo%2FBar", "Foo/Bar", false),
-            ("Foo%2fBar", "Foo/Bar", false),
-            ("Main%20Page", "Main_Page", false),
-            ("Main%5FPage", "Main_Page", false),
-            ("M%41in", "MAin", false),
-            ("%c3%9cber", "Über", false),
-            ("Über", "Über", false),
-            ("a%7Eb", "a~b", false),
-            ("a|b", "a|b", false),
-            ("R&D's+1=2", "R&D's+1=2", true),
-            ("R%26D%27s%2B1%3D2", "R&D's+1=2", true),
-            ("R%26D's+1%3D2", "R&D's+1=2", true),
-            ("a%2bb", "a+b", false),
-            ("Foo//Bar/", "Foo//Bar/", true),
+    fn only_accepted_spellings_need_no_redirect() {
+        for (raw, title, expected) in [
+            ("Foo%2FBar", "Foo/Bar", true),
+            ("Foo%2fBar", "Foo/Bar", true),
+            ("Main%20Page", "Main_Page", true),
+            ("Main%5FPage", "Main_Page", true),
+            ("M%41in", "MAin", true),
+            ("%c3%9cber", "Über", true),
+            ("Über", "Über", true),
+            ("a%7Eb", "a~b", true),
+            ("a|b", "a|b", true),
+            ("R&D's+1=2", "R&D's+1=2", false),
+            ("R%26D%27s%2B1%3D2", "R&D's+1=2", false),
+            ("R%26D's+1%3D2", "R&D's+1=2", false),
+            ("a%2bb", "a+b", true),
+            ("Foo//Bar/", "Foo//Bar/", false),
         ] {
-            let (parsed, is_canonical) = parse_title(raw).unwrap();
-            assert_eq!((parsed.as_str(), is_canonical), (title, canonical), "{raw}");
+            let (parsed, needs_redirect) = parse_title(raw).unwrap();
+            assert_eq!((parsed.as_str(), needs_redirect), (title, expected), "{raw}");
         }
     }
 
@@ -148,7 +149,7 @@ mod tests {
             if let Ok(title) = Title::new(&text) {
                 let spelling = encode_title(&title);
                 assert!(spelling.is_ascii());
-                assert_eq!(parse_title(&spelling).unwrap(), (title, true));
+                assert_eq!(parse_title(&spelling).unwrap(), (title, false));
             }
         }
     }

@@ -106,7 +106,7 @@ async fn read(
     head: &Parts,
 ) -> Result<Response> {
     match head.method {
-        Method::GET | Method::HEAD if !target.canonical => {
+        Method::GET | Method::HEAD if target.needs_redirect => {
             Ok(redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid))
         }
         Method::GET | Method::HEAD => get(api, &target.page, resource, &head.headers).await,

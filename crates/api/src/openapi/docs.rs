@@ -11,7 +11,7 @@ use super::{
     document::url_template,
     operation::{Chapter, Content, Operation, RequestBody, Verb},
     operations,
-    parameters::{self, ANSWER_HEADERS, NAMES, Name, REQUEST_HEADERS},
+    parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
     schemas,
 };
 use crate::{
@@ -112,7 +112,10 @@ impl DocsPage {
         };
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            names: NAMES.iter().map(|Name { name, meaning, .. }| item(name, meaning)).collect(),
+            names: URL_VARIABLES
+                .iter()
+                .map(|UrlVariable { name, meaning, .. }| item(name, meaning))
+                .collect(),
             chapters: Chapter::ALL.map(chapter).into(),
             documents: ["Render", "Revision", "RevisionList", "Written", "Problem"].map(document).into(),
             headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
@@ -207,13 +210,13 @@ fn document(name: &'static str) -> DocumentView {
     DocumentView { name, example, members }
 }
 
-/// The values of all names in the examples. They name something stored here, so that the examples work when
+/// The values of all variables in the examples. They name something stored here, so that the examples work when
 /// they are pasted.
-struct Sample([(&'static str, String); NAMES.len()]);
+struct Sample([(&'static str, String); URL_VARIABLES.len()]);
 
 impl Default for Sample {
     fn default() -> Self {
-        Self(NAMES.map(|Name { name, example, .. }| (name, example.to_owned())))
+        Self(URL_VARIABLES.map(|UrlVariable { name, example, .. }| (name, example.to_owned())))
     }
 }
 
@@ -237,8 +240,8 @@ impl Sample {
 
     /// Fills in a URL template.
     fn fill(&self, template: &str) -> String {
-        let names = self.0.iter();
-        names.fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
+        let variables = self.0.iter();
+        variables.fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
     }
 }
 

@@ -40,7 +40,7 @@ const ANY_PROBLEM: &str = "AnyProblem";
 /// The answer that every GET of a title has in addition to its own.
 const MOVED: Answer = Answer {
     status: 301,
-    meaning: "The title is not in its canonical spelling: redirects to the canonical URL.",
+    meaning: "The title is spelled in another way than `title` describes: redirects to the canonical URL.",
     content: Content::Empty,
     headers: &["Location", "Cache-Control"],
 };
@@ -126,11 +126,11 @@ fn parameter(name: &str, place: ParameterIn, meaning: &str) -> ParameterBuilder 
 }
 
 fn url_parameter(name: &str) -> Parameter {
-    let name = parameters::name(name);
-    parameter(name.name, ParameterIn::Path, name.meaning)
+    let variable = parameters::url_variable(name);
+    parameter(variable.name, ParameterIn::Path, variable.meaning)
         .required(Required::True)
-        .schema(Some(name.schema()))
-        .example(Some(name.example.into()))
+        .schema(Some(variable.schema()))
+        .example(Some(variable.example.into()))
         .build()
 }
 

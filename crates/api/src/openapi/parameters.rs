@@ -1,4 +1,4 @@
-//! The names in braces in paths and queries, and the headers, each with its meaning.
+//! The variables in the templates of URLs, and the headers, each with its meaning.
 
 use serde_json::Value;
 use utoipa::openapi::{
@@ -22,16 +22,16 @@ const REVISION_PATTERN: &str = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[0-1][0-9]{17
      922337203685477[0-4][0-9]{3}|9223372036854775[0-7][0-9]{2}|922337203685477580[0-6]|\
      9223372036854775807)$";
 
-/// A name in a URL.
-pub(crate) struct Name {
+/// A variable in the template of a path or a query, where its name is in braces.
+pub(crate) struct UrlVariable {
     pub(crate) name: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) example: &'static str,
     pattern: Option<&'static str>,
 }
 
-impl Name {
-    /// The schema of its values.
+impl UrlVariable {
+    /// The schema of the values.
     pub(crate) fn schema(&self) -> Object {
         let schema = ObjectBuilder::new().schema_type(Type::String).pattern(self.pattern);
         match self.name {
@@ -43,42 +43,43 @@ impl Name {
     }
 }
 
-/// All names in paths and queries.
-pub(crate) const NAMES: [Name; 6] = [
-    Name {
+/// All variables in the templates of paths and queries.
+pub(crate) const URL_VARIABLES: [UrlVariable; 6] = [
+    UrlVariable {
         name: "domain",
         meaning: "The name of a domain, which is one wiki.",
         example: "enwiki",
         pattern: Some("^(?!(batch|tokens)$)[a-z0-9][a-z0-9.-]{0,127}$"),
     },
-    Name {
+    UrlVariable {
         name: "title",
         meaning: "The title of a page: UTF-8, at most 1,024 bytes. Slashes are part of it. A space is written as `_`. \
-                  Letters, digits and `-_.~;:@$!*(),/` are written as they are; everything else is percent-encoded, such \
-                  as `?` as `%3F`. A GET with another spelling is redirected (301) to this one.",
+                  Letters, digits and `-_.~;:@$!*(),/` are written as they are. Everything else is percent-encoded, such \
+                  as `?` as `%3F`. The characters `&'+=` are accepted in both forms. A GET with any other spelling \
+                  is redirected (301) to the canonical URL.",
         example: "Main_Page",
         // No control character, and no segment of one or two dots.
         pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
     },
-    Name {
+    UrlVariable {
         name: "rev",
         meaning: "A revision: a number from 1 to 9223372036854775807, without leading zeros, unique in its page.",
         example: "12345",
         pattern: Some(REVISION_PATTERN),
     },
-    Name {
+    UrlVariable {
         name: "tid",
         meaning: "A render: a UUID of version 1, in lower case. It carries the render's time.",
         example: TID,
         pattern: Some(TID_PATTERN),
     },
-    Name {
+    UrlVariable {
         name: "time",
         meaning: "A time, as in RFC 3339, with at most six digits after the seconds.",
         example: "2013-09-26T00:00:00Z",
         pattern: None,
     },
-    Name {
+    UrlVariable {
         name: "property",
         meaning: "A property: one named body of bytes, such as `html`, `wikitext`, `data-parsoid`.",
         example: "html",
@@ -86,10 +87,10 @@ pub(crate) const NAMES: [Name; 6] = [
     },
 ];
 
-/// The entry for a name.
-pub(crate) fn name(name: &str) -> &'static Name {
-    let found = NAMES.iter().find(|known| known.name == name);
-    found.unwrap_or_else(|| panic!("the table of operations has a name without a description: {name}"))
+/// Returns the variable of this name.
+pub(crate) fn url_variable(name: &str) -> &'static UrlVariable {
+    let found = URL_VARIABLES.iter().find(|known| known.name == name);
+    found.unwrap_or_else(|| panic!("the table of operations has a variable without a description: {name}"))
 }
 
 /// The parameters that may follow the query of a list, after `&`.
@@ -151,10 +152,15 @@ pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
 pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     (
         "ETag",
-        "The version of the bytes: for a property `\"{rev}/{tid}\"`, followed by the time of a replacement.",
+        "The version of the bytes. For a property: `\"{rev}/{tid}\"`, or `\"{rev}/{tid}/{microseconds}\"` once it \
+         was replaced, with the time of the replacement since 1970. The tag of a compressed body ends with `;zstd\"`.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
-    ("Last-Modified", "The time at which the render was made or replaced.", "Wed, 25 Sep 2013 16:43:09 GMT"),
+    (
+        "Last-Modified",
+        "The time at which the property was last replaced. If it was never replaced, the time of the render.",
+        "Wed, 25 Sep 2013 16:43:09 GMT",
+    ),
     (
         "Content-Location",
         "The permanent URL of the bytes (by tid), relative to the page.",

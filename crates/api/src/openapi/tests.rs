@@ -97,7 +97,7 @@ fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
     for operation in operations::all() {
         let mut url = url_template(operation);
         for name in names_in(&url.clone()) {
-            url = url.replace(&format!("{{{name}}}"), parameters::name(name).example);
+            url = url.replace(&format!("{{{name}}}"), parameters::url_variable(name).example);
         }
         if let Some(query) = operation.query {
             let resource = Resource::parse(url.split_once('?').map(|(_, query)| query)).unwrap();

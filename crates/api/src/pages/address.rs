@@ -10,13 +10,21 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// The object of a path under `/pages/`, and whether its spelling is canonical.
+/// The domain or the page that a path under `/pages/` names.
 #[derive(Debug, Clone)]
 pub(super) enum Address {
-    /// The pages of a domain.
-    Domain { domain: DomainName, canonical: bool },
+    /// The list of the pages of a domain.
+    Domain {
+        domain: DomainName,
+        /// Whether the path lacks its last slash.
+        needs_redirect: bool,
+    },
     /// A page.
-    Page { page: Page, canonical: bool },
+    Page {
+        page: Page,
+        /// Whether the title has a spelling that is redirected.
+        needs_redirect: bool,
+    },
 }
 
 impl Address {
@@ -25,13 +33,13 @@ impl Address {
         let rest = path.strip_prefix("/pages/").unwrap_or_default();
         let (domain, title) = match rest.split_once('/') {
             Some((domain, title)) => (DomainName::new(domain)?, title),
-            None => return Ok(Self::Domain { domain: DomainName::new(rest)?, canonical: false }),
+            None => return Ok(Self::Domain { domain: DomainName::new(rest)?, needs_redirect: true }),
         };
         if title.is_empty() {
-            return Ok(Self::Domain { domain, canonical: true });
+            return Ok(Self::Domain { domain, needs_redirect: false });
         }
-        let (title, canonical) = parse_title(title)?;
-        Ok(Self::Page { page: Page { domain, bucket: bucket.clone(), title }, canonical })
+        let (title, needs_redirect) = parse_title(title)?;
+        Ok(Self::Page { page: Page { domain, bucket: bucket.clone(), title }, needs_redirect })
     }
 
     /// The domain of the address.
@@ -42,10 +50,10 @@ impl Address {
         }
     }
 
-    /// The canonical path, if the request's path was spelled differently.
-    pub(super) fn canonical_path(&self) -> Option<String> {
+    /// The canonical path, if the path of the request has to be redirected.
+    pub(super) fn redirect_target(&self) -> Option<String> {
         match self {
-            Self::Domain { canonical: true, .. } | Self::Page { canonical: true, .. } => None,
+            Self::Domain { needs_redirect: false, .. } | Self::Page { needs_redirect: false, .. } => None,
             Self::Domain { domain, .. } => Some(domain_url(domain)),
             Self::Page { page, .. } => Some(page_url(&page.domain, &page.title)),
         }
@@ -67,26 +75,29 @@ pub(super) fn encode_value(title: &Title) -> String {
     utf8_percent_encode(title.as_str(), NON_ALPHANUMERIC).to_string()
 }
 
-/// Decodes a value that an HTML form sent in a query.
-pub(super) fn form_value(raw: &str) -> Result<String> {
+/// Decodes the value of a parameter that an HTML form sent in a query.
+pub(super) fn form_value(parameter: &str, raw: &str) -> Result<String> {
     let spaced = if raw.contains('+') { Cow::Owned(raw.replace('+', " ")) } else { Cow::Borrowed(raw) };
-    percent_decode(&spaced)
-        .map(Cow::into_owned)
-        .ok_or_else(|| Problem::malformed("The value after the '=' must be percent-encoded UTF-8."))
+    percent_decode(&spaced).map(Cow::into_owned).ok_or_else(|| {
+        Problem::malformed(format!("The value of the parameter '{parameter}' must be percent-encoded UTF-8."))
+    })
 }
 
-/// A page's names and addresses, for templates.
+/// The domain, the title and the addresses of a page, for templates.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PageAddresses {
     pub(super) domain: DomainName,
+    /// The address of the list of the domain's pages.
     pub(super) domain_url: String,
     /// The title as people write it.
     pub(super) text: String,
+    /// The address of the HTML page.
     pub(super) url: String,
+    /// The address of the page in the API.
     pub(super) api_url: String,
 }
 
-impl Place {
+impl PageAddresses {
     pub(super) fn of(page: &Page) -> Self {
         Self {
             domain_url: domain_url(&page.domain),

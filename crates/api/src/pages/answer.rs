@@ -5,7 +5,7 @@ use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, header};
 use rashomon_buckets::DomainName;
 
-use super::address::{Address, Place, domain_url, encode_value};
+use super::address::{Address, PageAddresses, domain_url, encode_value};
 use crate::{
     caching::Caching,
     problem::{Kind, Problem, Result},
@@ -88,7 +88,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
 fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
     let mut links = Vec::new();
     if let Address::Page { page, .. } = address {
-        let Place { text, url, domain_url, .. } = Place::of(page);
+        let PageAddresses { text, url, domain_url, .. } = PageAddresses::of(page);
         links.push(if has_query {
             HelpLink { text: "All revisions of", name: Some(text), url }
         } else {

@@ -6,7 +6,7 @@ use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSumm
 use rashomon_clock::{Timestamp, rfc3339};
 
 use super::{
-    address::{Place, form_value},
+    address::{PageAddresses, form_value},
     html,
     shown::{self, RenderLink, Time, grouped},
 };
@@ -45,7 +45,7 @@ struct RevisionLine {
 #[derive(Template)]
 #[template(path = "history.html")]
 struct HistoryPage {
-    place: Place,
+    page: PageAddresses,
     lines: Vec<RevisionLine>,
     /// The properties of the latest render.
     latest: Vec<PropertyName>,
@@ -70,7 +70,7 @@ pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Res
     let (listing, latest) = api.read_page(page, read).await?;
     let lines: Vec<_> = listing.items.iter().map(line).collect();
     html(&HistoryPage {
-        place: Place::of(page),
+        page: PageAddresses::of(page),
         // The time field has a precision of a minute.
         at: (lines.iter().find_map(|line| line.time.as_ref()))
             .map(|newest| newest.exact.chars().take(16).collect()),
@@ -111,7 +111,7 @@ pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
 
 /// `?at=2013-02-23T22:23`: redirects to the page at that time.
 pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<Response> {
-    let time = parse_time(&form_value(time)?).ok_or_else(|| {
+    let time = parse_time(&form_value("at", time)?).ok_or_else(|| {
         Problem::malformed("A time is a date and a time of day in UTC, such as 2013-02-23T22:23.")
     })?;
     let render = api.read_page(page, api.buckets.at_time(page, time)).await?;

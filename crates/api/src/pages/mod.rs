@@ -73,8 +73,8 @@ fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Re
 }
 
 async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
-    if let Some(canonical) = address.canonical_path() {
-        return Ok(redirect_to_canonical(canonical, uri.query(), Caching::Mutable));
+    if let Some(path) = address.redirect_target() {
+        return Ok(redirect_to_canonical(path, uri.query(), Caching::Mutable));
     }
     match address {
         Address::Domain { domain, .. } => titles::list(api, domain, uri.query()).await,

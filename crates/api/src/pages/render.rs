@@ -7,7 +7,7 @@ use axum::response::Response;
 use rashomon_buckets::{Body, Page, PropertyName, Render, RendersBeside, Revision, Tid};
 
 use super::{
-    address::Place,
+    address::PageAddresses,
     history::parent,
     html,
     shown::{self, RenderLink, Time, grouped},
@@ -45,7 +45,7 @@ struct PropertyLine {
 #[derive(Template)]
 #[template(path = "render.html")]
 struct RenderPage {
-    place: Place,
+    page: PageAddresses,
     rev: Revision,
     tid: Tid,
     time: Time,
@@ -94,7 +94,7 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
     let more_renders = is_full(&newer_renders) || is_full(&older_renders);
     let renders = newer_renders.into_iter().chain([tid]).chain(older_renders).map(RenderLink::from).collect();
     html(&RenderPage {
-        place: Place::of(page),
+        page: PageAddresses::of(page),
         rev: record.rev,
         tid,
         time: record.timestamp.into(),

@@ -81,8 +81,8 @@ fn parse(query: Option<&str>) -> Result<TitleQuery> {
         return Ok(TitleQuery::After(None));
     }
     match query.split_once('=') {
-        Some(("after", title)) => Ok(TitleQuery::After(Some(Title::new(&form_value(title)?)?))),
-        Some(("title", title)) => Ok(TitleQuery::Open(Title::new(form_value(title)?.trim())?)),
+        Some(("after", title)) => Ok(TitleQuery::After(Some(Title::new(&form_value("after", title)?)?))),
+        Some(("title", title)) => Ok(TitleQuery::Open(Title::new(form_value("title", title)?.trim())?)),
         _ => Err(Problem::malformed("This page takes ?after= or ?title=, each with a title.")),
     }
 }

@@ -324,6 +324,16 @@ async fn missing_resources_have_an_html_page() {
 }
 
 #[tokio::test]
+async fn problem_names_the_parameter_that_is_not_utf8() {
+    let world = World::new().await;
+    for (path, parameter) in [("/pages/enwiki/", "after"), ("/pages/enwiki/", "title"), (SHOWN, "at")] {
+        let problem = world.get(&format!("{path}?{parameter}=%FF")).await.expect(400);
+        let detail = format!("The value of the parameter '{parameter}' must be percent-encoded UTF-8.");
+        assert!(problem.text().contains(&detail), "{}", problem.text());
+    }
+}
+
+#[tokio::test]
 async fn store_failure_has_an_html_page() {
     let world = World::new().await;
     world.revision("_rev=1&html=x").await;

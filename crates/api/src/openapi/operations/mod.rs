@@ -42,8 +42,12 @@ const fn redirect(meaning: &'static str) -> Answer {
 }
 
 const NOT_MODIFIED: Answer = answer(304, Empty, CACHED, "The client has this version already.");
-const FAILED: Answer =
-    problem(412, "If-Match names another version, or the value was changed after If-Unmodified-Since.");
+const NO_MATCH: Answer = problem(412, "If-Match does not name the current version.");
+const NO_MATCH_OR_CHANGED: Answer = problem(
+    412,
+    "If-Match does not name the current version. Or there is no If-Match, and the property was changed after the time \
+     in If-Unmodified-Since.",
+);
 
 const fn get(
     id: &'static str,

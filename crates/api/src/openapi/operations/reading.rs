@@ -1,6 +1,8 @@
 //! Reads of a page.
 
-use super::{CACHED, CONDITIONS, FAILED, NOT_MODIFIED, answer, get, plain, problem, redirect};
+use super::{
+    CACHED, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED, answer, get, plain, problem, redirect,
+};
 use crate::openapi::operation::{
     Answer,
     Chapter::{Reading, TimeTravel},
@@ -89,7 +91,7 @@ pub(super) const READING: &[Operation] = &[
                     "There is no such page, or the latest revision (the one with the highest number) has no such \
                      property. Then a Link with rel=\"predecessor-version\" leads to the newest revision that has it.",
                 ),
-                FAILED,
+                NO_MATCH_OR_CHANGED,
                 BAD_RANGE,
                 RENDERER_FAILED,
                 RENDERER_LATE,
@@ -103,7 +105,7 @@ pub(super) const READING: &[Operation] = &[
             Reading,
             "rev/latest/",
             "The newest render of the latest revision",
-            &[RENDER, NOT_MODIFIED, NO_PAGE, FAILED],
+            &[RENDER, NOT_MODIFIED, NO_PAGE, NO_MATCH],
         )
     },
     Operation {
@@ -121,7 +123,7 @@ pub(super) const READING: &[Operation] = &[
                 NOT_MODIFIED,
                 BAD_LIST,
                 NO_PAGE,
-                FAILED,
+                NO_MATCH,
             ],
         )
     },
@@ -140,7 +142,7 @@ pub(super) const READING: &[Operation] = &[
                 NOT_MODIFIED,
                 BAD_LIST,
                 problem(404, "There is no such page, or no such revision."),
-                FAILED,
+                NO_MATCH,
             ],
         )
     },
@@ -170,7 +172,7 @@ pub(super) const READING: &[Operation] = &[
             Reading,
             "rev/{tid}/",
             "A render",
-            &[RENDER, NOT_MODIFIED, problem(404, "There is no such render."), FAILED],
+            &[RENDER, NOT_MODIFIED, problem(404, "There is no such render."), NO_MATCH],
         )
     },
     Operation {
@@ -195,7 +197,7 @@ pub(super) const READING: &[Operation] = &[
                 PART,
                 NOT_MODIFIED,
                 NO_RENDER,
-                FAILED,
+                NO_MATCH_OR_CHANGED,
                 BAD_RANGE,
             ],
         )
@@ -329,7 +331,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                 NOT_MODIFIED,
                 BAD_LIST,
                 problem(404, "No revision of the page has the property."),
-                FAILED,
+                NO_MATCH,
             ],
         )
     },

@@ -1,6 +1,6 @@
 //! Operations for operators, and HTML pages.
 
-use super::{CACHED, CONDITIONS, FAILED, NOT_MODIFIED, answer, plain, problem};
+use super::{CACHED, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
 use crate::openapi::operation::{
     Answer,
     Chapter::{Operators, People},
@@ -61,7 +61,7 @@ pub(super) const SERVICE: &[Operation] = &[
             Operators,
             "/openapi.json",
             "This API, as OpenAPI 3.1",
-            &[answer(200, Other("application/json"), CACHED, "The document."), NOT_MODIFIED, FAILED],
+            &[answer(200, Other("application/json"), CACHED, "The document."), NOT_MODIFIED, NO_MATCH],
         )
     },
     plain("documentation", Operators, "/docs", "This API, as a page for people", &[page("A page.")]),

@@ -1,6 +1,6 @@
 //! Writes and imports.
 
-use super::{FAILED, answer, get, plain, problem};
+use super::{NO_MATCH_OR_CHANGED, answer, get, plain, problem};
 use crate::openapi::operation::{
     Answer,
     Chapter::{Histories, Writing},
@@ -136,7 +136,7 @@ pub(super) const WRITING: &[Operation] = &[
                 ),
                 FORBIDDEN,
                 problem(404, "There is no such render, or it has no such property."),
-                FAILED,
+                NO_MATCH_OR_CHANGED,
                 TOO_LARGE,
                 problem(415, "The body has a Content-Encoding."),
                 FULL,
