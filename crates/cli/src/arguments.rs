@@ -105,11 +105,11 @@ Examples:
     /// Copy a whole store into another one, such as from SQLite into Cassandra
     ///
     /// Copies the rows of all tables with their write times and expiry times. Only rows that are written by
-    /// compare-and-set, such as page leases, get new write times. Damaged rows are not copied, and the first
-    /// 100 are named. Nothing else may use either store during the migration. To continue after an
-    /// interruption, run the same command again. After a completed migration, the same command starts from
-    /// the beginning and adds new rows. It fails if a row that is written by compare-and-set has changed in
-    /// the source. A target with other data is refused.
+    /// swaps (compare-and-set), such as page leases, get new write times. Damaged rows are not copied, and the
+    /// first 100 are named. Nothing else may use either store during the migration. To continue after an
+    /// interruption, run the same command again. After a completed migration, the same command copies all rows
+    /// again, so rows that are new in the source are added to the target. The command then fails if a row that
+    /// is written by swaps has changed in the source. A target with other data is refused.
     ///
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
@@ -163,12 +163,13 @@ Examples:
     /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
     /// the configuration has no retention table, --dry-run assumes a grace of one day, and --now requires
     /// --grace. If the configuration sets the strategy `keep-everything`, for all domains or for one, --now
-    /// deletes nothing there, whatever the flags are (see docs/retention.md).
+    /// deletes nothing there, whatever the flags are (see docs/retention.md). If the archive is on, retention
+    /// deletes nothing, and this command is refused: use `rashomon archive seal`.
     #[command(after_help = "\
 Exit codes:
   0  done
-  1  an error ended the command, or a clock jump or damaged rows kept values from being
-     deleted; other values may have been deleted
+  1  an error ended the command, or some values were not deleted, because of a clock jump or
+     damaged rows; other values may have been deleted
   2  the command line is wrong, there is no store, its archive is on, or --now was refused
      (see docs/retention.md)
   130, 143  interrupted
@@ -180,19 +181,20 @@ Examples:
 
     /// Back up a SQLite store, also while a server uses it
     ///
-    /// Adds a state to a folder: the content of the store at a moment after the command has begun. Every write
-    /// that was acknowledged before is part of it. Only database pages that have changed since the newest
-    /// state in the folder are written. They are read again and compared before the state is added. To continue after an
-    /// interruption, run the same command again. For a Cassandra cluster see docs/cassandra.md.
+    /// Adds a state to a folder: the content of the store at a moment while the command runs. Every write that
+    /// was acknowledged before the command began is part of the state. Only database pages that have changed
+    /// since the newest state in the folder are written. These pages are read again and compared before the
+    /// state is added. To continue after an interruption, run the same command again. For a Cassandra cluster
+    /// see docs/cassandra.md.
     ///
     /// Progress goes to standard error. The counts go to standard output at the end.
     #[command(after_help = "\
 Exit codes:
   0  a state was added
-  1  an error ended the backup; run the command again to continue. No state is changed; with
-     --keep, older states may have been deleted
-  2  the command line is wrong, there is no store, or the folder holds other files or is in use;
-     nothing was done
+  1  an error ended the backup; run the command again to continue. Existing states are not
+     changed, but --keep may have deleted older ones
+  2  the command line is wrong, there is no store, or the folder is in use, has other files, or
+     has a backup of a store in another directory (see --moved); nothing was done
   130, 143  interrupted; run the command again to continue
 
 Examples:
@@ -243,7 +245,7 @@ Examples:
   rashomon upgrade --store cassandra://10.0.0.1/wiki")]
     Upgrade(UpgradeArguments),
 
-    /// Manage the archive: superseded revisions in compression blocks
+    /// Manage the archive: superseded revisions and idle pages in compression blocks
     #[command(subcommand)]
     Archive(ArchiveCommand),
 
@@ -282,7 +284,7 @@ Examples:
     /// SQLite store, it is loaded into archive blocks.
     Demo(DemoArguments),
 
-    /// Print a script that completes this command line in a shell
+    /// Print a script with which a shell completes the commands and flags of this program
     #[command(
         after_help = "Example:\n  rashomon completions bash > ~/.local/share/bash-completion/completions/rashomon"
     )]

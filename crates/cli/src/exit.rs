@@ -6,9 +6,9 @@ use std::process::ExitCode;
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done
-  1    an error, described on standard error; or `verify`, `stats`, `migrate` or an `archive` command found damage or differences
-  2    the command line or the configuration is wrong, or names a store that does not exist; nothing was done
-  3    `import`, `export` or `upgrade` finished, except for parts that standard error counts and names
+  1    an error ended the command, or its output names a fault in the data, such as damage or a difference
+  2    the command line or the configuration is wrong, such as a missing store; nothing was done
+  3    `import`, `export` or `upgrade` finished with exceptions, which standard error counts and names
   130  ended by Ctrl-C (a server: at the second signal)
   143  ended by SIGTERM (a server: at the second signal)";
 
@@ -17,7 +17,8 @@ Exit codes:
 pub(crate) enum Exit {
     /// Success.
     Done,
-    /// The command failed, and reported why.
+    /// An error ended the command, or the command has found a fault in the data, such as damage or a difference.
+    /// Its output says which.
     Failed,
     /// The command line or the configuration is wrong.
     Usage,

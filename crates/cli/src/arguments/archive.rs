@@ -8,9 +8,10 @@ use crate::config::{Idle, Span};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveCommand {
-    /// Seal superseded revisions: move them into compression blocks
+    /// Seal superseded revisions and idle pages: move them into compression blocks
     ///
-    /// Reads of sealed revisions are the same as before. A revision leaves the tables only after its block was
+    /// The latest revision of a page is sealed too if the page is idle (see --idle). Reads of sealed revisions
+    /// are the same as before. A revision leaves the tables only after its block was
     /// read back and compared. Interrupting the command loses nothing; the next run continues. A server whose
     /// archive is on seals by itself. On a cluster, every server must have `[archive]` in its
     /// configuration before the first one seals.
@@ -60,7 +61,7 @@ Examples:
     /// it.
     #[command(after_help = "\
 Exit codes:
-  0  the content is erased
+  0  the content is erased; with --status: no erasure is unfinished
   1  an error ended the command, some content is left, or --status found an unfinished
      erasure; run the command again
   2  the command line is wrong, or the store, the page or the revision does not exist
@@ -99,8 +100,8 @@ pub(crate) struct SealArguments {
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 
-    /// Minimum time since a page was written before its latest revision is sealed too, or `never`; overrides
-    /// the configuration [default: 30d]. Refused on a cluster
+    /// Time without writes after which the latest revision of a page is sealed too; with `never`, it is not
+    /// sealed. Overrides the configuration [default: 30d]. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<Idle>,
 }
@@ -161,11 +162,11 @@ pub(crate) struct EraseArguments {
     #[arg(long, value_name = "TEXT", value_parser = one_line)]
     pub(crate) reason: Option<String>,
 
-    /// Also erase the user who made the revision
+    /// Also erase the name and the number of the user in the record of the revision
     #[arg(long)]
     pub(crate) user: bool,
 
-    /// Also erase the comment of the revision
+    /// Also erase the comment in the record of the revision
     #[arg(long)]
     pub(crate) comment: bool,
 

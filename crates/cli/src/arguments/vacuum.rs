@@ -9,9 +9,10 @@ pub(crate) struct VacuumArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Then rewrite the file, which also closes the gaps within its pages. This needs free disk space of the
-    /// size of the file that is left, and the same again for temporary files (in TMPDIR, else /var/tmp). It
-    /// takes longer than copying the file. If it is interrupted, the next run begins again
+    /// When the free pages are given back, rewrite the rest of the file, which also closes the gaps within its
+    /// pages. The rewrite needs as much free disk space as the rest of the file takes, and as much again for
+    /// temporary files (in TMPDIR, else /var/tmp). The rewrite takes longer than copying the file. If it is
+    /// interrupted, the next run begins again
     #[arg(long)]
     pub(crate) full: bool,
 
