@@ -3,8 +3,9 @@
 use rashomon_backup::BackupError;
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
+use rashomon_sample_wiki::SampleError;
 
-use crate::{config::ConfigError, demo::SampleError, exit::Exit, output};
+use crate::{config::ConfigError, exit::Exit, output};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,6 @@
 mod arguments;
 mod commands;
 mod config;
-mod demo;
 #[cfg(test)]
 mod document_tests;
 mod errors;

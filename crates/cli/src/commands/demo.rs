@@ -6,12 +6,12 @@ use std::{
 };
 
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_sample_wiki::{Loaded, title_in_url};
 use tokio::net::TcpListener;
 
 use crate::{
     arguments::{DemoArguments, store_of},
     config::{RawSettings, Settings, StoreUrl},
-    demo::{self, Loaded, title_in_url},
     errors::CommandError,
     exit::Exit,
     logging, output, server,
@@ -45,12 +45,12 @@ async fn load_and_serve(
     clock: Arc<dyn Clock>,
     signals: Signals,
 ) -> Result<Exit, CommandError> {
-    let loaded = demo::load(store.buckets(), demo::history()?).await?;
+    let loaded = rashomon_sample_wiki::load(store.buckets(), rashomon_sample_wiki::history()?).await?;
     let wanted = settings.merged.listen.0;
     let listener = if chosen { server::listen(wanted).await? } else { listen_nearby(wanted).await? };
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
-    settings.serve_at_hosts(demo::domain(), &["localhost".to_owned(), host(address.ip())]);
+    settings.serve_at_hosts(rashomon_sample_wiki::domain(), &["localhost".to_owned(), host(address.ip())]);
     if address.port() != wanted.port() && wanted.port() != 0 {
         output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
     }
@@ -82,7 +82,7 @@ fn host(ip: IpAddr) -> String {
 
 /// The welcome text: what to open in the browser and what to paste into a shell.
 fn welcome(address: SocketAddr, loaded: Loaded) -> String {
-    let wiki = format!("http://{address}/v1/{}/page", demo::domain());
+    let wiki = format!("http://{address}/v1/{}/page", rashomon_sample_wiki::domain());
     let dessert = title_in_url("Kitchen/Île_aux_Phoques/Crème_brûlée");
     format!(
         "A sample wiki, of {} and {}, is open in your browser at

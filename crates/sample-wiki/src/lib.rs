@@ -15,7 +15,7 @@ use rashomon_clock::Timestamp;
 use serde::Deserialize;
 
 use self::wikitext::Renderer;
-pub(crate) use self::{
+pub use self::{
     load::{Loaded, load},
     wikitext::title_in_url,
 };
@@ -38,37 +38,42 @@ const PAGES: [&str; 10] = [
 const SECOND_RENDERER: Timestamp = Timestamp::from_micros(1_262_304_000_000_000);
 
 /// The domain of the sample wiki.
-pub(crate) fn domain() -> DomainName {
+pub fn domain() -> DomainName {
     DomainName::new("lighthouse").expect("a well-formed domain")
 }
 
 /// An event in the history of the wiki.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
+pub struct Event {
     /// The time of the event.
-    pub(crate) time: Timestamp,
+    pub time: Timestamp,
     /// The page.
-    pub(crate) title: Title,
+    pub title: Title,
     /// The revision.
-    pub(crate) rev: Revision,
+    pub rev: Revision,
     /// The HTML rendered from the revision's text.
-    pub(crate) html: String,
+    pub html: String,
     /// The edit. `None` if an existing revision was only rendered again.
-    pub(crate) edit: Option<Edit>,
+    pub edit: Option<Edit>,
 }
 
 /// An edit that saved a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Edit {
-    pub(crate) parent: Parent,
-    pub(crate) user: String,
-    pub(crate) comment: String,
-    pub(crate) minor: bool,
-    pub(crate) wikitext: String,
+pub struct Edit {
+    /// The previous revision of the page.
+    pub parent: Parent,
+    /// The name of the user.
+    pub user: String,
+    /// The comment on the edit.
+    pub comment: String,
+    /// Whether the user marked the edit as minor.
+    pub minor: bool,
+    /// The text of the revision.
+    pub wikitext: String,
 }
 
 /// The whole history, in the order of time.
-pub(crate) fn history() -> Result<Vec<Event>, SampleError> {
+pub fn history() -> Result<Vec<Event>, SampleError> {
     let mut saved = Vec::new();
     for file in PAGES {
         saved.extend(PageFile::parse(file)?.revisions()?);
@@ -79,11 +84,20 @@ pub(crate) fn history() -> Result<Vec<Event>, SampleError> {
 
 /// An error in the files of the sample wiki.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SampleError {
+pub enum SampleError {
+    /// A file cannot be parsed.
     #[error("the sample wiki is invalid: {0}")]
     File(#[from] toml::de::Error),
+    /// A revision cannot be derived from the previous one.
     #[error("the sample wiki is invalid: {title}, revision {number}: {problem}")]
-    Revision { title: String, number: usize, problem: String },
+    Revision {
+        /// The title of the page.
+        title: String,
+        /// The number of the revision in the file, from 1.
+        number: usize,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// The content of a page's file.

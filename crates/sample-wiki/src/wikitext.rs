@@ -23,7 +23,7 @@ const RAW_IN_TITLES: AsciiSet = NON_ALPHANUMERIC
     .remove(b'/');
 
 /// A title as part of a URL, in its canonical spelling.
-pub(crate) fn title_in_url(title: &str) -> String {
+pub fn title_in_url(title: &str) -> String {
     utf8_percent_encode(&title.replace(' ', "_"), &RAW_IN_TITLES).to_string()
 }
 

@@ -11,14 +11,16 @@ use super::{Event, domain};
 
 /// The numbers of loaded revisions and renders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Loaded {
-    pub(crate) revisions: u64,
-    pub(crate) renders: u64,
+pub struct Loaded {
+    /// The number of revisions.
+    pub revisions: u64,
+    /// The number of renders.
+    pub renders: u64,
 }
 
 /// Imports the history page by page, each event with its own time: into blocks if the archive of the store is
 /// on, else into rows. Events that are stored already change nothing.
-pub(crate) async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
+pub async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded> {
     let archiver = buckets.maintenance().history_archiver();
     let staged = async |page: &Page, name: PropertyName, body: &str| {
         let body = match &archiver {
@@ -80,7 +82,7 @@ mod tests {
     use rashomon_tables::Memory;
 
     use super::*;
-    use crate::demo::history;
+    use crate::history;
 
     async fn buckets() -> RevisionStore {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
