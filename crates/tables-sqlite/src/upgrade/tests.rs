@@ -76,3 +76,19 @@ async fn every_difference_between_the_files_is_found() {
         assert!(matches!(compared, Err(Error::Corrupt(_))), "{change}: {compared:?}");
     }
 }
+
+/// SQLite would apply the log of the old file to the new one.
+#[tokio::test]
+async fn old_file_with_a_log_is_refused_and_an_empty_log_is_removed() {
+    let (directory, _) = store_with_copy().await;
+    let log = file::log_path(directory.path());
+    fs::write(&log, "a frame").expect("written");
+    let refused = OldFile::open(directory.path()).err();
+    assert!(matches!(refused, Some(Error::Unavailable(_))), "{refused:?}");
+    assert!(log.exists());
+    fs::write(&log, "").expect("written");
+    let old = OldFile::open(directory.path()).expect("an empty log is no log");
+    assert!(!log.exists());
+    fs::write(&log, "a frame").expect("written");
+    assert!(matches!(old.check_is_alone(), Err(Error::Unavailable(_))));
+}

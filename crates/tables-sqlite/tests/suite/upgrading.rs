@@ -13,7 +13,8 @@ use std::{
 
 use rashomon_tables::{Error, Result, Row, Schema};
 use rashomon_tables_sqlite::{
-    Options, PAGE_BYTES, PageReader, SqliteStore, UpgradeOptions, UpgradeOutcome, UpgradeReport, upgrade,
+    Options, PAGE_BYTES, PageReader, SqliteStore, UpgradeOptions, UpgradeOutcome, UpgradeProgress,
+    UpgradeReport, UpgradeStep, upgrade,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -375,14 +376,15 @@ async fn interrupted_upgrade_leaves_the_store_and_the_next_one_finishes() {
     fs::write(directory.path().join("rashomon.sqlite-upgrading"), "part").expect("written");
     for calls in [1, 3] {
         let is_interrupted = Arc::new(AtomicBool::new(false));
-        let (mut called, flag) = (0, Arc::clone(&is_interrupted));
-        let mut on_progress = |_| {
+        let (mut called, mut last_step, flag) = (0, None, Arc::clone(&is_interrupted));
+        let mut on_progress = |now: UpgradeProgress| {
             called += 1;
+            last_step = Some(now.step);
             flag.fetch_or(called == calls, Ordering::Relaxed);
         };
         let outcome =
             upgrade(&options(directory.path()), &is_interrupted, &mut on_progress).expect("no error");
-        assert_eq!(outcome, UpgradeOutcome::Interrupted);
+        assert_eq!((outcome, last_step), (UpgradeOutcome::Interrupted, Some(UpgradeStep::Copy)));
         assert_eq!(files(directory.path()), before);
     }
     upgraded(&options(directory.path()));
