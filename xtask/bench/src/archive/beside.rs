@@ -20,6 +20,7 @@ use rashomon_buckets::{
 };
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{Options, SqliteStore};
+use tokio::task::JoinHandle;
 
 /// The pages of each domain that is sealed, and the revisions of each page.
 const PAGES: i64 = 12;
@@ -50,6 +51,7 @@ pub(super) fn how() -> String {
 
 pub(super) fn measure(add: &mut dyn FnMut(&str, &'static str, f64)) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // The seal runs in this thread, and the writers in those of the runtime.
     runtime.block_on(measure_on_store(add))
 }
 
@@ -73,14 +75,10 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
     }
     let longest = || store.take_longest_commit().as_secs_f64() * 1e3;
 
-    let stop = AtomicBool::new(false);
-    let timer = async {
-        tokio::time::sleep(ALONE).await;
-        stop.store(true, Ordering::Relaxed);
-        Ok(())
-    };
     longest();
-    let (alone, ()) = tokio::try_join!(write(&buckets, &clock, &stop, 0), timer)?;
+    let writers = Writers::start(&buckets, &clock, 0);
+    tokio::time::sleep(ALONE).await;
+    let alone = writers.stop().await?;
     add("writers alone, p50", "ms", quantile(&alone, 0.5));
     add("writers alone, p99", "ms", quantile(&alone, 0.99));
     add("writers alone, longest commit", "ms", longest());
@@ -92,14 +90,11 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
     add("one sealing commit, longest", "ms", longest());
     add("sealing, revisions a second", "", sealed.revisions as f64 / seconds);
 
-    stop.store(false, Ordering::Relaxed);
-    let sealing = async {
-        let started = clock.monotonic();
-        let sealed = seal(&buckets, &second).await?;
-        stop.store(true, Ordering::Relaxed);
-        anyhow::Ok((sealed, (clock.monotonic() - started).as_secs_f64()))
-    };
-    let (beside, (sealed, seconds)) = tokio::try_join!(write(&buckets, &clock, &stop, 1), sealing)?;
+    let writers = Writers::start(&buckets, &clock, 1);
+    let started = clock.monotonic();
+    let sealed = seal(&buckets, &second).await?;
+    let seconds = (clock.monotonic() - started).as_secs_f64();
+    let beside = writers.stop().await?;
     ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "{sealed:?}");
     add("writers beside sealing, p50", "ms", quantile(&beside, 0.5));
     add("writers beside sealing, p99", "ms", quantile(&beside, 0.99));
@@ -114,33 +109,57 @@ async fn seal(buckets: &RevisionStore, domain: &DomainName) -> Result<SealReport
     Ok(buckets.maintenance().seal(domain, &BucketName::page(), options, &mut |_| {}).await?)
 }
 
-/// Writes until `stop` is set. Returns how long the writes took, in milliseconds, in ascending order.
+/// Writers, each in a task of its own, like the requests of a server.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<Result<Vec<f64>>>>,
+}
+
+impl Writers {
+    fn start(buckets: &RevisionStore, clock: &Arc<dyn Clock>, turn: i64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (0..WRITERS).map(|writer| {
+            let (buckets, clock, stop) = (buckets.clone(), Arc::clone(clock), Arc::clone(&stop));
+            tokio::spawn(async move { write(&buckets, &*clock, &stop, turn, writer).await })
+        });
+        let tasks = tasks.collect();
+        Self { stop, tasks }
+    }
+
+    /// Returns how long the writes took, in milliseconds, in ascending order.
+    async fn stop(self) -> Result<Vec<f64>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Vec::new();
+        for task in self.tasks {
+            all.append(&mut task.await??);
+        }
+        all.sort_by(f64::total_cmp);
+        Ok(all)
+    }
+}
+
 async fn write(
     buckets: &RevisionStore,
-    clock: &Arc<dyn Clock>,
+    clock: &dyn Clock,
     stop: &AtomicBool,
     turn: i64,
+    writer: usize,
 ) -> Result<Vec<f64>> {
-    let writers = (0..WRITERS).map(|writer| async move {
-        let domain = DomainName::new("written")?;
-        let (mut text, mut took) = (Text::new(1_000 + writer as u64), Vec::new());
-        for write in 0.. {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let number = writer as i64 * PAGES_OF_A_WRITER + write % PAGES_OF_A_WRITER;
-            let rev = turn * 1_000_000 + write / PAGES_OF_A_WRITER + 1;
-            let (page, text) = (page(&domain, number)?, text.next());
-            let started = clock.monotonic();
-            put(buckets, &page, rev, &text).await?;
-            took.push((clock.monotonic() - started).as_secs_f64() * 1e3);
-            tokio::time::sleep(PAUSE).await;
+    let domain = DomainName::new("written")?;
+    let (mut text, mut took) = (Text::new(1_000 + writer as u64), Vec::new());
+    for write in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
-        anyhow::Ok(took)
-    });
-    let mut all = futures::future::try_join_all(writers).await?.concat();
-    all.sort_by(f64::total_cmp);
-    Ok(all)
+        let number = writer as i64 * PAGES_OF_A_WRITER + write % PAGES_OF_A_WRITER;
+        let rev = turn * 1_000_000 + write / PAGES_OF_A_WRITER + 1;
+        let (page, text) = (page(&domain, number)?, text.next());
+        let started = clock.monotonic();
+        put(buckets, &page, rev, &text).await?;
+        took.push((clock.monotonic() - started).as_secs_f64() * 1e3);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(took)
 }
 
 fn page(domain: &DomainName, number: i64) -> Result<Page> {
