@@ -56,7 +56,7 @@ pub(super) fn measure(add: &mut dyn FnMut(&str, &'static str, f64)) -> Result<()
 }
 
 async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let folder = crate::service::data_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Arc::new(SqliteStore::open(folder.path(), Arc::clone(&clock), Options::default())?);
     // Everything that was superseded before the seal begins is sealed.
