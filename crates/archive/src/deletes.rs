@@ -118,7 +118,7 @@ pub(super) fn stored_renders(unit: &Unit, resealed: &Resealed) -> Vec<(Tid, Time
     }
 }
 
-/// Whether the tables have these renders of a unit, and neither other renders nor the row of the revision.
+/// Whether the tables do not have the row of the revision, and `stored` has just these renders of it.
 pub(super) fn has_only_renders(
     unit: &Unit,
     stored: &StoredRows,

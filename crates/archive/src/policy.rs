@@ -50,6 +50,11 @@ impl Thinning {
         Self { policy, last }
     }
 
+    /// Whether the policy decides by the other kept renders of the page.
+    pub(super) const fn depends_on_other_renders(&self) -> bool {
+        matches!(self.policy, ArchivePolicy::Interval(_))
+    }
+
     /// Removes the bodies of renders that are not kept from a revision. Returns the chunks of these bodies,
     /// each with its render. The rows of the renders stay, marked as `left_out`.
     pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<(Option<Tid>, ChunkSet)> {

@@ -109,6 +109,8 @@ struct Sealer<'a> {
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
+    /// The index of the page that is being sealed.
+    index: Vec<IndexRow>,
     pending: Pending,
     /// Revisions in the pending block that were in blocks already and are sealed again, by title.
     resealed: BTreeMap<Title, Resealed>,
@@ -170,6 +172,7 @@ impl<'a> Sealer<'a> {
             options,
             policy,
             thinning: Thinning::new(policy, None),
+            index: Vec::new(),
             pending: Pending::new()?,
             resealed: BTreeMap::new(),
             parts: BTreeSet::new(),
@@ -223,9 +226,9 @@ impl<'a> Sealer<'a> {
             self.sealed.left += 1;
             return Ok(());
         }
-        let index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
-        self.thinning = self.thinning_on(&index);
-        if !index.is_empty() {
+        self.index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
+        self.thinning = self.thinning_on(&self.index);
+        if !self.index.is_empty() {
             self.parts = self.renders_alone(page, below).await?;
         }
         loop {
@@ -259,11 +262,23 @@ impl<'a> Sealer<'a> {
         }
         // A lower revision was taken above.
         let Some(rev) = idle_latest.filter(|rev| *rev >= below) else { return Ok(()) };
-        let is_sealed = match index.iter().any(|row| row.may_have_revision(rev)) {
+        let is_sealed = match self.may_be_sealed(rev) {
             true => IsSealed::InPart,
             false => IsSealed::No,
         };
         self.take_as_read(page, rev, is_sealed).await
+    }
+
+    /// Whether a block may have the revision.
+    fn may_be_sealed(&self, rev: Revision) -> bool {
+        self.index.iter().any(|row| row.may_have_revision(rev))
+    }
+
+    /// Whether renders of a revision are thinned out. A revision that is in a block and in the tables is left
+    /// from a seal that ended between two batches. That seal has decided which renders are kept, and the block
+    /// has other renders than those that it compared with. Another decision would leave out a kept render.
+    fn is_thinned(&self, rev: Revision) -> bool {
+        !(self.thinning.depends_on_other_renders() && self.may_be_sealed(rev))
     }
 
     /// Returns the thinning for a page with this index.
@@ -366,7 +381,10 @@ impl<'a> Sealer<'a> {
     /// kept, unless it is still too large then.
     async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
         let mut thinning = self.thinning;
-        let left_out = thinning.left_out(&renders);
+        let left_out = match self.is_thinned(revision.record.rev) {
+            true => thinning.left_out(&renders),
+            false => BTreeSet::new(),
+        };
         match UnitSize::of(&revision, &renders, &left_out).excess() {
             None => self.step(page, vec![(revision, renders)], &left_out).await,
             Some(why) => {
@@ -434,7 +452,10 @@ impl<'a> Sealer<'a> {
     }
 
     async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
-        let mut released_chunks = self.thinning.thin(&mut candidate.unit, &mut candidate.texts);
+        let mut released_chunks = match self.is_thinned(candidate.unit.revision.record.rev) {
+            true => self.thinning.thin(&mut candidate.unit, &mut candidate.texts),
+            false => Vec::new(),
+        };
         let chunks = &self.archive.records.chunks;
         released_chunks
             .append(&mut read_from_chunks(chunks, &mut candidate.unit, &mut candidate.texts).await?);

@@ -13,6 +13,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
+    sync::Arc,
 };
 
 use rashomon_archive_format::{BodyLocation, Unit};
@@ -29,7 +30,7 @@ use crate::{
 use rashomon_records::{
     Page, Revision, Tid,
     content::{CHUNK_SIZE, ChunkStore},
-    rows::{ChunkReference, Properties, TypedRow, partition_of},
+    rows::{ChunkReference, Properties, TypedRow, of_revision, partition_of},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
@@ -72,7 +73,7 @@ impl Sealer<'_> {
                 // Writers may have changed rows since the previous batch.
                 let revs = ClusteringRange::all().at_least(piece.first.get()).at_most(piece.last.get());
                 stored.revisions = self.all(&REVISIONS, page, revs.clone(), true).await?;
-                stored.renders = self.all(&RENDERS, page, revs, true).await?;
+                stored.renders = self.all(&RENDERS, page, piece.renders(revs), true).await?;
             }
             let piece = piece.unchanged(&stored, resealed)?;
             piece.delete(&mut batch, &stored)?;
@@ -146,7 +147,7 @@ enum PieceRows<'u> {
     Revisions(BTreeMap<Revision, &'u Unit>),
     /// Some renders of one revision, and the rows of the revision with the first of them. `stored` has all its
     /// renders in the tables.
-    Renders { unit: &'u Unit, stored: Vec<(Tid, Timestamp)>, range: Range<usize> },
+    Renders { unit: &'u Unit, stored: Arc<[(Tid, Timestamp)]>, range: Range<usize> },
 }
 
 /// Divides the sealed rows of a page into pieces.
@@ -179,10 +180,11 @@ fn pieces<'u>(
             size = size.and(whole);
             continue;
         }
+        let stored: Arc<[_]> = stored.into();
         let (mut from, mut of_part) = (0, own);
         for (place, render) in renders.iter().enumerate() {
             if place > from && !of_part.and(*render).fits(limit) {
-                pieces.push(Piece::of_renders(unit, stored.clone(), from..place));
+                pieces.push(Piece::of_renders(unit, Arc::clone(&stored), from..place));
                 (from, of_part) = (place, Size::default());
             }
             of_part = of_part.and(*render);
@@ -202,9 +204,21 @@ impl<'u> Piece<'u> {
         Self { first, last, rows: PieceRows::Revisions(units) }
     }
 
-    fn of_renders(unit: &'u Unit, stored: Vec<(Tid, Timestamp)>, range: Range<usize>) -> Self {
+    fn of_renders(unit: &'u Unit, stored: Arc<[(Tid, Timestamp)]>, range: Range<usize>) -> Self {
         let rev = unit.revision.record.rev;
         Self { first: rev, last: rev, rows: PieceRows::Renders { unit, stored, range } }
+    }
+
+    /// The range of the renders that decide whether the piece is unchanged: those of its revisions, or without
+    /// the rows of its revision only its own renders.
+    fn renders(&self, revs: ClusteringRange) -> ClusteringRange {
+        match &self.rows {
+            PieceRows::Renders { stored, range, .. } if range.start > 0 => {
+                let (first, last) = (stored[range.start].0, stored[range.end - 1].0);
+                of_revision(self.first).at_least(first.as_time_uuid()).at_most(last.as_time_uuid())
+            }
+            _ => revs,
+        }
     }
 
     /// The piece without revisions that were written since the seal read them. These stay in the tables.
@@ -216,7 +230,7 @@ impl<'u> Piece<'u> {
             PieceRows::Renders { unit, stored: renders, range } => {
                 let is_unchanged = match range.start {
                     0 => !deletes::deletable([unit], stored, resealed)?.is_empty(),
-                    start => deletes::has_only_renders(unit, stored, &renders[start..])?,
+                    _ => deletes::has_only_renders(unit, stored, &renders[range.clone()])?,
                 };
                 if is_unchanged {
                     PieceRows::Renders { unit, stored: renders, range }
