@@ -17,7 +17,7 @@ use crate::{Options, errors::from_sqlite};
 const APPLICATION_ID: u32 = 0x5253_484d;
 
 /// The version of everything that this crate writes: the layout below, keys, envelopes, and the size of the
-/// pages. No other version is opened; [`crate::upgrade`] converts earlier versions.
+/// pages. No other version is opened; [`crate::upgrade()`] converts earlier versions.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The earliest version that can be converted.

@@ -84,7 +84,7 @@ impl SqliteStore {
         crate::file::path(directory).try_exists()
     }
 
-    /// Whether the store in a directory has an earlier format, which [`crate::upgrade`] converts.
+    /// Whether the store in a directory has an earlier format, which [`crate::upgrade()`] converts.
     ///
     /// `Unsupported` if the directory has no store, or a store of a version that this program does not know.
     pub fn needs_upgrade(directory: &Path) -> Result<bool> {

@@ -72,6 +72,17 @@ impl Checkpoints {
         frames - self.done
     }
 
+    /// The number of new frames with which a checkpoint begins. If a reader has prevented that the log restarts
+    /// after a checkpoint, the next attempt follows soon, so that the log does not grow by its full length.
+    fn enough_frames(&self) -> u32 {
+        if self.done > 0 { self.last_frames() } else { self.max_frames }
+    }
+
+    /// The committer copies the last frames of the log if they are at most this many.
+    fn last_frames(&self) -> u32 {
+        (self.max_frames / LAST_PART).max(1)
+    }
+
     /// Whether a pass runs.
     pub(super) const fn is_running(&self) -> bool {
         self.checkpointer.is_running()
@@ -97,7 +108,8 @@ impl Committer {
 
     /// Takes the next step of a checkpoint of a long log.
     pub(super) fn step_checkpoint_of_long_log(&mut self) {
-        self.step_checkpoint(self.upkeep.checkpoints.max_frames);
+        self.upkeep.checkpoints.pending();
+        self.step_checkpoint(self.upkeep.checkpoints.enough_frames());
     }
 
     fn try_step_checkpoint(&mut self, min: u32) -> Result<()> {
@@ -116,7 +128,7 @@ impl Committer {
             pending
         };
         let checkpoints = &self.upkeep.checkpoints;
-        if left <= checkpoints.max_frames / LAST_PART || checkpoints.passes >= MAX_PASSES {
+        if left <= checkpoints.last_frames() || checkpoints.passes >= MAX_PASSES {
             return self.write_log_into_file();
         }
         self.mark_log()?;

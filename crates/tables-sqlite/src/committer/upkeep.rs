@@ -121,15 +121,7 @@ impl Committer {
                 connection.execute_batch(&version).map_err(|error| from_sqlite(&error))
             })
         });
-        if written.is_ok()
-            && self.finish_pass().is_ok()
-            && self
-                .upkeep
-                .checkpoints
-                .write(&self.parts.connection)
-                .map_err(|error| self.failed(&error))
-                .is_ok()
-        {
+        if written.and_then(|()| self.write_log_into_file()).is_ok() {
             self.parts.health.recovered();
         }
     }

@@ -32,11 +32,10 @@ struct StepLimits {
 
 /// The limits of a step of a running server. Calls that arrive during a step wait for its end.
 ///
-/// The aim is that no call waits longer than about 50 ms. A step of 64 pages took 4 to 5 ms in the median and
-/// at most 43 ms, on two busy cores and an SSD: half of the oVirt wiki sealed, bodies of 1 MB, and bodies of
-/// 1 to 20 KB. A step of 1,024 pages took 48 ms in the median. Most of the time is the commit, which writes
-/// about seven pages more to the log than the step gives back. On a disk that takes long to read the pages to
-/// be moved, the step ends early.
+/// The aim is that no call waits longer than about 50 ms. When pages had 16 KiB, a step of 1 MB took 4 to 5 ms
+/// in the median and at most 43 ms, on two busy cores and an SSD: half of the oVirt wiki sealed, bodies of 1 MB,
+/// and bodies of 1 to 20 KB. A step of 16 MB took 48 ms in the median. Most of the time is the commit. On a disk
+/// that takes long to read the pages to be moved, the step ends early.
 const SERVER_STEP: StepLimits = StepLimits { pages: 256, time: Duration::from_millis(20) };
 
 /// The limits of a step of a command that has the store to itself. The log needs 4 MB for a step.

@@ -112,6 +112,31 @@ async fn commits_go_on_during_a_pass() {
     world.check().await;
 }
 
+/// A log that a reader uses cannot restart. Without attempts in between, it would grow by its full length each time
+/// that a reader uses it at the wrong moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_restarts_soon_after_a_reader_has_prevented_it() {
+    let mut world = World::new(checkpointer::pass).await;
+    world.write().await.expect("written");
+    let max_frames = u32::try_from(LOG_BYTES).expect("small") / PAGE_BYTES as u32;
+    let log = file::log_path(world.directory.path());
+    let frames = || log_scan::scan(&log).expect("read").expect("whole").frames;
+    let reader = file::open_reader(world.directory.path(), &Options::default()).expect("opens");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM rows;").expect("read");
+    while frames() < 3 * max_frames {
+        world.write().await.expect("written");
+    }
+    reader.execute_batch("COMMIT").expect("ended");
+    let (number, before) = (world.log_number(), frames());
+    let mut after = before;
+    while world.log_number() == number {
+        after = frames();
+        assert!(after - before < max_frames / 2, "the log goes on to grow: {before}, {after} frames");
+        world.write().await.expect("written");
+    }
+    world.check().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_restarts_even_if_passes_copy_nothing() {
     fn pass_that_copies_nothing(_: &Connection) -> rusqlite::Result<Pass> {
