@@ -252,7 +252,9 @@ impl Store {
         let (tables, backend) = Backend::open(&settings, &clock, Absent::Refuse).await?;
         // The flags are no part of the configuration that the store is compared with.
         let archive = match backend.decide_archive(&mut settings) {
-            Ok(archive) if archive.is_on => {
+            // A record counts even if the configuration turns the archive off: later commands without this
+            // configuration would find an archive whose bodies are gone.
+            Ok(archive) if archive.is_on || matches!(backend.recorded_archive(), Ok(Some(true))) => {
                 Err(nothing_to_delete("the archive of the store is on, as recorded when it was made"))
             }
             decided => decided,

@@ -27,8 +27,9 @@ pub(crate) struct ImportArguments {
 
     /// Write new pages into archive blocks, even if the archive of the store is off
     ///
-    /// Where the archive is on, an import does so without this flag. The store then takes a few per cent of the
-    /// size of the history. On a cluster, or with a retention policy, the configuration must have `[archive]`.
+    /// Where the archive of a SQLite store is on, an import does so without this flag. The store then takes a few
+    /// per cent of the size of the history. On a cluster, or with a retention policy, the configuration must have
+    /// `[archive]`. On a cluster, nothing else may write to these pages meanwhile.
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
 

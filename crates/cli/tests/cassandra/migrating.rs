@@ -39,7 +39,8 @@ fn migration_to_a_cluster_and_back_survives_kills() {
     let directory = tempdir().unwrap();
     let Some(kept) = Kept::new(directory.path()) else { return };
     fs::write(directory.path().join("dump.xml"), pages(600)).unwrap();
-    run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    run(directory.path(), &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"])
+        .ends_with(0);
     let keyspace = kept.keyspace("copy");
     let cluster = format!("cassandra://{}/{keyspace}?replication=1", kept.node());
     let migrate = |from: &str, to: &str| {

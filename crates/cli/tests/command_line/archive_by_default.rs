@@ -190,6 +190,11 @@ fn retention_added_to_a_store_with_an_archive_is_refused() {
         .ends_with(2)
         .stderr_contains(&["retention deletes nothing, since the archive of the store is on"]);
 
+    // The record counts, even if the configuration turns the archive off.
+    run(directory, &["retention", "--now", "--grace", "20s", "--data", "data", "--config", "off.toml"])
+        .ends_with(2)
+        .stderr_contains(&["retention deletes nothing, since the archive of the store is on"]);
+
     // The first way out: add [archive].
     assert!(serve(directory, "data", "both.toml").contains("on, by the configuration"));
     assert_eq!(run(directory, &[&history[..], &["--data", "data"]].concat()).ends_with(0).stdout, before);

@@ -84,8 +84,11 @@ async fn one_file(
     signals: &mut Signals,
 ) -> Result<Ended, CommandError> {
     let source = source(file)?;
-    // Where the archive is off, all revisions are stored as rows.
-    let mut options = ImportOptions { archive: !arguments.rows, ..ImportOptions::default() };
+    // Where the archive is off, all revisions are stored as rows. Servers may write to a cluster meanwhile, and
+    // nothing else may write to pages that are imported into blocks.
+    let is_alone = store.sqlite().is_some();
+    let archive = arguments.archive || (is_alone && !arguments.rows);
+    let mut options = ImportOptions { archive, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
