@@ -354,7 +354,8 @@ async fn seal_that_ends_between_two_batches_leaves_out_no_kept_render() {
             assert!(lost.is_empty(), "write {number}: {lost:?} are left out");
             interruptions += u32::from(is_interrupted);
             if !is_interrupted {
-                assert!(interruptions > 20, "{interruptions} interruptions");
+                // An entry, the block, two batches, and the delete of the entry.
+                assert!(interruptions >= 20, "{interruptions} interruptions");
                 return;
             }
         }
