@@ -139,13 +139,14 @@ fn every_combination_of_store_and_configuration_is_decided() {
     }
 }
 
-/// Unpacks a store that an earlier version of the program made.
+/// Unpacks a store that an earlier version of the program made, and upgrades it.
 fn unpack_earlier_store(data: &Path) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/stores");
     let fixture = fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
     let file = zstd::decode_all(&*fs::read(fixture.join("rashomon.sqlite.zst")).unwrap()).unwrap();
     fs::create_dir(data).unwrap();
     fs::write(data.join("rashomon.sqlite"), file).unwrap();
+    run(data, &["upgrade", "--data", "."]).ends_with(0);
 }
 
 #[test]

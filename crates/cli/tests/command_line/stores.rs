@@ -22,7 +22,7 @@ fn stats_show_the_sizes_of_the_files() {
     home.run(&["stats"]).ends_with(0).stdout_contains(&["files: ", "revisions: 2 rows"]);
     let ran = home.run(&["stats", "--json"]).ends_with(0);
     let stats: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(stats["sqlite"]["format_version"], 1);
+    assert_eq!(stats["sqlite"]["format_version"], 2);
     assert!(stats["sqlite"]["file_bytes"].as_u64().unwrap() > 0);
 }
 

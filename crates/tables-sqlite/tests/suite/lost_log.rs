@@ -1,6 +1,6 @@
 //! If the log with acknowledged writes is missing, opening the store is an error.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use rashomon_tables::{Error, TableStore};
 use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
@@ -154,9 +154,16 @@ async fn log_that_lacks_commits_of_the_file_is_refused() {
     let (file, log) = loop {
         let (file, log) = (read("rashomon.sqlite"), read("rashomon.sqlite-wal"));
         let end = *commits(&log).last().expect("a commit");
-        let frame = &log[end - FRAME_BYTES..end];
-        let page = u32::from_be_bytes(frame[..4].try_into().expect("four")) as usize - 1;
-        if file.get(page * PAGE_BYTES..(page + 1) * PAGE_BYTES) == Some(&frame[24..]) {
+        let mut pages = BTreeMap::new();
+        for frame in log[32..end].chunks_exact(FRAME_BYTES) {
+            let page = u32::from_be_bytes(frame[..4].try_into().expect("four")) as usize - 1;
+            pages.insert(page, &frame[24..]);
+        }
+        let is_in_file = |(page, frame): (&usize, &&[u8])| {
+            file.get(page * PAGE_BYTES..(page + 1) * PAGE_BYTES) == Some(*frame)
+        };
+        // The log is copied page by page.
+        if pages.iter().all(is_in_file) {
             break (file, log);
         }
         assert!(clock.monotonic() < Duration::from_secs(30), "the log is not written into the file");

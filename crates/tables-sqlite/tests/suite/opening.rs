@@ -66,21 +66,6 @@ fn properties_are_those_of_the_creation() {
     assert_eq!(properties(Options::default()), ["a=1", "b=it's"]);
 }
 
-/// An earlier version of the program made no table of properties.
-#[test]
-fn store_without_the_table_has_no_properties() {
-    let directory = TempDir::new().expect("a directory");
-    try_open(directory.path()).expect("the store opens").close();
-    let file = rusqlite::Connection::open(directory.path().join("rashomon.sqlite")).expect("opens");
-    file.execute("DROP TABLE properties", ()).expect("dropped");
-    file.close().expect("closes");
-    let options = Options { new_properties: [("a".to_owned(), "1".to_owned())].into(), ..Options::default() };
-    let store = SqliteStore::open(directory.path(), system_clock(), options).expect("the store opens");
-    assert!(store.properties().is_empty());
-    let report = store.check(&mut |_| {}).expect("it can be checked");
-    assert_eq!(report.problems, Vec::<String>::new());
-}
-
 #[tokio::test]
 async fn a_store_in_use_is_refused_and_its_process_is_named() {
     let directory = TempDir::new().expect("a directory");
