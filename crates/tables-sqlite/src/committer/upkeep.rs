@@ -112,7 +112,10 @@ impl Committer {
         if self.stopped.is_some() || self.parts.health.probe().is_err() {
             return;
         }
-        // Cached pages would hide that the disk cannot be read, so the cache is freed.
+        // Pages in the log, and cached pages, would hide that the file cannot be read.
+        if self.write_log_into_file().is_err() {
+            return;
+        }
         let freed = self.parts.connection.execute_batch("PRAGMA shrink_memory");
         // Reads one page, and writes it unchanged.
         let version = format!("PRAGMA user_version = {FORMAT_VERSION}");
