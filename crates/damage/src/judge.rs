@@ -133,6 +133,12 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
                 blends.push(format!("{question:?} is of several commits"));
                 continue;
             }
+            // The rows that one answer is made of may lie on pages of several commits. `verify` names that. See
+            // decision 0020.
+            Verdict::Wrong(_) if damage.kind == Kind::OlderPages && answers.names_damage() => {
+                blends.push(format!("{question:?} is made of rows of several commits"));
+                continue;
+            }
             // If all pages above a row are from earlier commits, a search does not find the row. See decision
             // 0020.
             Verdict::Wrong(_) if damage.kind == Kind::OlderPages && part::is_missing(answer) => {
