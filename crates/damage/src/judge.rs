@@ -135,7 +135,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
             }
             // The rows that one answer is made of may lie on pages of several commits. `verify` names that. See
             // decision 0020.
-            Verdict::Wrong(_) if damage.kind == Kind::OlderPages && answers.names_damage() => {
+            Verdict::Wrong(_) if damage.kind.is_of_older_pages() && answers.names_damage() => {
                 blends.push(format!("{question:?} is made of rows of several commits"));
                 continue;
             }
