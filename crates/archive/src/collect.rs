@@ -299,11 +299,9 @@ impl BlockStore {
     /// Whether pieces of a block are missing, and the block is waiting to be deleted: it has an entry, and no
     /// page references it. The write or the delete of such a block was interrupted.
     pub(super) async fn is_incomplete_and_unreferenced(&self, of: &Page, id: BlockId) -> Result<bool> {
-        let (mut rows, mut parts, mut count) = (
-            RowStream::new(&*self.store, &ARCHIVE_BLOCKS, Scan::new(partition(of, id), NonZeroUsize::MIN)),
-            0,
-            0,
-        );
+        let scan = Scan::new(partition(of, id), NonZeroUsize::MIN);
+        let mut rows = RowStream::new(&*self.store, &ARCHIVE_BLOCKS, scan);
+        let (mut parts, mut count) = (0, 0);
         while let Some(row) = rows.next().await? {
             count += 1;
             parts = BlockPiece::read(&row).map_or(parts, |piece| piece.parts.max(parts));

@@ -144,11 +144,7 @@ pub(super) fn delete_renders(
 ) -> Result<()> {
     let (rev, until) = (unit.revision.record.rev, unit.last_written());
     if with_revision {
-        let within = |prefix| ClusteringRange::prefix(prefix).at_least(rev.get()).at_most(rev.get());
-        batch.delete_range(&REVISIONS, within(Vec::new()), until);
-        for name in unit.revision.properties.keys() {
-            batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
-        }
+        delete_revisions(batch, rev, rev, [unit], until);
         let only = BTreeMap::from([(rev, unit)]);
         delete_by_time(batch, &only, stored, false)?;
     }
@@ -162,9 +158,8 @@ pub(super) fn delete_renders(
         batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into(), rev.get().into()]), until);
     }
     let tids: BTreeSet<Tid> = renders.iter().map(|(tid, _)| *tid).collect();
-    for row in stored.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
-        let of: TidRow = TypedRow::from_row(row)?;
-        if of.rev == rev && tids.contains(&of.tid) {
+    for row in &stored.by_tid {
+        if deletable_tid(row)?.is_some_and(|of| of.rev == rev && tids.contains(&of.tid)) {
             batch.delete(&REVISIONS_BY_TID, row.key.clustering.clone(), row.written_at);
         }
     }
@@ -182,15 +177,9 @@ pub(super) fn delete(
     for (first, last) in runs_of_revs {
         let units = || deletable.range(first..=last).map(|(_, unit)| *unit);
         let until = units().map(Unit::last_written).fold(Timestamp::MIN, Ord::max);
+        delete_revisions(batch, first, last, units(), until);
         let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
-        batch.delete_range(&REVISIONS, within(Vec::new()), until);
         batch.delete_range(&RENDERS, within(Vec::new()), until);
-        // The names come from the index rows, since the block may lack bodies that its policy does not keep.
-        let of_revision: BTreeSet<&PropertyName> =
-            units().flat_map(|unit| unit.revision.properties.keys()).collect();
-        for name in of_revision {
-            batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
-        }
         let of_renders: BTreeSet<&PropertyName> =
             units().flat_map(|unit| unit.renders.iter().flat_map(|(row, _)| row.properties.keys())).collect();
         for name in of_renders {
@@ -209,6 +198,33 @@ pub(super) fn delete(
     let by_range = seen.range(first..=last).all(|(rev, seen)| deletable.contains_key(rev) || seen.is_whole());
     delete_by_time(batch, deletable, stored, by_range)?;
     delete_by_tid(batch, deletable, stored, by_range)
+}
+
+/// Adds the deletes of the rows and bodies of neighbouring revisions, without their renders.
+fn delete_revisions<'u>(
+    batch: &mut Batch,
+    first: Revision,
+    last: Revision,
+    units: impl IntoIterator<Item = &'u Unit>,
+    until: Timestamp,
+) {
+    let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
+    batch.delete_range(&REVISIONS, within(Vec::new()), until);
+    // The names come from the index rows, since the block may lack bodies that its policy does not keep.
+    let names: BTreeSet<&PropertyName> =
+        units.into_iter().flat_map(|unit| unit.revision.properties.keys()).collect();
+    for name in names {
+        batch.delete_range(&REVISION_CONTENT, within(vec![name.as_str().into()]), until);
+    }
+}
+
+/// The content of a row by tid. `None` if the row expires, or if it has no values: it is damaged then, and stays,
+/// so that `verify` reports it.
+fn deletable_tid(row: &Row) -> Result<Option<TidRow>> {
+    if row.expires_at.is_some() || row.values.is_empty() {
+        return Ok(None);
+    }
+    TypedRow::from_row(row).map(Some)
 }
 
 fn delete_by_time(
@@ -244,12 +260,10 @@ fn delete_by_tid(
 ) -> Result<()> {
     let mut rows = Vec::with_capacity(stored.by_tid.len());
     for row in &stored.by_tid {
-        // A row without values is damaged. It stays, so that `verify` reports it.
-        let goes = row.expires_at.is_none() && !row.values.is_empty() && {
-            let TidRow { tid, rev } = TypedRow::from_row(row)?;
+        let goes = deletable_tid(row)?.is_some_and(|TidRow { tid, rev }| {
             let unit = deletable.get(&rev);
             unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid))
-        };
+        });
         rows.push((row, goes));
     }
     if !by_range {
