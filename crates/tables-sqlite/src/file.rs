@@ -37,10 +37,6 @@ const BUSY_MILLISECONDS: u32 = 5_000;
 /// The size of the cache of prepared statements. All statements of a connection fit.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// A log that has become longer is truncated to this size. It is larger than [`Options::log_bytes`], since the
-/// log grows while it is written into the file, and a file that is truncated has to be extended again.
-const LOG_BYTES_KEPT: u32 = 160 << 20;
-
 /// The tables in the file. The rows of all tables of the store are in `rows`, ordered by keys that begin with
 /// the partition. So the rows of one wiki page are on one or two pages of the file, and a write to six tables
 /// changes two pages of the file instead of six. Longer values are stored apart, in the order of their
@@ -314,12 +310,15 @@ fn prepare_writer(
         connection.execute_batch(&first_settings())?;
     }
     let cache = options.writer_cache_bytes / 1024;
+    // A log that has become longer is truncated to this size. The log grows while it is written into the file,
+    // and a file that is truncated has to be extended again.
+    let kept_log = options.log_bytes + options.log_bytes / 4;
     connection.execute_batch(&format!(
         "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
          PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA wal_autocheckpoint = 0;
-         PRAGMA journal_size_limit = {LOG_BYTES_KEPT};
+         PRAGMA journal_size_limit = {kept_log};
          PRAGMA cache_size = -{cache};
          PRAGMA temp_store = MEMORY;
          PRAGMA cell_size_check = ON;

@@ -2,7 +2,7 @@
 //!
 //! A pass copies the frames that the log has when the pass begins. The committer appends further frames
 //! during the pass, so the log can restart at its front only after the committer itself has written the last
-//! frames ([`super::upkeep`]). One pass runs at a time, and the committer starts each of them: after a failed
+//! frames ([`super::checkpoints`]). One pass runs at a time, and the committer starts each of them: after a failed
 //! fsync no pass follows.
 
 use std::{path::PathBuf, sync::Arc, thread::JoinHandle};

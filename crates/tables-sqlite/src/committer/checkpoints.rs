@@ -74,7 +74,9 @@ impl Checkpoints {
 
     /// The number of new frames with which a checkpoint begins. If a reader has prevented that the log restarts
     /// after a checkpoint, the next attempt follows soon, so that the log does not grow by its full length.
-    fn enough_frames(&self) -> u32 {
+    fn enough_frames(&mut self) -> u32 {
+        // A log that has restarted has its full length before it.
+        self.pending();
         if self.done > 0 { self.last_frames() } else { self.max_frames }
     }
 
@@ -108,8 +110,8 @@ impl Committer {
 
     /// Takes the next step of a checkpoint of a long log.
     pub(super) fn step_checkpoint_of_long_log(&mut self) {
-        self.upkeep.checkpoints.pending();
-        self.step_checkpoint(self.upkeep.checkpoints.enough_frames());
+        let min = self.upkeep.checkpoints.enough_frames();
+        self.step_checkpoint(min);
     }
 
     fn try_step_checkpoint(&mut self, min: u32) -> Result<()> {
