@@ -56,7 +56,7 @@ macro_rules! text_newtype {
     };
 }
 
-/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and not `batch`.
+/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and neither `batch` nor `tokens`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DomainName(std::sync::Arc<str>);
@@ -74,8 +74,8 @@ impl DomainName {
                     .to_owned(),
             ));
         }
-        if text == "batch" {
-            return Err(NameError("'batch' is reserved and cannot be a domain".to_owned()));
+        if text == "batch" || text == "tokens" {
+            return Err(NameError(format!("'{text}' is reserved and cannot be a domain")));
         }
         Ok(Self(text.into()))
     }

@@ -391,9 +391,33 @@ pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The tokens of clients. `hash` is the SHA-256 of the token, and `grant` (JSON) has its rights, domains and
+/// buckets. A token without `expires_at` does not expire.
+pub static TOKENS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("tokens")
+        .partition("catalog", Text)
+        .clustering("id", Text, Ascending)
+        .value("hash", Blob)
+        .value("grant", Text)
+        .value("created_at", Timestamp)
+        .value("expires_at", Timestamp)
+        .value("note", Text)
+        .build()
+});
+
+/// The last use of each token. It is not a column of `tokens`, so that a late write of a server cannot bring a
+/// revoked token back.
+pub static TOKEN_USES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("token_uses")
+        .partition("catalog", Text)
+        .clustering("id", Text, Ascending)
+        .value("used_at", Timestamp)
+        .build()
+});
+
 /// All tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 31] {
+pub fn all() -> [&'static Schema; 33] {
     [
         &REVISIONS,
         &RENDERS,
@@ -426,6 +450,8 @@ pub fn all() -> [&'static Schema; 31] {
         &ARCHIVE_NOTES,
         &ARCHIVE_EPOCHS,
         &ERASURES,
+        &TOKENS,
+        &TOKEN_USES,
     ]
 }
 

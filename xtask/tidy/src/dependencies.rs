@@ -73,11 +73,16 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-sample-wiki", &["rashomon-service", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
-    ("rashomon-api", &["rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"]),
+    ("rashomon-access", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
+    (
+        "rashomon-api",
+        &["rashomon-access", "rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"],
+    ),
     (
         "rashomon",
         &[
             "rashomon-api",
+            "rashomon-access",
             "rashomon-service",
             "rashomon-backup",
             "rashomon-comparison",

@@ -1,0 +1,395 @@
+//! Finds out who a client is, and decides what it may do.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use moka::sync::Cache;
+use rashomon_clock::{Clock, Timestamp};
+use rashomon_records::{BucketName, DomainName};
+
+use crate::{
+    Grant, JwksError, NewToken, Policy, Right, Rights, TokenId, TokenStore, TokenText,
+    attempts::Attempts,
+    jwks_file::JwksFile,
+    jwt::Verified,
+    token::{PREFIX, TokenHash},
+};
+
+/// How long a token that was found in the store is accepted without looking again. A revoked token is refused
+/// by all servers of the store after this time.
+const RECHECK_AFTER: Duration = Duration::from_secs(3);
+
+/// The maximum number of tokens in memory.
+const MAX_CACHED_TOKENS: u64 = 20_000;
+
+/// The maximum size in bytes of all JSON Web Tokens in memory.
+const MAX_CACHED_JWT_BYTES: u64 = 8 << 20;
+
+/// The maximum size of a token that a client sends.
+pub const MAX_TOKEN_BYTES: usize = 8 << 10;
+
+/// The precision of the last use of a token: it is stored at most once in this time.
+const USE_PRECISION: Duration = Duration::from_secs(60);
+
+/// The number of last uses that one write stores.
+const USES_PER_WRITE: usize = 500;
+
+/// Who sent a request.
+#[derive(Debug, Clone, Default)]
+pub enum Caller {
+    /// A client without a token.
+    #[default]
+    Anonymous,
+    /// A client with a valid token.
+    Token(Arc<Identity>),
+}
+
+/// The holder of a valid token.
+#[derive(Debug)]
+pub struct Identity {
+    /// The id of the token; of a JSON Web Token `jwt:` and its subject.
+    pub name: Arc<str>,
+    /// Its rights.
+    grant: Grant,
+}
+
+impl Caller {
+    /// The name of the caller's token, for the audit log.
+    #[must_use]
+    pub fn token(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Anonymous => None,
+            Self::Token(identity) => Some(&identity.name),
+        }
+    }
+}
+
+/// Why a token was refused. No message has a part of the token.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The token is not valid.
+    #[error("the token is not valid: {0}")]
+    Invalid(String),
+    /// The address has sent too many wrong tokens.
+    #[error("this address has sent too many tokens that are not valid: try again later")]
+    TooMany {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The store failed, so nobody knows whether the token is valid.
+    #[error("the store could not look up the token: {0}")]
+    Store(#[source] rashomon_records::Error),
+}
+
+/// The settings of [`Access`].
+#[derive(Debug)]
+pub struct AccessOptions<'a> {
+    /// Who may do what without a token.
+    pub policy: Policy,
+    /// The file with the keys for JSON Web Tokens; without it, none is accepted.
+    pub jwks_file: Option<&'a Path>,
+    /// The audience that a JSON Web Token must name.
+    pub audience: String,
+    /// Whether the last uses of tokens are stored.
+    pub stores_uses: bool,
+}
+
+/// Decides who may do what.
+#[derive(Debug)]
+pub struct Access {
+    policy: Policy,
+    tokens: TokenStore,
+    clock: Arc<dyn Clock>,
+    cached: Cache<TokenId, Arc<CachedToken>>,
+    jwks: Option<JwksFile>,
+    /// How often the keys were replaced.
+    generation: AtomicU64,
+    cached_jwts: Cache<Box<str>, Arc<CachedJwt>>,
+    audience: String,
+    attempts: Attempts,
+    /// The last uses of tokens. `None` if they are not stored.
+    uses: Option<Mutex<HashMap<TokenId, LastUse>>>,
+}
+
+/// A token that was found in the store.
+#[derive(Debug)]
+struct CachedToken {
+    hash: TokenHash,
+    identity: Arc<Identity>,
+    expires_at: Option<Timestamp>,
+    /// When the store was asked, by the monotonic clock.
+    found_at: Duration,
+}
+
+/// A verified JSON Web Token.
+#[derive(Debug)]
+struct CachedJwt {
+    identity: Arc<Identity>,
+    valid_until: Timestamp,
+    generation: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastUse {
+    at: Timestamp,
+    is_stored: bool,
+}
+
+impl Access {
+    /// Reads the keys of the settings. The tables of the store must exist.
+    pub fn new(
+        options: AccessOptions<'_>,
+        tokens: TokenStore,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, JwksError> {
+        let AccessOptions { policy, jwks_file, audience, stores_uses } = options;
+        let weight = |token: &Box<str>, _: &Arc<CachedJwt>| u32::try_from(token.len()).unwrap_or(u32::MAX);
+        Ok(Self {
+            policy,
+            tokens,
+            clock,
+            cached: Cache::new(MAX_CACHED_TOKENS),
+            jwks: jwks_file.map(JwksFile::open).transpose()?,
+            generation: AtomicU64::new(0),
+            cached_jwts: Cache::builder().max_capacity(MAX_CACHED_JWT_BYTES).weigher(weight).build(),
+            audience,
+            attempts: Attempts::new(),
+            uses: stores_uses.then(Mutex::default),
+        })
+    }
+
+    /// Whether a caller has a right on a bucket of a domain. This is the question that every route asks.
+    #[must_use]
+    pub fn may(&self, caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {
+        if self.anybody_may(right, domain, bucket) {
+            return true;
+        }
+        matches!(caller, Caller::Token(identity) if identity.grant.allows(right, domain, bucket))
+    }
+
+    /// Whether a client without a token has a right on a bucket of a domain.
+    #[must_use]
+    pub fn anybody_may(&self, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {
+        match &self.policy {
+            Policy::Open => true,
+            Policy::Anonymous(rights) => rights.on(domain, bucket).contains(right),
+        }
+    }
+
+    /// Whether a caller has a right on every bucket of every domain.
+    #[must_use]
+    pub fn may_everywhere(&self, caller: &Caller, right: Right) -> bool {
+        let anonymous = match &self.policy {
+            Policy::Open => true,
+            Policy::Anonymous(rights) => rights.hold_everywhere(right),
+        };
+        anonymous || matches!(caller, Caller::Token(identity) if identity.grant.allows_everywhere(right))
+    }
+
+    /// Whether a caller has a right on some bucket of some domain, which need not exist.
+    #[must_use]
+    pub fn may_somewhere(&self, caller: &Caller, right: Right) -> bool {
+        let anonymous = match &self.policy {
+            Policy::Open => true,
+            Policy::Anonymous(rights) => rights.hold_somewhere(right),
+        };
+        anonymous
+            || matches!(caller, Caller::Token(identity)
+                if identity.grant.rights.contains(right) && !identity.grant.domains.is_empty())
+    }
+
+    /// Whether every client may do everything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.policy == Policy::Open
+    }
+
+    /// The caller with this token, if that is known without asking the store.
+    #[must_use]
+    pub fn recognize(&self, token: &str) -> Option<Caller> {
+        let identity = if token.starts_with(PREFIX) {
+            let token = TokenText::parse(token)?;
+            let known = self.cached.get(token.id())?;
+            let age = self.clock.monotonic().saturating_sub(known.found_at);
+            let fits =
+                age < RECHECK_AFTER && known.hash.is(&token.hash()) && !self.is_expired(known.expires_at);
+            // The use is noted when the store is asked, which happens every few seconds.
+            fits.then(|| Arc::clone(&known.identity))?
+        } else {
+            let known = self.cached_jwts.get(token)?;
+            let fits = known.generation == self.generation.load(Ordering::Acquire)
+                && self.clock.now() < known.valid_until;
+            fits.then(|| Arc::clone(&known.identity))?
+        };
+        Some(Caller::Token(identity))
+    }
+
+    /// Finds the caller with this token. `address` is the address of the client.
+    pub async fn authenticate(&self, token: &str, address: Option<IpAddr>) -> Result<Caller, Refused> {
+        if let Some(caller) = self.recognize(token) {
+            return Ok(caller);
+        }
+        let now = self.clock.monotonic();
+        let is_bounded = |address| !self.attempts.are_left(address, now) && !self.was_valid(token);
+        if address.is_some_and(is_bounded) {
+            return Err(Refused::TooMany { retry_after: Attempts::retry_after() });
+        }
+        let found = if token.starts_with(PREFIX) { self.find(token).await } else { self.verify(token) };
+        if let (Err(Refused::Invalid(_)), Some(address)) = (&found, address) {
+            self.attempts.count(address, now);
+        }
+        found.map(Caller::Token)
+    }
+
+    /// Whether the token was valid when it was last examined. Such a token is examined again even if its
+    /// address has sent too many wrong ones.
+    fn was_valid(&self, token: &str) -> bool {
+        match TokenText::parse(token) {
+            Some(token) => self.cached.get(token.id()).is_some_and(|known| known.hash.is(&token.hash())),
+            None => self.cached_jwts.contains_key(token),
+        }
+    }
+
+    /// Looks an opaque token up in the store.
+    async fn find(&self, token: &str) -> Result<Arc<Identity>, Refused> {
+        let unknown = || Refused::Invalid("this server does not know it, or it was revoked".to_owned());
+        let token = TokenText::parse(token).ok_or_else(unknown)?;
+        let found_at = self.clock.monotonic();
+        let Some(stored) = self.tokens.find(token.id()).await.map_err(Refused::Store)? else {
+            self.cached.invalidate(token.id());
+            return Err(unknown());
+        };
+        if !stored.hash.is(&token.hash()) {
+            return Err(unknown());
+        }
+        if self.is_expired(stored.expires_at) {
+            return Err(Refused::Invalid("it has expired".to_owned()));
+        }
+        let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
+        let cached = CachedToken {
+            hash: stored.hash,
+            identity: Arc::clone(&identity),
+            expires_at: stored.expires_at,
+            found_at,
+        };
+        self.cached.insert(token.id().clone(), Arc::new(cached));
+        self.note_use(token.id());
+        Ok(identity)
+    }
+
+    /// Verifies a JSON Web Token.
+    fn verify(&self, token: &str) -> Result<Arc<Identity>, Refused> {
+        let invalid = |reason: &dyn std::fmt::Display| Refused::Invalid(reason.to_string());
+        let Some(jwks) = &self.jwks else {
+            return Err(invalid(&"it is no token of this server, and no JSON Web Tokens are configured"));
+        };
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(invalid(&format_args!("it has more than {MAX_TOKEN_BYTES} bytes")));
+        }
+        // Read before the keys, so that a token that was verified with earlier keys does not count as verified
+        // with the new ones.
+        let generation = self.generation.load(Ordering::Acquire);
+        let verified = jwks.keys().verify(token, &self.audience, self.clock.now());
+        let Verified { grant, valid_until, subject } = verified.map_err(|reason| {
+            self.cached_jwts.invalidate(token);
+            invalid(&reason)
+        })?;
+        let name = format!("jwt:{}", subject.as_deref().unwrap_or_default()).into();
+        let identity = Arc::new(Identity { name, grant });
+        let cached = CachedJwt { identity: Arc::clone(&identity), valid_until, generation };
+        self.cached_jwts.insert(token.into(), Arc::new(cached));
+        Ok(identity)
+    }
+
+    fn is_expired(&self, expires_at: Option<Timestamp>) -> bool {
+        expires_at.is_some_and(|at| self.clock.now() >= at)
+    }
+
+    /// The tokens of the store.
+    #[must_use]
+    pub fn tokens(&self) -> &TokenStore {
+        &self.tokens
+    }
+
+    /// Makes a token.
+    pub async fn create_token(&self, new: NewToken) -> rashomon_records::Result<TokenText> {
+        self.tokens.create(new).await
+    }
+
+    /// Revokes a token. This process refuses it at once. Returns whether there was one.
+    pub async fn revoke_token(&self, id: &TokenId) -> rashomon_records::Result<bool> {
+        let was_stored = self.tokens.revoke(id).await?;
+        self.cached.invalidate(id);
+        if let Some(uses) = &self.uses {
+            uses.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        }
+        Ok(was_stored)
+    }
+
+    fn note_use(&self, id: &TokenId) {
+        let Some(uses) = &self.uses else { return };
+        let now = self.clock.now();
+        let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
+        match uses.get_mut(id) {
+            Some(last) if now.since(last.at) < USE_PRECISION && now >= last.at => {}
+            Some(last) => *last = LastUse { at: now, is_stored: false },
+            None => {
+                uses.insert(id.clone(), LastUse { at: now, is_stored: false });
+            }
+        }
+    }
+
+    /// Reads the file of keys again if it has changed, and stores the last uses of tokens. A server calls this
+    /// every few seconds, and once at its end.
+    pub async fn maintain(self: &Arc<Self>) {
+        if self.jwks.is_some() {
+            let this = Arc::clone(self);
+            let reload = move || this.jwks.as_ref().is_some_and(JwksFile::reload);
+            if tokio::task::spawn_blocking(reload).await.unwrap_or(false) {
+                self.generation.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.store_uses().await;
+    }
+
+    async fn store_uses(&self) {
+        let Some(uses) = &self.uses else { return };
+        let unstored: Vec<_> = {
+            let uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
+            let unstored = uses.iter().filter(|(_, last)| !last.is_stored);
+            unstored.map(|(id, last)| (id.clone(), last.at)).collect()
+        };
+        for part in unstored.chunks(USES_PER_WRITE) {
+            if let Err(error) = self.tokens.note_uses(part).await {
+                tracing::warn!(%error, "the last uses of tokens could not be stored; trying again");
+                return;
+            }
+            let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
+            for (id, at) in part {
+                if let Some(last) = uses.get_mut(id).filter(|last| last.at == *at) {
+                    last.is_stored = true;
+                }
+            }
+        }
+    }
+
+    /// The rights of clients without a token on a bucket of a domain.
+    #[must_use]
+    pub fn anonymous_rights(&self, domain: &DomainName, bucket: &BucketName) -> Rights {
+        match &self.policy {
+            Policy::Open => Rights::all(),
+            Policy::Anonymous(rights) => rights.on(domain, bucket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+use rashomon_clock::ManualClock;
+use rashomon_records::schemas;
+use rashomon_tables::{Faulty, Memory, Plan, Rates, TableStore};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    AnonymousRights,
+    signer::{Signer, key_set},
+};
+
+/// A server, and everything that tests do with it.
+struct Server {
+    access: Arc<Access>,
+    clock: Arc<ManualClock>,
+    tables: Arc<dyn TableStore>,
+}
+
+const CLIENT: &str = "192.0.2.1";
+
+async fn tables(clock: &Arc<ManualClock>) -> Arc<dyn TableStore> {
+    let tables = Arc::new(Memory::new(Arc::clone(clock) as Arc<dyn Clock>));
+    for table in schemas::all() {
+        tables.create(table).await.unwrap();
+    }
+    tables
+}
+
+impl Server {
+    async fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+        let tables = tables(&clock).await;
+        Self::on(tables, clock, None)
+    }
+
+    fn on(tables: Arc<dyn TableStore>, clock: Arc<ManualClock>, jwks_file: Option<&Path>) -> Self {
+        let options = AccessOptions {
+            policy: Policy::Anonymous(AnonymousRights::default()),
+            jwks_file,
+            audience: "rashomon".to_owned(),
+            stores_uses: true,
+        };
+        let tokens = TokenStore::new(Arc::clone(&tables), Arc::clone(&clock) as _);
+        let access = Access::new(options, tokens, Arc::clone(&clock) as _).unwrap();
+        Self { access: Arc::new(access), clock, tables }
+    }
+
+    /// Another server of the same store.
+    fn other(&self) -> Self {
+        Self::on(Arc::clone(&self.tables), Arc::clone(&self.clock), None)
+    }
+
+    async fn make(&self, expires_at: Option<Timestamp>) -> TokenText {
+        let grant = Grant {
+            rights: Rights::from_iter([Right::Read]),
+            domains: vec!["enwiki".parse().unwrap()],
+            buckets: None,
+        };
+        self.access.create_token(NewToken { grant, expires_at, note: None }).await.unwrap()
+    }
+
+    async fn accepts(&self, token: &str) -> bool {
+        self.accepts_from(token, CLIENT).await
+    }
+
+    async fn accepts_from(&self, token: &str, address: &str) -> bool {
+        self.access.authenticate(token, Some(address.parse().unwrap())).await.is_ok()
+    }
+}
+
+fn page() -> (DomainName, BucketName) {
+    (DomainName::new("enwiki").unwrap(), BucketName::page())
+}
+
+#[tokio::test]
+async fn token_has_the_rights_that_it_was_made_with() {
+    let server = Server::new().await;
+    let token = server.make(None).await;
+    let caller = server.access.authenticate(token.reveal(), None).await.unwrap();
+    let (enwiki, page) = page();
+    assert!(server.access.may(&caller, Right::Read, &enwiki, &page));
+    assert!(!server.access.may(&caller, Right::Write, &enwiki, &page));
+    assert!(!server.access.may(&caller, Right::Read, &DomainName::new("dewiki").unwrap(), &page));
+    assert!(!server.access.may(&Caller::Anonymous, Right::Read, &enwiki, &page));
+    assert_eq!(caller.token().map(|name| &**name), Some(token.id().as_str()));
+}
+
+#[tokio::test]
+async fn token_with_a_wrong_secret_is_refused() {
+    let server = Server::new().await;
+    let token = server.make(None).await;
+    let last = if token.reveal().ends_with('0') { "1" } else { "0" };
+    let wrong = format!("{}{last}", &token.reveal()[..token.reveal().len() - 1]);
+    // Also after the right token is known, and it does not drive the right one out.
+    for _ in 0..2 {
+        assert!(!server.accepts(&wrong).await);
+        assert!(server.accepts(token.reveal()).await);
+    }
+}
+
+#[tokio::test]
+async fn revoked_token_is_refused_here_at_once_and_by_other_servers_soon() {
+    let server = Server::new().await;
+    let other = server.other();
+    let token = server.make(None).await;
+    assert!(server.accepts(token.reveal()).await && other.accepts(token.reveal()).await);
+    assert!(server.access.revoke_token(token.id()).await.unwrap());
+    assert!(!server.accepts(token.reveal()).await);
+    assert!(other.accepts(token.reveal()).await, "this server looks again later");
+    server.clock.advance(RECHECK_AFTER);
+    assert!(!other.accepts(token.reveal()).await);
+    assert!(!server.access.revoke_token(token.id()).await.unwrap(), "it is gone");
+    assert!(RECHECK_AFTER < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn token_of_a_server_with_a_later_clock_can_be_revoked() {
+    let server = Server::new().await;
+    let token = server.make(None).await;
+    server.clock.set(Timestamp::from_micros(1_700_000_000_000_000));
+    assert!(server.access.revoke_token(token.id()).await.unwrap());
+    assert!(!server.other().accepts(token.reveal()).await);
+}
+
+#[tokio::test]
+async fn token_is_refused_from_its_expiry_on() {
+    let server = Server::new().await;
+    let expires_at = server.clock.now().saturating_add(Duration::from_secs(2));
+    let token = server.make(Some(expires_at)).await;
+    assert!(server.accepts(token.reveal()).await);
+    server.clock.advance(Duration::from_secs(2));
+    // Although the last look at the store was not long ago.
+    assert!(server.access.recognize(token.reveal()).is_none());
+    assert!(!server.accepts(token.reveal()).await);
+}
+
+#[tokio::test]
+async fn wrong_tokens_of_an_address_are_bounded() {
+    let server = Server::new().await;
+    let (known, fresh) = (server.make(None).await, server.make(None).await);
+    assert!(server.accepts(known.reveal()).await);
+    let mut answers = Vec::new();
+    for number in 0..50 {
+        let wrong = format!("wrong{number}");
+        answers.push(server.access.authenticate(&wrong, Some(CLIENT.parse().unwrap())).await.unwrap_err());
+    }
+    let refused = answers.iter().filter(|answer| matches!(answer, Refused::TooMany { .. })).count();
+    assert_eq!(refused, 30);
+    // From this address no other token is looked up. Those that were valid are, also after the time after
+    // which the store is asked again.
+    assert!(!server.accepts(fresh.reveal()).await);
+    assert!(server.accepts(known.reveal()).await);
+    assert!(server.accepts_from(fresh.reveal(), "192.0.2.2").await);
+    server.clock.advance(Duration::from_secs(2));
+    assert!(!server.accepts("wrong").await && server.accepts(known.reveal()).await);
+    server.clock.advance(Duration::from_secs(3600));
+    assert!(server.accepts(fresh.reveal()).await);
+}
+
+#[tokio::test]
+async fn store_that_fails_makes_no_token_wrong() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
+    let server = Server::on(Arc::clone(&faulty) as _, clock, None);
+    let token = server.make(None).await;
+    faulty.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+    for _ in 0..100 {
+        let refused = server.access.authenticate(token.reveal(), Some(CLIENT.parse().unwrap())).await;
+        assert!(matches!(refused, Err(Refused::Store(_))));
+    }
+}
+
+#[tokio::test]
+async fn last_use_is_stored_and_does_not_bring_a_token_back() {
+    let server = Server::new().await;
+    let other = server.other();
+    let (used, unused) = (server.make(None).await, server.make(None).await);
+    assert!(server.accepts(used.reveal()).await && other.accepts(used.reveal()).await);
+    let at = server.clock.now();
+    server.access.maintain().await;
+    let list = server.access.tokens().list(None, 10).await.unwrap();
+    let uses: Vec<_> = list.items.iter().map(|token| (token.id.clone(), token.used_at)).collect();
+    assert!(uses.contains(&(used.id().clone(), Some(at))) && uses.contains(&(unused.id().clone(), None)));
+    // Another server stores a use after the token was revoked.
+    server.access.revoke_token(used.id()).await.unwrap();
+    other.access.maintain().await;
+    server.clock.advance(RECHECK_AFTER);
+    assert!(!other.accepts(used.reveal()).await);
+    let list = server.access.tokens().list(None, 10).await.unwrap();
+    assert_eq!(list.items.iter().map(|token| &token.id).collect::<Vec<_>>(), [unused.id()]);
+}
+
+#[tokio::test]
+async fn list_has_all_tokens_in_the_order_of_their_making() {
+    let server = Server::new().await;
+    let mut made = Vec::new();
+    for _ in 0..7 {
+        made.push(server.make(None).await.id().clone());
+        server.clock.advance(Duration::from_secs(1));
+    }
+    let (mut listed, mut after) = (Vec::new(), None);
+    loop {
+        let list = server.access.tokens().list(after.as_ref(), 3).await.unwrap();
+        assert!(list.items.len() <= 3);
+        listed.extend(list.items.into_iter().map(|token| token.id));
+        after = list.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, made);
+}
+
+#[tokio::test]
+async fn changed_keys_are_used_and_broken_ones_are_not() {
+    let (first, second) = (Signer::ec(), Signer::ec());
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("jwks.json");
+    std::fs::write(&file, key_set([first.jwk_with_id("a")])).unwrap();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let server = Server::on(tables(&clock).await, clock, Some(&file));
+    let claims =
+        json!({"exp": 1_800_000_600, "aud": "rashomon", "rights": ["read"], "domains": ["*"], "sub": "ann"});
+    let (old, new) = (first.sign(Some("a"), &claims), second.sign(Some("b"), &claims));
+    assert!(server.accepts(&old).await && !server.accepts(&new).await);
+    // Broken: the earlier keys stay.
+    for broken in ["", "{", r#"{"keys": []}"#] {
+        std::fs::write(&file, broken).unwrap();
+        server.access.maintain().await;
+        assert!(server.accepts(&old).await && !server.accepts(&new).await, "{broken}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    server.access.maintain().await;
+    assert!(server.accepts(&old).await);
+    // Changed: a token that was verified with an earlier key is refused, although it is in memory.
+    std::fs::write(&file, key_set([second.jwk_with_id("b")])).unwrap();
+    server.access.maintain().await;
+    assert!(!server.accepts(&old).await && server.accepts(&new).await);
+    // A verified token is refused after its time, although it is in memory.
+    server.clock.advance(Duration::from_secs(660));
+    assert!(!server.accepts(&new).await);
+}
+
+#[tokio::test]
+async fn web_tokens_need_configured_keys() {
+    let server = Server::new().await;
+    let token = Signer::ec().sign(None, &json!({"exp": 1_900_000_000, "aud": "rashomon"}));
+    let error = server.access.authenticate(&token, None).await.unwrap_err().to_string();
+    assert!(error.contains("no JSON Web Tokens are configured"), "{error}");
+    assert!(!error.contains(&token[..10]));
+}

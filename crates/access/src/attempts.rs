@@ -1,0 +1,127 @@
+//! Wrong tokens: a bounded number from one address.
+
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use moka::sync::Cache;
+
+/// How many wrong tokens an address may send at once.
+const BURST: u32 = 20;
+
+/// The time after which an address may send one more wrong token.
+const REFILL: Duration = Duration::from_secs(3);
+
+/// The maximum number of addresses that are remembered.
+const MAX_ADDRESSES: u64 = 10_000;
+
+/// Counts the wrong tokens of each address. The addresses of an IPv6 network of 64 bits count as one, since a
+/// client usually has all of them.
+#[derive(Debug)]
+pub(crate) struct Attempts(Cache<IpAddr, Arc<Mutex<Bucket>>>);
+
+/// How many wrong tokens an address may still send.
+#[derive(Debug)]
+struct Bucket {
+    left: u32,
+    /// The time up to which `left` has been refilled, by a monotonic clock.
+    filled_at: Duration,
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.filled_at);
+        let more = u32::try_from(passed.as_millis() / REFILL.as_millis()).unwrap_or(BURST).min(BURST);
+        self.left = (self.left + more).min(BURST);
+        self.filled_at = if self.left == BURST { now } else { self.filled_at + REFILL * more };
+    }
+}
+
+impl Attempts {
+    pub(crate) fn new() -> Self {
+        // An address that has sent nothing for this time has its whole burst again.
+        Self(Cache::builder().max_capacity(MAX_ADDRESSES).time_to_idle(REFILL * (BURST + 1)).build())
+    }
+
+    /// Whether the address may send another wrong token.
+    pub(crate) fn are_left(&self, address: IpAddr, now: Duration) -> bool {
+        let Some(bucket) = self.0.get(&network(address)) else { return true };
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        bucket.left > 0
+    }
+
+    /// Counts a wrong token.
+    pub(crate) fn count(&self, address: IpAddr, now: Duration) {
+        let full = || Arc::new(Mutex::new(Bucket { left: BURST, filled_at: now }));
+        let bucket = self.0.get_with(network(address), full);
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        bucket.left = bucket.left.saturating_sub(1);
+    }
+
+    /// When an address without any attempts left may send another token.
+    pub(crate) const fn retry_after() -> Duration {
+        REFILL
+    }
+}
+
+/// The address, or the network of an IPv6 address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1000);
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn wrong_tokens_of_an_address_are_bounded_and_refilled() {
+        let (attempts, one, other) = (Attempts::new(), address("10.0.0.1"), address("10.0.0.2"));
+        for _ in 0..BURST {
+            assert!(attempts.are_left(one, START));
+            attempts.count(one, START);
+        }
+        assert!(!attempts.are_left(one, START));
+        assert!(attempts.are_left(other, START));
+        // More wrong tokens cost nothing more.
+        attempts.count(one, START);
+        assert!(!attempts.are_left(one, START + REFILL / 2));
+        assert!(attempts.are_left(one, START + REFILL));
+        attempts.count(one, START + REFILL);
+        assert!(!attempts.are_left(one, START + REFILL));
+        // After a long time the address has its burst again, and not more.
+        let later = START + Duration::from_secs(86_400);
+        for _ in 0..BURST {
+            assert!(attempts.are_left(one, later));
+            attempts.count(one, later);
+        }
+        assert!(!attempts.are_left(one, later));
+    }
+
+    #[test]
+    fn addresses_of_one_network_count_as_one() {
+        for (one, same, other) in [
+            ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"),
+            ("::ffff:10.0.0.1", "10.0.0.1", "10.0.0.2"),
+        ] {
+            let attempts = Attempts::new();
+            for _ in 0..BURST {
+                attempts.count(address(one), START);
+            }
+            assert!(!attempts.are_left(address(same), START), "{same}");
+            assert!(attempts.are_left(address(other), START), "{other}");
+        }
+    }
+}

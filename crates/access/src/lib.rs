@@ -1,0 +1,28 @@
+//! Access to a server: who a client is, and what it may do.
+//!
+//! A client shows who it is with a token. [`Access::authenticate`] makes a [`Caller`] of it. There are two kinds:
+//! tokens that this service has made and keeps in its store ([`TokenStore`]), and JSON Web Tokens that another
+//! server issues. A token grants [`Rights`] on domains and buckets ([`Grant`]). [`Policy`] says what clients
+//! without a token may do. Every route asks the same function, [`Access::may`].
+
+mod access;
+mod attempts;
+mod grant;
+mod jwks_file;
+mod jwt;
+mod pattern;
+mod policy;
+mod rights;
+#[cfg(test)]
+mod signer;
+mod store;
+mod token;
+
+pub use access::{Access, AccessOptions, Caller, Identity, MAX_TOKEN_BYTES, Refused};
+pub use grant::{Grant, MAX_PATTERNS};
+pub use jwks_file::JwksError;
+pub use pattern::{BucketPattern, DomainPattern};
+pub use policy::{AnonymousRights, DomainRights, Policy};
+pub use rights::{Right, Rights, UnknownRight};
+pub use store::{MAX_LISTED, TokenStore};
+pub use token::{MAX_NOTE_BYTES, NewToken, TokenId, TokenInfo, TokenText};

@@ -1,0 +1,95 @@
+//! What clients without a token may do.
+
+use std::collections::BTreeMap;
+
+use rashomon_records::{BucketName, DomainName};
+
+use crate::{Right, Rights};
+
+/// The rights of clients without a token. A more specific entry replaces a more general one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnonymousRights {
+    /// The rights in all domains that have no entry of their own.
+    pub everywhere: Rights,
+    /// The rights in single domains.
+    pub domains: BTreeMap<DomainName, DomainRights>,
+}
+
+/// The rights of clients without a token in one domain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DomainRights {
+    /// The rights on buckets that have no entry of their own. `None`: those of all domains.
+    pub anonymous: Option<Rights>,
+    /// The rights on single buckets.
+    pub buckets: BTreeMap<BucketName, Rights>,
+}
+
+impl AnonymousRights {
+    /// The rights on a bucket of a domain.
+    #[must_use]
+    pub fn on(&self, domain: &DomainName, bucket: &BucketName) -> Rights {
+        let Some(of_domain) = self.domains.get(domain) else { return self.everywhere };
+        let of_bucket = of_domain.buckets.get(bucket).copied();
+        of_bucket.or(of_domain.anonymous).unwrap_or(self.everywhere)
+    }
+
+    /// Whether a right holds on every bucket of every domain.
+    #[must_use]
+    pub fn hold_everywhere(&self, right: Right) -> bool {
+        let in_domain = |domain: &DomainRights| {
+            domain.anonymous.is_none_or(|rights| rights.contains(right))
+                && domain.buckets.values().all(|rights| rights.contains(right))
+        };
+        self.everywhere.contains(right) && self.domains.values().all(in_domain)
+    }
+
+    /// Whether a right holds anywhere.
+    #[must_use]
+    pub fn hold_somewhere(&self, right: Right) -> bool {
+        let in_domain = |domain: &DomainRights| {
+            domain.anonymous.is_some_and(|rights| rights.contains(right))
+                || domain.buckets.values().any(|rights| rights.contains(right))
+        };
+        self.everywhere.contains(right) || self.domains.values().any(in_domain)
+    }
+}
+
+/// Who may do what without a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Policy {
+    /// Every client may do everything.
+    Open,
+    /// Clients without a token have these rights.
+    Anonymous(AnonymousRights),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_specific_rights_replace_more_general_ones() {
+        let (read, write) = (Rights::from_iter([Right::Read]), Rights::from_iter([Right::Write]));
+        let name = |text: &str| DomainName::new(text).unwrap();
+        let (page, math) = (BucketName::page(), BucketName::new("math").unwrap());
+        let only_bucket = DomainRights { anonymous: None, buckets: [(math.clone(), write)].into() };
+        let closed = DomainRights { anonymous: Some(Rights::NONE), buckets: [(math.clone(), read)].into() };
+        let rights = AnonymousRights {
+            everywhere: read,
+            domains: [(name("a"), only_bucket), (name("b"), closed)].into(),
+        };
+        for (domain, bucket, expected) in [
+            ("other", &page, read),
+            ("a", &page, read),
+            ("a", &math, write),
+            ("b", &page, Rights::NONE),
+            ("b", &math, read),
+        ] {
+            assert_eq!(rights.on(&name(domain), bucket), expected, "{domain} {bucket}");
+        }
+        assert!(rights.hold_somewhere(Right::Read) && rights.hold_somewhere(Right::Write));
+        assert!(!rights.hold_everywhere(Right::Read) && !rights.hold_somewhere(Right::Admin));
+        let everywhere = AnonymousRights { everywhere: read, ..AnonymousRights::default() };
+        assert!(everywhere.hold_everywhere(Right::Read) && !everywhere.hold_everywhere(Right::Write));
+    }
+}

@@ -1,0 +1,227 @@
+//! Tokens: their text, and what is stored of them.
+
+use std::{fmt, str::FromStr};
+
+use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
+use rashomon_clock::Timestamp;
+use rashomon_records::NameError;
+use serde::{Deserialize, Serialize};
+
+use crate::Grant;
+
+/// The beginning of every token, by which people and programs recognize one.
+pub(crate) const PREFIX: &str = "rashomon_";
+
+/// The number of hexadecimal digits of the secret: 256 bits, which nobody can guess.
+const SECRET_DIGITS: usize = 64;
+
+/// The number of hexadecimal digits of the id: 32 bits of the time in seconds, and 48 random ones.
+const ID_DIGITS: usize = 20;
+
+/// The maximum size of a note in bytes.
+pub const MAX_NOTE_BYTES: usize = 1024;
+
+/// The id of a token: 20 hexadecimal digits. It is no secret. Ids of later tokens are higher.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenId(Box<str>);
+
+impl TokenId {
+    /// The id.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if text.len() == ID_DIGITS && text.bytes().all(is_digit) {
+            return Ok(Self(text.into()));
+        }
+        Err(NameError(format!(
+            "the id of a token is {ID_DIGITS} of 0-9 and a-f: `rashomon token list` lists the ids"
+        )))
+    }
+}
+
+impl TryFrom<String> for TokenId {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<TokenId> for String {
+    fn from(id: TokenId) -> Self {
+        id.0.into()
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// A token as a client sends it: `rashomon_`, the id, `_`, and the secret. It has no `Debug` and no `Display`,
+/// so that it cannot get into a log by mistake.
+pub struct TokenText {
+    id: TokenId,
+    text: String,
+}
+
+impl TokenText {
+    /// Makes a new token.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operating system has no random numbers.
+    pub(crate) fn generate(now: Timestamp) -> Result<Self, getrandom::Error> {
+        let (mut random, mut secret) = ([0; 6], [0; SECRET_DIGITS / 2]);
+        getrandom::fill(&mut random)?;
+        getrandom::fill(&mut secret)?;
+        let seconds = (now.as_micros() / 1_000_000) as u32;
+        let id = hex(seconds.to_be_bytes().into_iter().chain(random));
+        let text = format!("{PREFIX}{id}_{}", hex(secret));
+        Ok(Self { id: TokenId(id.into()), text })
+    }
+
+    /// Reads a token. `None` if the text does not have the form of one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
+        let id = id.parse().ok().filter(|_| is_secret)?;
+        Some(Self { id, text: text.to_owned() })
+    }
+
+    /// The id.
+    #[must_use]
+    pub fn id(&self) -> &TokenId {
+        &self.id
+    }
+
+    /// The text. Whoever has it has the rights of the token.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn hash(&self) -> TokenHash {
+        let hash = digest::digest(&digest::SHA256, self.text.as_bytes());
+        TokenHash(hash.as_ref().try_into().unwrap_or_default())
+    }
+}
+
+fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
+    use std::fmt::Write as _;
+    bytes.into_iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The SHA-256 of a token. A token has 256 random bits, so that a slow hash, as for passwords, would protect
+/// nothing more.
+#[derive(Clone, Copy)]
+pub(crate) struct TokenHash(pub(crate) [u8; 32]);
+
+impl TokenHash {
+    /// Compares two hashes in a time that does not depend on their bytes.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// What a new token grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewToken {
+    /// The rights, domains and buckets.
+    pub grant: Grant,
+    /// When the token expires; `None` for never.
+    pub expires_at: Option<Timestamp>,
+    /// A note for people: who has the token, and what for.
+    pub note: Option<String>,
+}
+
+/// A stored token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenInfo {
+    /// The id.
+    pub id: TokenId,
+    /// The rights, domains and buckets.
+    pub grant: Grant,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it expires; `None` for never.
+    pub expires_at: Option<Timestamp>,
+    /// When a server last accepted it, to about a minute; `None` if none has.
+    pub used_at: Option<Timestamp>,
+    /// The note.
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_read_as_it_was_made() {
+        let time = Timestamp::from_micros(1_700_000_000_000_000);
+        let made = TokenText::generate(time).unwrap();
+        let read = TokenText::parse(made.reveal()).unwrap();
+        assert_eq!(read.id(), made.id());
+        assert!(read.hash().is(&made.hash()));
+        assert_eq!(made.reveal().len(), 9 + ID_DIGITS + 1 + SECRET_DIGITS);
+        // Ids of later tokens are higher.
+        let later = TokenText::generate(time.saturating_add(std::time::Duration::from_secs(1))).unwrap();
+        assert!(later.id() > made.id());
+    }
+
+    #[test]
+    fn no_two_tokens_are_equal() {
+        let make = || TokenText::generate(Timestamp::EPOCH).unwrap();
+        let (one, other) = (make(), make());
+        assert_ne!(one.id(), other.id());
+        assert!(!one.hash().is(&other.hash()));
+        assert_ne!(one.reveal()[30..], other.reveal()[30..]);
+    }
+
+    #[test]
+    fn other_texts_are_no_tokens() {
+        let token = TokenText::generate(Timestamp::EPOCH).unwrap();
+        let text = token.reveal();
+        for bad in [
+            "",
+            "rashomon_",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text}0"),
+            &text.to_uppercase(),
+            &text.replace("rashomon_", "rashomon-"),
+            &format!("{}g", &text[..text.len() - 1]),
+        ] {
+            assert!(TokenText::parse(bad).is_none(), "{bad}");
+        }
+    }
+}
