@@ -1,8 +1,10 @@
 //! Serves connections: limits their number, what they may send, and how slow they may be.
 
-use std::{io, pin::Pin, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
 
 use hyper::{
+    Request,
+    body::Incoming,
     server::conn::http1,
     service::{Service, service_fn},
 };
@@ -13,7 +15,7 @@ use hyper_util::{
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -55,6 +57,17 @@ impl Default for ServeOptions {
     }
 }
 
+/// The address of the client that sent a request: an extension of the request. An IPv4 address that is mapped to
+/// IPv6 (RFC 4291, section 2.5.5.2) has its IPv4 form, so that each client has one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
+
+impl PeerAddress {
+    fn new(address: IpAddr) -> Self {
+        Self(address.to_canonical())
+    }
+}
+
 /// Serves until `shutdown` is ready. Then accepts nothing more, lets running requests finish for a limited
 /// time, and returns. The caller then has to wait for writes whose clients have gone, with [`Api::finish`].
 pub async fn serve(
@@ -72,11 +85,11 @@ pub async fn serve(
             accepted = accept(&listener, &connections) => accepted,
             () = &mut shutdown => break,
         };
-        let (stream, permit) = accepted?;
+        let (stream, peer, permit) = accepted?;
         // Each connection has a token of its own. All connections would poll, and lock, a shared one.
         let (server, stopping) = (Arc::clone(&server), stopping.child_token());
         tasks.spawn(async move {
-            server.serve(stream, &stopping).await;
+            server.serve(stream, peer, &stopping).await;
             drop(permit);
         });
     }
@@ -114,7 +127,7 @@ impl Server {
     }
 
     /// Serves a connection to its end.
-    async fn serve(&self, stream: TcpStream, stopping: &CancellationToken) {
+    async fn serve(&self, stream: TcpStream, peer: PeerAddress, stopping: &CancellationToken) {
         // Without this an answer may wait for the client's acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
         let mut stream = TimeoutStream::new(stream);
@@ -122,7 +135,7 @@ impl Server {
         let (give_back, given_back) = oneshot::channel();
         let exchanges = Arc::new(Exchanges::default());
         let conversation = Conversation::new(Box::pin(stream), Arc::clone(&exchanges), give_back);
-        let result = self.converse(conversation, &exchanges, stopping).await;
+        let result = self.converse(conversation, peer, &exchanges, stopping).await;
         if let Ok(ended) = given_back.await {
             self.end(ended, result, stopping).await;
         }
@@ -132,10 +145,12 @@ impl Server {
     async fn converse(
         &self,
         conversation: Conversation<Stream>,
+        peer: PeerAddress,
         exchanges: &Arc<Exchanges>,
         stopping: &CancellationToken,
     ) -> hyper::Result<()> {
-        let service = service_fn(|request| {
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
             let exchange = exchanges.begin();
             let answer = self.service.call(request);
             async move { answer.await.map(|answer| answer.map(|body| Answering::new(body, exchange))) }
@@ -178,11 +193,11 @@ type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
 async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
     let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, permit)),
+            Ok((stream, address)) => return Ok((stream, PeerAddress::new(address.ip()), permit)),
             // Only this connection failed; the next one may succeed.
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
@@ -196,4 +211,22 @@ async fn accept(
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_address_is_the_ipv4_address() {
+        for (address, expected) in [
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("2001:db8::7", "2001:db8::7"),
+            ("::1", "::1"),
+        ] {
+            let expected = PeerAddress(expected.parse().unwrap());
+            assert_eq!(PeerAddress::new(address.parse().unwrap()), expected, "{address}");
+        }
+    }
 }
