@@ -16,7 +16,7 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
 
 use crate::{
-    Grant, JwksError, NewToken, Policy, Right, Rights, TokenId, TokenStore, TokenText,
+    Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText,
     attempts::Attempts,
     jwks_file::JwksFile,
     jwt::Verified,
@@ -164,6 +164,18 @@ impl Access {
             attempts: Attempts::new(),
             uses: stores_uses.then(Mutex::default),
         })
+    }
+
+    /// Access to a store for every client, without restrictions.
+    #[must_use]
+    pub fn open(tokens: TokenStore, clock: Arc<dyn Clock>) -> Self {
+        let options = AccessOptions {
+            policy: Policy::Open,
+            jwks_file: None,
+            audience: String::new(),
+            stores_uses: true,
+        };
+        Self::new(options, tokens, clock).expect("only a JWKS file can be wrong")
     }
 
     /// Whether a caller has a right on a bucket of a domain. This is the question that every route asks.
@@ -378,15 +390,6 @@ impl Access {
                     last.is_stored = true;
                 }
             }
-        }
-    }
-
-    /// The rights of clients without a token on a bucket of a domain.
-    #[must_use]
-    pub fn anonymous_rights(&self, domain: &DomainName, bucket: &BucketName) -> Rights {
-        match &self.policy {
-            Policy::Open => Rights::all(),
-            Policy::Anonymous(rights) => rights.on(domain, bucket),
         }
     }
 }

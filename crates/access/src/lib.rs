@@ -12,6 +12,7 @@ mod jwks_file;
 mod jwt;
 mod pattern;
 mod policy;
+mod request;
 mod rights;
 #[cfg(test)]
 mod signer;
@@ -23,6 +24,7 @@ pub use grant::{Grant, MAX_PATTERNS};
 pub use jwks_file::JwksError;
 pub use pattern::{BucketPattern, DomainPattern};
 pub use policy::{AnonymousRights, DomainRights, Policy};
+pub use request::TokenRequest;
 pub use rights::{Right, Rights, UnknownRight};
 pub use store::{MAX_LISTED, TokenStore};
 pub use token::{MAX_NOTE_BYTES, NewToken, TokenId, TokenInfo, TokenText};

@@ -60,7 +60,7 @@ pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, wr
 }
 
 /// `application/json` with the profile of one of the documents.
-fn json_type(name: &str) -> HeaderValue {
+pub(crate) fn json_type(name: &str) -> HeaderValue {
     header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 

@@ -33,8 +33,8 @@ const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 
 /// The headers of answers that web pages of the configured origins may read.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "ETag, Location, Content-Location, Content-Range, Link, Memento-Datetime, Allow, Retry-After, x-rev, x-parent, \
-     x-request-id",
+    "ETag, Location, Content-Location, Content-Range, Link, Memento-Datetime, Allow, Retry-After, WWW-Authenticate, \
+     x-rev, x-parent, x-request-id",
 );
 
 /// The headers for a web page of a configured origin.

@@ -6,10 +6,12 @@
 //! failures are handled in one place (`problem`).
 
 mod answer;
+mod authorize;
 mod browsers;
 mod caching;
 mod conditional;
 mod conversation;
+mod credentials;
 mod extract;
 mod handlers;
 mod host;
@@ -44,14 +46,14 @@ use http::Method;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
 pub use serve::{ServeOptions, serve};
-pub use settings::{AccessLog, Settings};
+pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;
 pub use state::{Api, Components};
 
 use crate::{
     answer::options,
     extract::READ_METHODS,
-    handlers::{import, operators, page},
+    handlers::{import, operators, page, tokens},
     observe::Observe,
     problem::Problem,
 };
@@ -73,6 +75,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/{domain}/page/{*title}", any(page::v1)),
         ("/v1/{domain}/page/", any(page::v1)),
         ("/v1/{domain}/import", any(import::v1)),
+        ("/v1/tokens", any(tokens::all)),
+        ("/v1/tokens/{id}", any(tokens::one)),
         ("/wiki/{*title}", any(page::wiki)),
         ("/wiki/", any(page::wiki)),
         ("/healthz", get(operators::healthz)),
@@ -87,7 +91,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
 async fn not_found(request: Request) -> Response {
     // `OPTIONS *` asks for the methods of the whole server.
     if request.method() == Method::OPTIONS && request.uri() == "*" {
-        return options("GET, HEAD, POST, PUT, OPTIONS");
+        return options("GET, HEAD, POST, PUT, DELETE, OPTIONS");
     }
     Problem::not_found("no resource has this path; pages are under /v1/{domain}/page/{title}").into_response()
 }

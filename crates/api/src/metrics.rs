@@ -71,7 +71,7 @@ impl EncodeLabelValue for Route {
 }
 
 /// The distinguished methods; every other method counts as the last.
-const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "OPTIONS", "other"];
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "other"];
 
 /// The distinguished classes of status codes.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -14,15 +14,18 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri::PathAndQuery};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
+use rashomon_access::Caller;
 use rashomon_buckets::shorten;
 use tower::{Layer, Service};
 
 use crate::{
     Api,
     browsers::{self, CrossOrigin},
+    credentials,
     metrics::Route,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
+    serve::PeerAddress,
     settings::{AccessLog, Settings},
 };
 
@@ -50,30 +53,89 @@ pub(crate) struct Observed<S> {
 
 impl<S> Service<Request> for Observed<S>
 where
-    S: Service<Request, Response = Response>,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = Observing<S::Future>;
+    type Future = Observing<S::Future, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, mut request: Request) -> Self::Future {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let mut record = Record::begin(&self.api, method, uri, request.headers());
-        match check(&request, &self.api.settings) {
+        let problem = match check(&request, &self.api.settings) {
             Ok(cross_origin) => {
                 record.cross_origin = cross_origin;
-                Observing::Running { future: self.inner.call(request), record: Some(record) }
+                match self.recognize(&mut request) {
+                    Ok(Some(token)) => {
+                        return Observing::Authenticating {
+                            future: authenticate(self.api.clone(), self.inner.clone(), request, token),
+                            record: Some(record),
+                        };
+                    }
+                    Ok(None) => {
+                        return Observing::Running { future: self.inner.call(request), record: Some(record) };
+                    }
+                    Err(problem) => problem,
+                }
             }
-            Err(problem) => {
-                self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
-                Observing::Refused { problem: Some((problem, record)) }
+            Err(problem) => problem,
+        };
+        if credentials::has_token(&record.uri) {
+            record.uri = without_query(&record.uri);
+        }
+        self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
+        Observing::Refused { problem: Some((problem, record)) }
+    }
+}
+
+impl<S> Observed<S> {
+    /// Finds the caller of a request without asking the store, and adds it to the request. Returns the token
+    /// if the store has to be asked.
+    fn recognize(&self, request: &mut Request) -> Result<Option<String>> {
+        let access = &self.api.access;
+        let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
+            return Ok(None);
+        };
+        match access.recognize(token) {
+            Some(caller) => {
+                request.extensions_mut().insert(caller);
+                Ok(None)
             }
+            None => Ok(Some(token.to_owned())),
         }
     }
+}
+
+/// An answer that is being made.
+type Answering<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
+
+/// Asks the store for the caller with this token, and answers the request.
+fn authenticate<S>(api: Api, mut inner: S, mut request: Request, token: String) -> Answering<S::Error>
+where
+    S: Service<Request, Response = Response> + Send + 'static,
+    S::Future: Send,
+{
+    Box::pin(async move {
+        let address = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
+        let found = api.read(api.access.authenticate(&token, address)).await;
+        match found.and_then(|found| found.map_err(Problem::from)) {
+            Ok(caller) => {
+                request.extensions_mut().insert::<Caller>(caller);
+                inner.call(request).await
+            }
+            Err(problem) => Ok(problem.into_response()),
+        }
+    })
+}
+
+/// A URL without its query.
+fn without_query(uri: &Uri) -> Uri {
+    uri.path().parse().unwrap_or(Uri::from_static("/"))
 }
 
 /// Checks that apply to every request.
@@ -95,6 +157,9 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
             ));
         }
     }
+    if credentials::has_token(request.uri()) {
+        return Err(credentials::token_in_url());
+    }
     browsers::judge(request.method(), request.uri(), request.headers(), settings)
 }
 
@@ -106,13 +171,14 @@ fn is_host(host: &[u8]) -> bool {
 pin_project! {
     /// A request in progress.
     #[project = ObservingProjection]
-    pub(crate) enum Observing<F> {
+    pub(crate) enum Observing<F, E> {
         Running { #[pin] future: F, record: Option<Record> },
+        Authenticating { future: Answering<E>, record: Option<Record> },
         Refused { problem: Option<(Problem, Record)> },
     }
 }
 
-impl<F, E> Future for Observing<F>
+impl<F, E> Future for Observing<F, E>
 where
     F: Future<Output = std::result::Result<Response, E>>,
 {
@@ -125,21 +191,30 @@ where
                 (Ok(problem.into_response()), record)
             }
             ObservingProjection::Running { future, record } => {
-                let polled = catch_unwind(AssertUnwindSafe(|| future.poll(context)));
-                let result = match polled {
-                    Ok(Poll::Pending) => return Poll::Pending,
-                    Ok(Poll::Ready(result)) => result,
-                    // The panic hook has already logged the panic.
-                    Err(_) => {
-                        Ok(Problem::new(Kind::Internal, "internal error: the server's log has the cause")
-                            .into_response())
-                    }
-                };
-                (result, record.take().expect("a future is not polled after it is ready"))
+                (ready!(poll_safely(future, context)), take(record))
+            }
+            ObservingProjection::Authenticating { future, record } => {
+                (ready!(poll_safely(future.as_mut(), context)), take(record))
             }
         };
         Poll::Ready(result.map(|response| record.finish(response)))
     }
+}
+
+/// Polls the future of an answer. A panic becomes an answer, too.
+fn poll_safely<E>(
+    future: Pin<&mut (impl Future<Output = std::result::Result<Response, E>> + ?Sized)>,
+    context: &mut Context<'_>,
+) -> Poll<std::result::Result<Response, E>> {
+    catch_unwind(AssertUnwindSafe(|| future.poll(context))).unwrap_or_else(|_| {
+        // The panic hook has already logged the panic.
+        let problem = Problem::new(Kind::Internal, "internal error: the server's log has the cause");
+        Poll::Ready(Ok(problem.into_response()))
+    })
+}
+
+fn take(record: &mut Option<Record>) -> Record {
+    record.take().expect("a future is not polled after it is ready")
 }
 
 /// The data of a request that are needed to finish its answer.

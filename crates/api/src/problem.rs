@@ -34,6 +34,7 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Malformed,
+    Unauthorized,
     Forbidden,
     CrossSite,
     NotFound,
@@ -50,6 +51,7 @@ pub(crate) enum Kind {
     RangeNotSatisfiable,
     Misdirected,
     InvalidValue,
+    TooManyAttempts,
     Internal,
     Corrupt,
     BadGateway,
@@ -64,6 +66,7 @@ impl Kind {
     /// All kinds.
     pub(crate) const ALL: [Self; Self::GatewayTimeout as usize + 1] = [
         Self::Malformed,
+        Self::Unauthorized,
         Self::Forbidden,
         Self::CrossSite,
         Self::NotFound,
@@ -80,6 +83,7 @@ impl Kind {
         Self::RangeNotSatisfiable,
         Self::Misdirected,
         Self::InvalidValue,
+        Self::TooManyAttempts,
         Self::Internal,
         Self::Corrupt,
         Self::BadGateway,
@@ -99,6 +103,9 @@ impl Kind {
     pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
+            Self::Unauthorized => {
+                (StatusCode::UNAUTHORIZED, "unauthorized", "The request needs a valid token")
+            }
             Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "The request is not allowed"),
             Self::CrossSite => {
                 (StatusCode::FORBIDDEN, "cross-site", "Writes from web pages of other origins are refused")
@@ -141,6 +148,9 @@ impl Kind {
                 "The request is for a host that is not this server",
             ),
             Self::InvalidValue => (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is invalid"),
+            Self::TooManyAttempts => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", "Too many tokens that are not valid")
+            }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "The stored data is damaged"),
             Self::BadGateway => {
@@ -243,6 +253,16 @@ impl Problem {
     pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
         Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
         self
+    }
+
+    /// The same problem for a client that may not read: nothing in it comes from what is stored.
+    pub(crate) fn concealed(self) -> Self {
+        match self.kind() {
+            Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
+                Self::new(self.kind(), "the write does not fit what is stored; the right 'read' shows why")
+            }
+            _ => self,
+        }
     }
 
     /// The cause for the log.

@@ -23,6 +23,17 @@ pub enum AccessLog {
     Off,
 }
 
+/// Who may read `/metrics`, `/docs` and `/openapi.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperatorPages {
+    /// Every client.
+    #[default]
+    Open,
+    /// Clients with a token that may read every domain and every bucket.
+    Token,
+}
+
 /// The settings of the API. Times are in seconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +49,8 @@ pub struct Settings {
     /// The origins whose pages may send writes and read answers: in lower case, without the default port, as
     /// in `https://en.example.org`.
     pub origins: BTreeSet<String>,
+    /// Who may read `/metrics`, `/docs` and `/openapi.json`.
+    pub operator_pages: OperatorPages,
     /// Whether to refuse all writes.
     pub read_only: bool,
     /// The size limit of a body. An import may be larger, but a line of its JSON lines may not.
@@ -79,6 +92,7 @@ impl Default for Settings {
             other_hosts: BTreeSet::new(),
             check_host: false,
             origins: BTreeSet::new(),
+            operator_pages: OperatorPages::default(),
             read_only: false,
             max_body_bytes: 256 << 20,
             max_url_bytes: 16 << 10,

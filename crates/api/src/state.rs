@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
+use rashomon_access::Access;
 use rashomon_buckets::{BucketName, Page, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
@@ -34,6 +35,8 @@ const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 pub struct Components {
     /// The buckets that it serves.
     pub buckets: RevisionStore,
+    /// Who may do what.
+    pub access: Arc<Access>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// A random number, so that no two processes have the same.
@@ -51,6 +54,7 @@ pub struct Api(Arc<Shared>);
 pub struct Shared {
     pub(crate) settings: Settings,
     pub(crate) buckets: RevisionStore,
+    pub(crate) access: Arc<Access>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
@@ -80,7 +84,7 @@ impl Api {
     /// Builds the API.
     #[must_use]
     pub fn new(settings: Settings, components: Components) -> Self {
-        let Components { buckets, clock, seed, mut registry } = components;
+        let Components { buckets, access, clock, seed, mut registry } = components;
         let ours = registry.sub_registry_with_prefix("rashomon_http");
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         Self(Arc::new(Shared {
@@ -97,6 +101,7 @@ impl Api {
             tasks: TaskTracker::new(),
             settings,
             buckets,
+            access,
             clock,
             registry,
         }))

@@ -2,6 +2,7 @@
 
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc};
 
+use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components};
 use rashomon_clock::Clock;
 use rashomon_service::{Background, BackgroundOptions, MIN_ORPHAN_AGE};
@@ -41,7 +42,9 @@ pub(crate) async fn serve(
     let buckets = store.buckets();
     let background = Background::start(buckets, background(settings));
     let registry = metrics::registry(buckets, store.sqlite(), background.panics());
-    let components = Components { buckets: buckets.clone(), clock, seed: seed()?, registry };
+    let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
+    let access = Arc::new(Access::open(tokens, Arc::clone(&clock)));
+    let components = Components { buckets: buckets.clone(), access, clock, seed: seed()?, registry };
     let api = Api::new(settings.api(), components);
     let shutdown = async {
         signals.first().await;

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
+use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry};
 use rashomon_buckets::{DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
@@ -175,8 +176,9 @@ async fn ask_open(
     questions: &[Question],
     settings: &Settings,
 ) -> Answers {
+    let access = Arc::new(Access::open(TokenStore::new(store.clone(), clock.clone()), clock.clone()));
     let components =
-        Components { buckets: served, clock: clock.clone(), seed: 7, registry: Registry::default() };
+        Components { buckets: served, access, clock: clock.clone(), seed: 7, registry: Registry::default() };
     let api = Api::new(rashomon_api::Settings::default(), components);
     let router = rashomon_api::router(api.clone());
     let mut commanded = None;

@@ -6,6 +6,7 @@ use axum::body::Body;
 use futures::stream;
 use http::{HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
+use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
@@ -83,10 +84,12 @@ fn answered(mut request: Request<Body>) {
 
 /// A server over a store.
 pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Api {
-    let buckets = RevisionStore::open(store, clock.clone(), rashomon_buckets::Settings::default(), 7).await;
+    let settings = rashomon_buckets::Settings::default();
+    let buckets = RevisionStore::open(Arc::clone(&store), clock.clone(), settings, 7).await;
     let buckets = buckets.expect("a store in memory opens");
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
-    Api::new(settings, Components { buckets, clock, seed: 7, registry: Registry::default() })
+    let access = Arc::new(Access::open(TokenStore::new(store, clock.clone()), clock.clone()));
+    Api::new(settings, Components { buckets, access, clock, seed: 7, registry: Registry::default() })
 }
 
 /// Sends a request, and returns the status and the whole body of the answer.

@@ -100,6 +100,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-fuzz-targets",
         &[
+            "rashomon-access",
             "rashomon-api",
             "rashomon-dumps",
             "rashomon-buckets",
@@ -113,6 +114,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-damage",
         &[
+            "rashomon-access",
             "rashomon-api",
             "rashomon-service",
             "rashomon-dumps",

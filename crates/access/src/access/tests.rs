@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    AnonymousRights,
+    AnonymousRights, Rights,
     signer::{Signer, key_set},
 };
 

@@ -9,4 +9,5 @@ pub(crate) mod rewrite;
 pub(crate) mod time;
 pub(crate) mod timegate;
 pub(crate) mod timemap;
+pub(crate) mod tokens;
 pub(crate) mod write;

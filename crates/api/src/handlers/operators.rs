@@ -1,12 +1,16 @@
 //! The resources for operators.
 
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
 use http::HeaderValue;
 use serde::Serialize;
 
 use crate::{
     Api,
     answer::of_type,
+    authorize::caller_of,
     caching::Caching,
     problem::{Kind, Problem, Result},
 };
@@ -35,7 +39,8 @@ pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
 }
 
 /// `/metrics`, in the text format of Prometheus.
-pub(crate) async fn metrics(State(api): State<Api>) -> Result<Response> {
+pub(crate) async fn metrics(State(api): State<Api>, request: Request) -> Result<Response> {
+    api.check_operator(caller_of(request.extensions()))?;
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &api.registry)
         .map_err(|error| Problem::new(Kind::Internal, format!("the metrics cannot be written: {error}")))?;

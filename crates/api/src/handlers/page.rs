@@ -6,13 +6,15 @@ use axum::{
     response::Response,
 };
 use http::{HeaderMap, Method, header, request::Parts};
+use rashomon_access::Right;
 use rashomon_buckets::{Page, RenderBase};
 
 use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
     Api,
     answer::{options, redirect, redirect_to_canonical},
-    caching::Caching,
+    authorize::caller_of,
+    caching::{self, Caching},
     extract::{Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
     problem::{Problem, Result},
 };
@@ -62,20 +64,30 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     if methods != READ_METHODS && api.settings.read_only {
         return Err(Problem::read_only());
     }
+    let caller = caller_of(&head.extensions);
+    let may = |right| api.check_write(caller, right, &page, headers);
     match (&head.method, resource) {
         (&Method::POST, Resource::RevisionList(list)) => {
             check_not_listed(&list)?;
-            write::revision(api, page, headers, body).await
+            let writer = may(Right::Write)?;
+            let written = write::revision(api, page, writer, headers, body).await;
+            written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::POST, Resource::RenderList(rev, list)) => {
             check_not_listed(&list)?;
-            write::render(api, page, RenderBase::Revision(rev), headers, body).await
+            let writer = may(Right::Write)?;
+            let written = write::render(api, page, RenderBase::Revision(rev), writer, headers, body).await;
+            written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::POST, Resource::Document(Selector::Render(tid))) => {
-            write::render(api, page, RenderBase::Render(tid), headers, body).await
+            let writer = may(Right::Write)?;
+            let written = write::render(api, page, RenderBase::Render(tid), writer, headers, body).await;
+            written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::PUT, Resource::Property(Selector::Render(tid), name)) => {
-            rewrite::property(api, page, tid, name, headers, body).await
+            let writer = may(Right::Rewrite)?;
+            let written = rewrite::property(api, page, tid, name, writer, headers, body).await;
+            written.map_err(|problem| writer.conceal(problem))
         }
         _ => Err(Problem::method_not_allowed(methods)),
     }
@@ -106,13 +118,20 @@ async fn read(
     head: &Parts,
 ) -> Result<Response> {
     match head.method {
-        Method::GET | Method::HEAD if target.needs_redirect => {
-            Ok(redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid))
-        }
-        Method::GET | Method::HEAD => get(api, &target.page, resource, &head.headers).await,
-        Method::OPTIONS => Ok(options(methods)),
-        _ => Err(Problem::method_not_allowed(methods)),
+        Method::GET | Method::HEAD => api.check_read(caller_of(&head.extensions), &target.page)?,
+        // A browser asks for the methods without a token.
+        Method::OPTIONS => return Ok(options(methods)),
+        _ => return Err(Problem::method_not_allowed(methods)),
     }
+    let mut response = if target.needs_redirect {
+        redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid)
+    } else {
+        get(api, &target.page, resource, &head.headers).await?
+    };
+    if !api.is_public(&target.page) {
+        caching::restrict(response.headers_mut());
+    }
+    Ok(response)
 }
 
 async fn get(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {

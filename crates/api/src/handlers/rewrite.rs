@@ -10,7 +10,9 @@ use rashomon_forms::{RequestBody, refuse_content_encoding};
 
 use super::{form::spill, write::receive_body};
 use crate::{
-    Api, answer, conditional,
+    Api, answer,
+    authorize::Writer,
+    conditional,
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
     stored_headers,
@@ -22,6 +24,7 @@ pub(crate) async fn property(
     page: Page,
     tid: Tid,
     name: PropertyName,
+    writer: Writer,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response> {
@@ -47,10 +50,13 @@ pub(crate) async fn property(
         .write_with_copies(claim, Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await }))
         .await?;
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
-    let message = if replaced { "Replaced" } else { "Unchanged" };
+    // Whether the stored bytes were the same is no matter for a client that may not read.
+    let message = if replaced || !writer.may_read() { "Replaced" } else { "Unchanged" };
     let written = Written { rev: version.rev, tid: version.tid, created: false };
     let mut response = answer::written(&page, StatusCode::OK, message, &written);
-    response.headers_mut().insert(header::ETAG, header_value(&conditional::etag(&version)));
+    if writer.may_read() {
+        response.headers_mut().insert(header::ETAG, header_value(&conditional::etag(&version)));
+    }
     Ok(response)
 }
 

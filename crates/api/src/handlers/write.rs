@@ -9,6 +9,7 @@ use rashomon_forms::{FormError, RequestBody};
 use super::form::Form;
 use crate::{
     Api, answer,
+    authorize::Writer,
     extract::{RevisionReference, parse_parent},
     problem::{Problem, Result},
 };
@@ -24,13 +25,19 @@ const REVISION_FIELDS: [&str; 7] =
 const RENDER_FIELDS: [&str; 2] = ["_timestamp", "_if_latest"];
 
 /// `POST ?rev/`
-pub(crate) async fn revision(api: &Api, page: Page, headers: &HeaderMap, body: Body) -> Result<Response> {
+pub(crate) async fn revision(
+    api: &Api,
+    page: Page,
+    writer: Writer,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response> {
     let body = receive_body(api, body)?;
     let (form, claim) = Form::receive(api, &page, headers, body, &REVISION_FIELDS).await?;
-    let new = parse_revision(form, &page.title)?;
+    let new = parse_revision(form, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written = api.write(claim, async move { buckets.put_revision(&target, new).await }).await?;
-    respond(&page, written)
+    respond(&page, writer, written)
 }
 
 /// `POST ?rev/12345/` and `POST ?rev/{tid}/`
@@ -38,6 +45,7 @@ pub(crate) async fn render(
     api: &Api,
     page: Page,
     base: RenderBase,
+    writer: Writer,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response> {
@@ -49,11 +57,11 @@ pub(crate) async fn render(
         return Err(problem);
     }
     let (form, claim) = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
-    let new = parse_render(form, base, &page.title)?;
+    let new = parse_render(form, base, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
     let written =
         api.write_with_copies(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
-    respond(&page, written)
+    respond(&page, writer, written)
 }
 
 /// Wraps the body of a write with its limits.
@@ -62,39 +70,41 @@ pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
         .map_err(|error| FormError::from(error).into())
 }
 
-fn respond(page: &Page, written: rashomon_buckets::Result<Written>) -> Result<Response> {
+fn respond(page: &Page, writer: Writer, written: rashomon_buckets::Result<Written>) -> Result<Response> {
     let written = written.map_err(|error| Problem::of_page(error, page))?;
+    // Whether the write was stored before is no matter for a client that may not read.
+    let is_new = written.created || !writer.may_read();
     let (status, message) =
-        if written.created { (StatusCode::CREATED, "Created") } else { (StatusCode::OK, "Unchanged") };
+        if is_new { (StatusCode::CREATED, "Created") } else { (StatusCode::OK, "Unchanged") };
     Ok(answer::written(page, status, message, &written))
 }
 
-fn parse_revision(mut form: Form, page: &Title) -> Result<NewRevision> {
+fn parse_revision(mut form: Form, page: &Title, writer: Writer) -> Result<NewRevision> {
     let rev = form.take("_rev").ok_or_else(|| {
         Problem::malformed("a new revision needs the field _rev, its number, such as 12345")
     })?;
     Ok(NewRevision {
         rev: RevisionReference::parse(&rev)?.of_page(page, "_rev")?,
         parent: form.take("_parent").map(|text| parse_parent(&text, page, "_parent")).transpose()?,
-        timestamp: take_timestamp(&mut form)?,
+        timestamp: take_timestamp(&mut form, writer)?,
         user: take_short_text(&mut form, "_user")?,
         comment: take_short_text(&mut form, "_comment")?,
         minor: take_minor(&mut form)?,
-        if_latest: take_if_latest(&mut form, page)?,
+        if_latest: take_if_latest(&mut form, page, writer)?,
         properties: form.properties,
     })
 }
 
-fn parse_render(mut form: Form, base: RenderBase, page: &Title) -> Result<NewRender> {
+fn parse_render(mut form: Form, base: RenderBase, page: &Title, writer: Writer) -> Result<NewRender> {
     Ok(NewRender {
         base,
-        timestamp: take_timestamp(&mut form)?,
-        if_latest: take_if_latest(&mut form, page)?,
+        timestamp: take_timestamp(&mut form, writer)?,
+        if_latest: take_if_latest(&mut form, page, writer)?,
         properties: form.properties,
     })
 }
 
-fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
+fn take_timestamp(form: &mut Form, writer: Writer) -> Result<Option<Timestamp>> {
     let parse = |text: String| {
         rfc3339::parse(&text).ok_or_else(|| {
             Problem::malformed(
@@ -103,11 +113,19 @@ fn take_timestamp(form: &mut Form) -> Result<Option<Timestamp>> {
             )
         })
     };
-    form.take("_timestamp").map(parse).transpose()
+    let timestamp = form.take("_timestamp");
+    if timestamp.is_some() {
+        writer.check_timestamp()?;
+    }
+    timestamp.map(parse).transpose()
 }
 
-fn take_if_latest(form: &mut Form, page: &Title) -> Result<Option<Parent>> {
-    form.take("_if_latest").map(|text| parse_parent(&text, page, "_if_latest")).transpose()
+fn take_if_latest(form: &mut Form, page: &Title, writer: Writer) -> Result<Option<Parent>> {
+    let latest = form.take("_if_latest");
+    if latest.is_some() {
+        writer.check_condition("_if_latest")?;
+    }
+    latest.map(|text| parse_parent(&text, page, "_if_latest")).transpose()
 }
 
 fn take_minor(form: &mut Form) -> Result<bool> {

@@ -1,8 +1,11 @@
 //! The page `/docs`: every request with its answers, the limits of this server, and the kinds of problems.
 
 use askama::Template;
-use axum::{extract::State, response::Response};
-use http::HeaderMap;
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use rashomon_access::Right;
 use rashomon_buckets::{Definitions, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
 use utoipa::openapi::{Object, RefOr, Schema};
@@ -16,6 +19,7 @@ use super::{
 };
 use crate::{
     Api, Settings,
+    authorize::caller_of,
     extract::{MAX_LIMIT, encode_title},
     handlers::{form::MAX_PROPERTIES, write::MAX_COMMENT_BYTES},
     pages::{base_url, html},
@@ -93,10 +97,12 @@ struct DocsPage {
 }
 
 /// `/docs`
-pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> Result<Response> {
+pub(super) async fn show(State(api): State<Api>, request: Request) -> Result<Response> {
+    api.check_operator(caller_of(request.extensions()))?;
+    let headers = request.headers();
     let sample = Sample::find(&api).await;
     let definitions = &api.buckets.settings().definitions;
-    html(&DocsPage::new(&base_url(&headers), &sample, definitions, &api.settings))
+    html(&DocsPage::new(&base_url(headers), &sample, definitions, &api.settings))
 }
 
 impl DocsPage {
@@ -117,7 +123,9 @@ impl DocsPage {
                 .map(|UrlVariable { name, meaning, .. }| item(name, meaning))
                 .collect(),
             chapters: Chapter::ALL.map(chapter).into(),
-            documents: ["Render", "Revision", "RevisionList", "Written", "Problem"].map(document).into(),
+            documents: ["Render", "Revision", "RevisionList", "Written", "NewToken", "TokenList", "Problem"]
+                .map(document)
+                .into(),
             headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
             properties: properties(definitions),
             limits: limits(settings),
@@ -175,6 +183,7 @@ fn inputs(operation: &Operation) -> Vec<Item> {
     match operation.body {
         Some(RequestBody::NewRevision) => inputs.extend(members(&schemas::new_revision())),
         Some(RequestBody::NewRender) => inputs.extend(members(&schemas::new_render())),
+        Some(RequestBody::TokenRequest) => inputs.extend(members(&schemas::token_request())),
         Some(RequestBody::Bytes | RequestBody::Export) | None => {}
     }
     inputs
@@ -234,6 +243,7 @@ impl Sample {
                 ("tid", render.tid.to_string()),
                 ("time", rfc3339::format(render.record.timestamp)),
                 ("property", property.map_or("html", PropertyName::as_str).to_owned()),
+                ("id", parameters::TOKEN_ID.to_owned()),
             ])
         })
     }
@@ -249,6 +259,10 @@ impl Sample {
 async fn find_render(api: &Api) -> Option<(Page, Render)> {
     let catalog = api.buckets.catalog();
     let domain = catalog.domain_list(None, 1).await.ok()?.items.into_iter().next()?;
+    // The names of what only some may read must not be in the examples of everybody.
+    if !api.access.anybody_may(Right::Read, &domain, &api.page_bucket) {
+        return None;
+    }
     let titles = catalog.titles(&domain, &api.page_bucket, None, 1).await.ok()?.items;
     for title in Title::new("Main_Page").into_iter().chain(titles) {
         let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title };
@@ -264,13 +278,14 @@ fn curl(operation: &Operation, base: &str, sample: &Sample) -> String {
     // An example that is pasted without reading must not write to a real page.
     let url = match operation.verb {
         Verb::Get | Verb::Options => sample.fill(&template),
-        Verb::Post | Verb::Put => Sample::default().fill(&template),
+        Verb::Post | Verb::Put | Verb::Delete => Sample::default().fill(&template),
     };
     let redirects = operation.answers.first().is_some_and(|answer| answer.status == 302);
     let option = match operation.verb {
         Verb::Options => " -i -X OPTIONS",
         Verb::Post if operation.body == Some(RequestBody::Export) => " -X POST",
         Verb::Get if redirects => " -L",
+        Verb::Delete => " -X DELETE",
         Verb::Get | Verb::Post | Verb::Put => "",
     };
     let space = if operation.curl.is_empty() { "" } else { " " };

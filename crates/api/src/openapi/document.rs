@@ -11,6 +11,7 @@ use utoipa::openapi::{
     path::{self, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::{RequestBody as Sent, RequestBodyBuilder},
     schema::ObjectBuilder,
+    security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     tag::TagBuilder,
 };
 
@@ -33,6 +34,11 @@ list of keys and values, and each sub-resource has exactly one spelling. The pat
 Every GET also works as HEAD. OPTIONS works on every path, and lists the methods in `Allow`. Every answer has an \
 `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in answers are relative to the page, so that \
 they work under any prefix.";
+
+/// The name of the way in which clients send tokens.
+const BEARER: &str = "token";
+
+const NO_SCOPES: [&str; 0] = [];
 
 /// The answer that every operation has in addition to its own.
 const ANY_PROBLEM: &str = "AnyProblem";
@@ -61,6 +67,7 @@ pub(crate) fn build() -> OpenApi {
         )
         .paths(paths(operations::all().filter(|operation| operation.query.is_none())))
         .components(Some(components()))
+        .security(Some([SecurityRequirement::default(), SecurityRequirement::new(BEARER, NO_SCOPES)]))
         .tags(Some(tags))
         .build();
     document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", with_query).build());
@@ -80,6 +87,7 @@ const fn method(verb: Verb) -> HttpMethod {
         Verb::Get => HttpMethod::Get,
         Verb::Post => HttpMethod::Post,
         Verb::Put => HttpMethod::Put,
+        Verb::Delete => HttpMethod::Delete,
         Verb::Options => HttpMethod::Options,
     }
 }
@@ -169,9 +177,11 @@ fn any_problem() -> Response {
     response(&Answer {
         status: 0,
         meaning: "A problem that any request may get: a malformed URL, or a missing or repeated Host header \
-                  (400), a write from a web page of another origin (403), an unsupported method (405), a \
+                  (400), a missing token or one that is not valid (401), a missing right or a write from a \
+                  web page of another origin (403), an unsupported method (405), a \
                   head or a body that did not arrive in time (408), erased content (410), a URL that is \
-                  too long (414), a host that is not this server (421), headers that are too large (431), \
+                  too long (414), a host that is not this server (421), too many tokens that are not valid \
+                  (429), headers that are too large (431), \
                   a store that does not answer, or no free memory for the body (503), and for writes a \
                   full disk (507).",
         content: Content::Problem,
@@ -219,6 +229,12 @@ fn request_body(body: RequestBody) -> Sent {
             "An export: MediaWiki's XML, or JSON lines; plain, or as .gz, .bz2, .xz, .lzma, .zst, .7z. Its \
              Content-Type does not matter.",
         ),
+        RequestBody::TokenRequest => {
+            RequestBodyBuilder::new().description(Some("What the token grants.")).content(
+                "application/json",
+                ContentBuilder::new().schema(Some(Ref::from_schema_name("TokenRequest"))).build(),
+            )
+        }
     }
     .required(Some(Required::True))
     .build()
@@ -235,5 +251,11 @@ fn components() -> Components {
     for (name, meaning, example) in ANSWER_HEADERS {
         components = components.header(name, parameters::header(meaning, example));
     }
-    components.build()
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some(
+            "A token of this server, or a JSON Web Token. What is open to everybody needs none.",
+        ))
+        .build();
+    components.security_scheme(BEARER, SecurityScheme::Http(bearer)).build()
 }

@@ -11,12 +11,13 @@ mod schemas;
 use std::sync::LazyLock;
 
 use axum::{
+    extract::{Request, State},
     response::Response,
     routing::{MethodRouter, get},
 };
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 
-use crate::{Api, answer, caching::Caching, problem::Result};
+use crate::{Api, answer, authorize::caller_of, caching::Caching, problem::Result};
 
 /// The document and its page.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
@@ -28,9 +29,10 @@ static DOCUMENT: LazyLock<String> =
     LazyLock::new(|| document::build().to_pretty_json().expect("a document of strings and numbers"));
 
 /// `/openapi.json`
-async fn openapi(headers: HeaderMap) -> Result<Response> {
+async fn openapi(State(api): State<Api>, request: Request) -> Result<Response> {
+    api.check_operator(caller_of(request.extensions()))?;
     let content_type = HeaderValue::from_static("application/json");
-    answer::document(&headers, content_type, DOCUMENT.as_bytes().to_vec(), Caching::Mutable)
+    answer::document(request.headers(), content_type, DOCUMENT.as_bytes().to_vec(), Caching::Mutable)
 }
 
 #[cfg(test)]

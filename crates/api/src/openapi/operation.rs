@@ -36,6 +36,7 @@ pub(crate) enum Verb {
     Get,
     Post,
     Put,
+    Delete,
     Options,
 }
 
@@ -46,6 +47,7 @@ impl Verb {
             Self::Get => "GET",
             Self::Post => "POST",
             Self::Put => "PUT",
+            Self::Delete => "DELETE",
             Self::Options => "OPTIONS",
         }
     }
@@ -58,14 +60,22 @@ pub(crate) enum Chapter {
     TimeTravel,
     Writing,
     Histories,
+    Access,
     Operators,
     People,
 }
 
 impl Chapter {
     /// All chapters.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Reading, Self::TimeTravel, Self::Writing, Self::Histories, Self::Operators, Self::People];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Reading,
+        Self::TimeTravel,
+        Self::Writing,
+        Self::Histories,
+        Self::Access,
+        Self::Operators,
+        Self::People,
+    ];
 
     /// The name as a tag and as an anchor.
     pub(crate) const fn name(self) -> &'static str {
@@ -74,6 +84,7 @@ impl Chapter {
             Self::TimeTravel => "time-travel",
             Self::Writing => "writing",
             Self::Histories => "histories",
+            Self::Access => "access",
             Self::Operators => "operators",
             Self::People => "people",
         }
@@ -86,6 +97,7 @@ impl Chapter {
             Self::TimeTravel => "Time travel",
             Self::Writing => "Writing",
             Self::Histories => "Whole histories",
+            Self::Access => "Tokens",
             Self::Operators => "For operators",
             Self::People => "For people",
         }
@@ -103,6 +115,8 @@ pub(crate) enum RequestBody {
     Bytes,
     /// An export of histories.
     Export,
+    /// The members of a new token.
+    TokenRequest,
 }
 
 /// One kind of answer.

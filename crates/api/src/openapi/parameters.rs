@@ -11,6 +11,9 @@ use crate::extract::MAX_LIMIT;
 /// A tid, in examples.
 pub(crate) const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 
+/// The id of a token, in examples.
+pub(crate) const TOKEN_ID: &str = "6a4e7f30a1b2c3d4e5f6";
+
 /// The pattern of a tid: a UUID of version 1, in lower case.
 pub(crate) const TID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
 
@@ -44,7 +47,7 @@ impl UrlVariable {
 }
 
 /// All variables in the templates of paths and queries.
-pub(crate) const URL_VARIABLES: [UrlVariable; 6] = [
+pub(crate) const URL_VARIABLES: [UrlVariable; 7] = [
     UrlVariable {
         name: "domain",
         meaning: "The name of a domain, which is one wiki.",
@@ -84,6 +87,12 @@ pub(crate) const URL_VARIABLES: [UrlVariable; 6] = [
         meaning: "A property: one named body of bytes, such as `html`, `wikitext`, `data-parsoid`.",
         example: "html",
         pattern: Some("^[a-z][a-z0-9_-]{0,63}$"),
+    },
+    UrlVariable {
+        name: "id",
+        meaning: "The id of a token, as the list of tokens has it. It is no secret.",
+        example: TOKEN_ID,
+        pattern: Some("^[0-9a-f]{20}$"),
     },
 ];
 

@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
-        KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type, schema::AdditionalProperties,
+        ArrayBuilder, KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type,
+        schema::AdditionalProperties,
     },
 };
 
-use super::parameters::TID;
-use crate::{json as documents, problem};
+use super::parameters::{self, TID};
+use crate::{handlers::tokens, json as documents, problem};
 
 /// All schemas, by name.
 pub(crate) fn all() -> Vec<(String, RefOr<Schema>)> {
@@ -19,8 +20,11 @@ pub(crate) fn all() -> Vec<(String, RefOr<Schema>)> {
     add::<documents::RevisionListJson<'_>>(&mut schemas);
     add::<documents::WrittenJson<'_>>(&mut schemas);
     add::<problem::Document<'_>>(&mut schemas);
+    add::<tokens::NewTokenJson<'_>>(&mut schemas);
+    add::<tokens::TokenListJson>(&mut schemas);
     schemas.push(("NewRevision".to_owned(), new_revision().into()));
     schemas.push(("NewRender".to_owned(), new_render().into()));
+    schemas.push(("TokenRequest".to_owned(), token_request().into()));
     schemas
 }
 
@@ -37,6 +41,8 @@ pub(crate) fn of_document(name: &str) -> &'static str {
         "revision" => "Revision",
         "revision-list" => "RevisionList",
         "written" => "Written",
+        "new-token" => "NewToken",
+        "token-list" => "TokenList",
         other => panic!("the table of operations has a document without a description: {other}"),
     }
 }
@@ -100,6 +106,30 @@ pub(super) fn new_render() -> Object {
     properties(form)
 }
 
+pub(super) fn token_request() -> Object {
+    let list = |description: &str, item: ObjectBuilder| {
+        ArrayBuilder::new().items(item.build()).description(Some(description)).min_items(Some(1))
+    };
+    let name = || ObjectBuilder::new().schema_type(Type::String);
+    let right = name().enum_values(Some(["read", "write", "import", "rewrite", "admin"]));
+    ObjectBuilder::new()
+        .description(Some("A new token."))
+        .property("rights", list("The rights. No right implies another.", right))
+        .required("rights")
+        .property(
+            "domains",
+            list("The domains. A `*` at the end of a name matches any ending; `*` alone matches all.", name()),
+        )
+        .required("domains")
+        .property("buckets", list("The buckets, in the same notation. Without them: all.", name()))
+        .property(
+            "expires",
+            text("A time, such as `2030-01-31T00:00:00Z`, or a length of time, such as `90d`. Without it: never."),
+        )
+        .property("note", text("A note for people, in one line of at most 1,024 bytes."))
+        .build()
+}
+
 fn properties_example() -> Value {
     json!({"html": {
         "content_type": "text/html; charset=utf-8",
@@ -149,6 +179,21 @@ pub(crate) fn example(schema: &str) -> Option<Value> {
             "_rev": "12345", "_parent": "12344", "_user": "Ann", "_comment": "typo", "html": "<p>Hello</p>",
         }),
         "NewRender" => json!({"html": "<p>Hello</p>"}),
+        "TokenRequest" => json!({
+            "rights": ["read", "write"], "domains": ["enwiki"], "expires": "90d", "note": "the bot of Ann",
+        }),
+        "NewToken" => json!({
+            "id": parameters::TOKEN_ID,
+            "token": format!("rashomon_{}_{}", parameters::TOKEN_ID, "0123456789abcdef".repeat(4)),
+        }),
+        "TokenList" => json!({
+            "tokens": [{
+                "id": parameters::TOKEN_ID, "rights": ["read", "write"], "domains": ["enwiki"],
+                "created": "2026-11-26T20:00:00Z", "expires": "2027-02-24T20:00:00Z",
+                "last_used": "2026-11-26T20:05:00Z", "note": "the bot of Ann",
+            }],
+            "next": format!("?after={}", parameters::TOKEN_ID),
+        }),
         _ => return None,
     };
     Some(example)

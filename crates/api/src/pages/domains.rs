@@ -4,11 +4,12 @@ use askama::Template;
 use axum::response::Response;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::HeaderMap;
+use rashomon_access::{Caller, Right};
 use rashomon_buckets::DomainName;
 
 use super::{address::domain_url, answer::base_url, html};
 use crate::{
-    Api,
+    Api, caching,
     problem::{Problem, Result},
 };
 
@@ -35,7 +36,15 @@ struct DomainsPage {
 }
 
 /// `/` and `/?after=enwiki`
-pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) -> Result<Response> {
+pub(super) async fn list(
+    api: &Api,
+    caller: &Caller,
+    query: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Response> {
+    if !api.access.may_somewhere(caller, Right::Read) {
+        api.check_everywhere(caller, Right::Read)?;
+    }
     let after = match query.filter(|query| !query.is_empty()) {
         None => None,
         Some(query) => match query.strip_prefix("after=") {
@@ -43,11 +52,36 @@ pub(super) async fn list(api: &Api, query: Option<&str>, headers: &HeaderMap) ->
             None => return Err(Problem::malformed("This page takes only ?after=, with a domain.")),
         },
     };
-    let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
-    let next = listing.next.map(|last| format!("/?after={last}"));
+    let (names, has_more) = readable(api, caller, after).await?;
+    let next = names.last().filter(|_| has_more).map(|last| format!("/?after={last}"));
     let domains =
-        stream::iter(listing.items).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
-    html(&DomainsPage { domains, next, base: base_url(headers) })
+        stream::iter(names).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
+    let mut response = html(&DomainsPage { domains, next, base: base_url(headers) })?;
+    if !api.access.may_everywhere(&Caller::Anonymous, Right::Read) {
+        caching::restrict(response.headers_mut());
+    }
+    Ok(response)
+}
+
+/// The next domains that a caller may read, and whether there are more of them.
+async fn readable(
+    api: &Api,
+    caller: &Caller,
+    mut after: Option<DomainName>,
+) -> Result<(Vec<DomainName>, bool)> {
+    let mut names = Vec::new();
+    loop {
+        let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
+        let may_read = |name: &DomainName| api.access.may(caller, Right::Read, name, &api.page_bucket);
+        names.extend(listing.items.into_iter().filter(may_read));
+        after = listing.next;
+        if names.len() > DOMAINS || after.is_none() {
+            break;
+        }
+    }
+    let has_more = names.len() > DOMAINS;
+    names.truncate(DOMAINS);
+    Ok((names, has_more))
 }
 
 async fn line(api: &Api, name: DomainName) -> Result<DomainLine> {

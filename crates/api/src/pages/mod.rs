@@ -19,6 +19,7 @@ use axum::{
     routing::{MethodRouter, get},
 };
 use http::{Uri, header};
+use rashomon_access::Right;
 use rashomon_buckets::Page;
 
 pub(crate) use self::answer::{base_url, html};
@@ -26,7 +27,8 @@ use self::{address::Address, answer::problem_page};
 use crate::{
     Api,
     answer::{redirect, redirect_to_canonical},
-    caching::Caching,
+    authorize::caller_of,
+    caching::{self, Caching},
     extract::{Listed, Resource, Selector},
     problem::{Problem, Result},
 };
@@ -45,7 +47,8 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
 
 /// `/`
 async fn first(State(api): State<Api>, request: Request) -> Result<Response> {
-    let answer = domains::list(&api, request.uri().query(), request.headers()).await;
+    let caller = caller_of(request.extensions());
+    let answer = domains::list(&api, caller, request.uri().query(), request.headers()).await;
     answer.or_else(|problem| explain(problem, &request, None))
 }
 
@@ -55,7 +58,17 @@ async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
         Ok(address) => address,
         Err(problem) => return explain(problem, &request, None),
     };
-    let answer = dispatch(&api, &address, request.uri()).await;
+    let caller = caller_of(request.extensions());
+    let answer = match api.check_right(caller, Right::Read, address.domain(), &api.page_bucket) {
+        Ok(()) => dispatch(&api, &address, request.uri()).await,
+        Err(problem) => Err(problem),
+    };
+    let answer = answer.map(|mut response| {
+        if !api.access.anybody_may(Right::Read, address.domain(), &api.page_bucket) {
+            caching::restrict(response.headers_mut());
+        }
+        response
+    });
     answer.or_else(|problem| explain(problem, &request, Some(&address)))
 }
 

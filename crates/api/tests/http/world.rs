@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 use axum::{Router, body::Body};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
+use rashomon_access::{Access, AccessOptions, AnonymousRights, Policy, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::{
     DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore, schemas,
@@ -23,6 +24,8 @@ pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) api: Api,
+    pub(crate) access: Arc<Access>,
+    buckets: RevisionStore,
     pub(crate) store: Arc<Faulty<Arc<dyn TableStore>>>,
     pub(crate) clock: Arc<ManualClock>,
 }
@@ -141,9 +144,39 @@ impl World {
         of_buckets: rashomon_buckets::Settings,
     ) -> Self {
         let buckets = RevisionStore::open(store.clone(), clock.clone(), of_buckets, 7).await.unwrap();
-        let components = Components { buckets, clock: clock.clone(), seed: 7, registry: Registry::default() };
+        let access = Arc::new(Access::open(TokenStore::new(store.clone(), clock.clone()), clock.clone()));
+        Self::serving(store, clock, settings, buckets, access)
+    }
+
+    fn serving(
+        store: Arc<Faulty<Arc<dyn TableStore>>>,
+        clock: Arc<ManualClock>,
+        settings: Settings,
+        buckets: RevisionStore,
+        access: Arc<Access>,
+    ) -> Self {
+        let components = Components {
+            buckets: buckets.clone(),
+            access: Arc::clone(&access),
+            clock: clock.clone(),
+            seed: 7,
+            registry: Registry::default(),
+        };
         let api = Api::new(settings, components);
-        Self { router: rashomon_api::router(api.clone()), api, store, clock }
+        Self { router: rashomon_api::router(api.clone()), api, access, buckets, store, clock }
+    }
+
+    /// A server of the same store on which these rights hold for clients without a token.
+    pub(crate) fn with_access(&self, settings: Settings, anonymous: AnonymousRights) -> Self {
+        let options = AccessOptions {
+            policy: Policy::Anonymous(anonymous),
+            jwks_file: None,
+            audience: "rashomon".to_owned(),
+            stores_uses: true,
+        };
+        let tokens = TokenStore::new(self.store.clone(), self.clock.clone());
+        let access = Arc::new(Access::new(options, tokens, self.clock.clone()).unwrap());
+        Self::serving(self.store.clone(), self.clock.clone(), settings, self.buckets.clone(), access)
     }
 
     pub(crate) async fn send(&self, mut request: Request<Body>) -> Answer {

@@ -20,6 +20,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
+use rashomon_access::Right;
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
@@ -34,6 +35,7 @@ use self::report::{ProgressJson, ReportJson, to_line};
 use crate::{
     Api,
     answer::{of_type, options},
+    authorize::caller_of,
     caching::Caching,
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::MAX_IMPORT_BUFFERED_BYTES,
@@ -69,7 +71,12 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     match head.method {
         Method::OPTIONS => Ok(options(METHODS)),
         Method::POST if api.settings.read_only => Err(Problem::read_only()),
-        Method::POST => run(&api, domain, body).await,
+        Method::POST => {
+            let caller = caller_of(&head.extensions);
+            api.check_right(caller, Right::Import, &domain, &api.page_bucket)?;
+            let may_read = api.access.may(caller, Right::Read, &domain, &api.page_bucket);
+            run(&api, domain, body, may_read).await
+        }
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
 }
@@ -92,11 +99,11 @@ impl Line {
     }
 }
 
-async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
+async fn run(api: &Api, domain: DomainName, body: Body, may_read: bool) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
-    api.spawn_import(import_into(api.clone(), domain, body, sender)).await?;
+    api.spawn_import(import_into(api.clone(), domain, body, may_read, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -109,7 +116,13 @@ async fn run(api: &Api, domain: DomainName, body: Body) -> Result<Response> {
 }
 
 /// Imports a body. Sends lines about the progress and the result.
-async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mpsc::Sender<Line>) {
+async fn import_into(
+    api: Api,
+    domain: DomainName,
+    body: RequestBody,
+    may_read: bool,
+    lines: mpsc::Sender<Line>,
+) {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
     // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
     let body_error = Arc::new(OnceLock::new());
@@ -143,7 +156,7 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
     let line = match &done {
         Ok(report) => {
             tracing::info!(%domain, revisions = report.revisions(), "import finished");
-            Line::Done(to_line(&ReportJson::of(report, None)))
+            Line::Done(to_line(&ReportJson::of(report, None, may_read)))
         }
         Err(error) => {
             let shown = shorten(error, MAX_DETAIL_BYTES);
@@ -153,7 +166,8 @@ async fn import_into(api: Api, domain: DomainName, body: RequestBody, lines: mps
                 (ImportFailure::Read(_), Some(late)) => late.clone().into(),
                 _ => problem_of(error, &domain),
             };
-            Line::Failed(to_line(&ReportJson::of(&error.report, Some(error))), problem)
+            let problem = if may_read { problem } else { problem.concealed() };
+            Line::Failed(to_line(&ReportJson::of(&error.report, Some(error), may_read)), problem)
         }
     };
     // The client may be gone. Stored revisions stay.

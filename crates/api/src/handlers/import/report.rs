@@ -9,6 +9,9 @@ use serde::Serialize;
 
 use crate::problem::MAX_DETAIL_BYTES;
 
+/// What a client that may not read learns about a revision that does not fit what is stored.
+const CONCEALED: &str = "it does not fit what is stored; the right 'read' shows why";
+
 /// Serialises a document as a line.
 pub(super) fn to_line(document: &impl Serialize) -> Bytes {
     let mut line = serde_json::to_vec(document).unwrap_or_default();
@@ -79,7 +82,13 @@ struct PositionJson<'a> {
 }
 
 impl<'a> ReportJson<'a> {
-    pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>) -> Self {
+    /// The line for a report. To a client that may not read, it says neither which revisions were stored
+    /// before, nor how stored ones differ.
+    pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>, may_read: bool) -> Self {
+        let (created, unchanged) = match may_read {
+            true => (report.created, report.unchanged),
+            false => (report.created + report.unchanged, 0),
+        };
         let place = match error.map(|error| &error.failure) {
             Some(ImportFailure::Read(ReadError { position, .. })) => Some(PositionJson::of(position)),
             _ => None,
@@ -88,8 +97,8 @@ impl<'a> ReportJson<'a> {
             status: if error.is_some() { "failed" } else { "done" },
             pages: report.pages,
             revisions: report.revisions(),
-            created: report.created,
-            unchanged: report.unchanged,
+            created,
+            unchanged,
             conflicts: report.conflicts.count,
             left_out: report.left_out.count,
             mismatches: report.mismatches.count,
@@ -100,7 +109,7 @@ impl<'a> ReportJson<'a> {
                     title: Some(conflict.title.as_str()),
                     rev: Some(conflict.rev.get()),
                     line: conflict.line,
-                    detail: conflict.difference.clone(),
+                    detail: if may_read { conflict.difference.clone() } else { CONCEALED.to_owned() },
                 })
                 .collect(),
             first_left_out: (report.left_out.first.iter())
@@ -122,7 +131,10 @@ impl<'a> ReportJson<'a> {
                     ),
                 })
                 .collect(),
-            error: error.map(|error| shorten(error, MAX_DETAIL_BYTES)),
+            error: error.map(|error| match error.failure {
+                ImportFailure::Store { .. } | ImportFailure::Catalog(_) if !may_read => CONCEALED.to_owned(),
+                _ => shorten(error, MAX_DETAIL_BYTES),
+            }),
             place,
         }
     }

@@ -14,7 +14,11 @@ use super::operation::{
 
 /// All operations, in the order of the documentation.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
-    reading::READING.iter().chain(reading::TIME_TRAVEL).chain(writing::WRITING).chain(service::SERVICE)
+    (reading::READING.iter())
+        .chain(reading::TIME_TRAVEL)
+        .chain(writing::WRITING)
+        .chain(service::ACCESS)
+        .chain(service::SERVICE)
 }
 
 /// The path of a page.

@@ -3,14 +3,74 @@
 use super::{CACHED, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
 use crate::openapi::operation::{
     Answer,
-    Chapter::{Operators, People},
-    Content::{Other, Problem},
-    Operation,
+    Chapter::{Access, Operators, People},
+    Content::{Document, Empty, Other, Problem},
+    Operation, RequestBody,
+    Verb::{Delete, Post},
 };
 
 const fn page(meaning: &'static str) -> Answer {
     answer(200, Other("text/html; charset=utf-8"), &["Content-Security-Policy"], meaning)
 }
+
+const NOT_ALLOWED: Answer = problem(
+    403,
+    "The token lacks the right `admin` on every domain and every bucket, or the server refuses all writes.",
+);
+
+/// Operations on tokens. Each needs the right `admin` on every domain and every bucket.
+pub(super) const ACCESS: &[Operation] = &[
+    Operation {
+        verb: Post,
+        body: Some(RequestBody::TokenRequest),
+        description: "The answer is the only place that shows the token: the server keeps a hash.",
+        curl: r#"-H 'Content-Type: application/json' -d '{"rights": ["read"], "domains": ["enwiki"]}'"#,
+        ..plain(
+            "makeToken",
+            Access,
+            "/v1/tokens",
+            "Make a token",
+            &[
+                answer(201, Document("new-token"), &["Cache-Control"], "The token, and its id."),
+                problem(400, "The body is not the JSON of a token request."),
+                NOT_ALLOWED,
+                problem(413, "The body has more than 64 KiB."),
+                problem(415, "The body is not `application/json`, or has a Content-Encoding."),
+                problem(422, "A right, a domain, a bucket or a time is not valid."),
+            ],
+        )
+    },
+    Operation {
+        description: "The oldest come first. `?limit=` is the maximum number of tokens, 1 to 500, and 500 by default.                       `?after=` is an id, taken from `next`.",
+        ..plain(
+            "listTokens",
+            Access,
+            "/v1/tokens",
+            "List the tokens",
+            &[
+                answer(200, Document("token-list"), &["Cache-Control"], "The tokens, without their secrets."),
+                problem(400, "The query is malformed."),
+                problem(403, "The token lacks the right `admin` on every domain and every bucket."),
+            ],
+        )
+    },
+    Operation {
+        verb: Delete,
+        description: "This server refuses the token at once, and all other servers of the store within five seconds.",
+        ..plain(
+            "revokeToken",
+            Access,
+            "/v1/tokens/{id}",
+            "Revoke a token",
+            &[
+                answer(204, Empty, &["Cache-Control"], "The token is revoked."),
+                problem(400, "The id is malformed."),
+                NOT_ALLOWED,
+                problem(404, "There is no such token."),
+            ],
+        )
+    },
+];
 
 /// Operations that do not concern a page in the API.
 pub(super) const SERVICE: &[Operation] = &[

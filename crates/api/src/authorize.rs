@@ -1,0 +1,159 @@
+//! Asks whether a caller may do what its request asks for, before the request reads or writes anything.
+
+use http::{Extensions, HeaderMap, HeaderValue, header};
+use rashomon_access::{Caller, Right};
+use rashomon_buckets::{BucketName, DomainName, Page};
+
+use crate::{
+    Api,
+    problem::{Kind, Problem, Result},
+    settings::OperatorPages,
+};
+
+/// The challenge in an answer to a request without a token (RFC 6750, section 3).
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
+
+/// The headers that make a request conditional.
+const CONDITIONS: [http::HeaderName; 5] = [
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::IF_RANGE,
+];
+
+static ANONYMOUS: Caller = Caller::Anonymous;
+
+/// The caller of a request.
+pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
+    extensions.get().unwrap_or(&ANONYMOUS)
+}
+
+/// What the caller of a write may do besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    /// Whether the caller has no token, so that one might help.
+    is_anonymous: bool,
+    may_read: bool,
+    may_import: bool,
+}
+
+impl Api {
+    /// Checks that a caller has a right on a bucket of a domain.
+    ///
+    /// # Errors
+    ///
+    /// Returns 401 for a caller without a token, and 403 for another one. The answer depends only on the rights
+    /// of the caller and on the request, not on what is stored.
+    pub(crate) fn check_right(
+        &self,
+        caller: &Caller,
+        right: Right,
+        domain: &DomainName,
+        bucket: &BucketName,
+    ) -> Result<()> {
+        if self.access.may(caller, right, domain, bucket) {
+            return Ok(());
+        }
+        let place = format_args!("the bucket '{bucket}' of the domain '{domain}'");
+        Err(refusal(matches!(caller, Caller::Anonymous), format!("the right '{right}' on {place}")))
+    }
+
+    /// Checks that a caller may read a page.
+    pub(crate) fn check_read(&self, caller: &Caller, page: &Page) -> Result<()> {
+        self.check_right(caller, Right::Read, &page.domain, &page.bucket)
+    }
+
+    /// Checks that a caller may write to a page in the way of the right.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check_right`], and for a conditional request of a caller that may not read: whether the
+    /// condition holds would show what is stored.
+    pub(crate) fn check_write(
+        &self,
+        caller: &Caller,
+        right: Right,
+        page: &Page,
+        headers: &HeaderMap,
+    ) -> Result<Writer> {
+        self.check_right(caller, right, &page.domain, &page.bucket)?;
+        let may = |right| self.access.may(caller, right, &page.domain, &page.bucket);
+        let writer = Writer {
+            is_anonymous: matches!(caller, Caller::Anonymous),
+            may_read: may(Right::Read),
+            may_import: may(Right::Import),
+        };
+        if CONDITIONS.iter().any(|name| headers.contains_key(name)) {
+            writer.check_condition("a condition, such as If-Match,")?;
+        }
+        Ok(writer)
+    }
+
+    /// Checks that a caller has a right on everything.
+    pub(crate) fn check_everywhere(&self, caller: &Caller, right: Right) -> Result<()> {
+        if self.access.may_everywhere(caller, right) {
+            return Ok(());
+        }
+        let needed = format!("the right '{right}' on every domain and every bucket");
+        Err(refusal(matches!(caller, Caller::Anonymous), needed))
+    }
+
+    /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If they are not open, a token is
+    /// needed also where everybody may read everything: they tell more than the pages do.
+    pub(crate) fn check_operator(&self, caller: &Caller) -> Result<()> {
+        match (self.settings.operator_pages, caller) {
+            (OperatorPages::Open, _) => Ok(()),
+            (OperatorPages::Token, Caller::Token(_)) => self.check_everywhere(caller, Right::Read),
+            (OperatorPages::Token, Caller::Anonymous) => {
+                Err(refusal(true, "the right 'read' on every domain and every bucket".to_owned()))
+            }
+        }
+    }
+
+    /// Whether everybody may read a page, so that shared caches may keep what is read.
+    pub(crate) fn is_public(&self, page: &Page) -> bool {
+        self.access.anybody_may(Right::Read, &page.domain, &page.bucket)
+    }
+}
+
+impl Writer {
+    /// Checks that the caller may send a condition. `what` names it.
+    pub(crate) fn check_condition(self, what: &str) -> Result<()> {
+        if self.may_read {
+            return Ok(());
+        }
+        Err(refusal(self.is_anonymous, format!("{what} needs the right 'read'")))
+    }
+
+    /// Checks that the caller may send a time in the past.
+    pub(crate) fn check_timestamp(self) -> Result<()> {
+        if self.may_import {
+            return Ok(());
+        }
+        Err(refusal(self.is_anonymous, "_timestamp needs the right 'import'".to_owned()))
+    }
+
+    /// Whether the caller may learn what is stored.
+    pub(crate) const fn may_read(self) -> bool {
+        self.may_read
+    }
+
+    /// Removes what is stored from a problem, if the caller may not read.
+    pub(crate) fn conceal(self, problem: Problem) -> Problem {
+        if self.may_read { problem } else { problem.concealed() }
+    }
+}
+
+/// The problem for a missing right.
+fn refusal(is_anonymous: bool, needed: String) -> Problem {
+    if is_anonymous {
+        Problem::new(
+            Kind::Unauthorized,
+            format!("this request needs a token with {needed}: send it in the header 'Authorization: Bearer TOKEN'"),
+        )
+        .with_header(header::WWW_AUTHENTICATE, CHALLENGE)
+    } else {
+        Problem::new(Kind::Forbidden, format!("the token does not allow this request, which needs {needed}"))
+    }
+}

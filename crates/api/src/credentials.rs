@@ -1,0 +1,179 @@
+//! The token of a request: in the `Authorization` header (RFC 6750), and nowhere else.
+
+use http::{HeaderMap, HeaderValue, Uri, header};
+use percent_encoding::percent_decode_str;
+use rashomon_access::{MAX_TOKEN_BYTES, Refused, TokenText};
+
+use crate::problem::{Kind, Problem, Result, header_value};
+
+/// The scheme of the header.
+const BEARER: &str = "bearer";
+
+/// The challenge in an answer to a request whose token is not valid.
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+
+/// Names of query parameters in which clients of other services send tokens.
+const TOKEN_PARAMETERS: [&str; 4] = ["access_token", "bearer_token", "id_token", "jwt"];
+
+/// The token of a request, if it has one. `is_open` tells whether every client may do everything: then the
+/// header may also be meant for a proxy, and other schemes are ignored.
+///
+/// # Errors
+///
+/// Returns 400 for several headers, and 401 for a header that has no token.
+pub(crate) fn token_of(headers: &HeaderMap, is_open: bool) -> Result<Option<&str>> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::malformed("the request has several Authorization headers: send one"));
+    }
+    let (scheme, token) = match value.to_str() {
+        Ok(text) => text.trim().split_once(' ').unwrap_or((text.trim(), "")),
+        Err(_) if is_open => return Ok(None),
+        Err(_) => return Err(unreadable()),
+    };
+    if !scheme.eq_ignore_ascii_case(BEARER) {
+        return if is_open { Ok(None) } else { Err(unreadable()) };
+    }
+    let token = token.trim_start();
+    if token.len() > MAX_TOKEN_BYTES {
+        return Err(invalid(format!("a token has at most {MAX_TOKEN_BYTES} bytes, not {}", token.len())));
+    }
+    if token.is_empty() || !token.bytes().all(is_of_token) {
+        return Err(unreadable());
+    }
+    Ok(Some(token))
+}
+
+/// Whether a byte may be in a token (RFC 6750, section 2.1).
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
+}
+
+/// The problem for a header that has no token.
+fn unreadable() -> Problem {
+    invalid("the Authorization header must be the word Bearer, a space and a token")
+}
+
+/// The problem for a token that is not valid: 401.
+fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Problem {
+    Problem::new(Kind::Unauthorized, detail).with_header(header::WWW_AUTHENTICATE, INVALID_TOKEN)
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Invalid(_) => invalid(refused.to_string()),
+            Refused::TooMany { retry_after } => Self::new(Kind::TooManyAttempts, refused.to_string())
+                .with_header(header::RETRY_AFTER, header_value(&retry_after.as_secs().to_string())),
+            Refused::Store(error) => Self::of_bucket(error),
+        }
+    }
+}
+
+/// Whether the query of a URL seems to contain a token.
+pub(crate) fn has_token(uri: &Uri) -> bool {
+    let Some(query) = uri.query() else { return false };
+    query.split(['&', ';']).any(|part| {
+        let (name, value) = part.split_once('=').unwrap_or(("", part));
+        let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
+        let name = decoded(name).to_ascii_lowercase();
+        TOKEN_PARAMETERS.contains(&name.as_str()) || is_token(&decoded(value))
+    })
+}
+
+/// Whether a text has the form of a token: of one of ours, or of a signed JSON Web Token.
+fn is_token(text: &str) -> bool {
+    let text = text.trim_start_matches("Bearer").trim_start();
+    // The header of a JSON Web Token is JSON in base64: it begins with `{"`.
+    let is_web_token = text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2;
+    is_web_token || TokenText::parse(text).is_some()
+}
+
+/// The problem for a URL with a token: 400.
+pub(crate) fn token_in_url() -> Problem {
+    Problem::malformed(
+        "a token in a URL gets into the logs of proxies and browsers: send it in the header 'Authorization: Bearer \
+         TOKEN', and revoke this one if it is valid",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[&[u8]]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    fn kind(values: &[&[u8]]) -> Kind {
+        token_of(&headers(values), false).unwrap_err().kind()
+    }
+
+    #[test]
+    fn token_comes_after_the_scheme() {
+        for value in ["Bearer abc", "bearer abc", "BEARER   abc", "Bearer abc "] {
+            let headers = headers(&[value.as_bytes()]);
+            assert_eq!(token_of(&headers, false).unwrap(), Some("abc"), "{value}");
+        }
+        assert_eq!(token_of(&HeaderMap::new(), false).unwrap(), None);
+    }
+
+    #[test]
+    fn malformed_headers_are_refused() {
+        let long = [b"Bearer ".as_slice(), &b"a".repeat(MAX_TOKEN_BYTES + 1)].concat();
+        for value in [
+            &b"Bearer"[..],
+            b"Bearer ",
+            b"",
+            b"abc",
+            b"Basic YTpi",
+            b"Bearer a b",
+            b"Bearer a,b",
+            b"Bearer \xe9",
+            b"Bearer \"a\"",
+            b"Bearer a, Bearer b",
+            &long,
+        ] {
+            assert_eq!(kind(&[value]), Kind::Unauthorized, "{}", String::from_utf8_lossy(value));
+        }
+        assert_eq!(kind(&[b"Bearer a", b"Bearer a"]), Kind::Malformed);
+    }
+
+    #[test]
+    fn open_server_ignores_other_schemes() {
+        for value in [&b"Basic YTpi"[..], b"Digest \xe9", b"x"] {
+            assert_eq!(token_of(&headers(&[value]), true).unwrap(), None);
+        }
+        assert!(token_of(&headers(&[b"Bearer a b"]), true).is_err());
+    }
+
+    #[test]
+    fn tokens_in_queries_are_recognized() {
+        let ours = format!("rashomon_{}_{}", "0".repeat(20), "a".repeat(64));
+        for query in [
+            "access_token=x",
+            "rev/latest/html&access_token=x",
+            "rev/latest/html&Access%5FToken=",
+            "rev/&jwt=x",
+            &ours,
+            &format!("rev/&page={ours}"),
+            "limit=eyJhbGciOiJFUzI1NiJ9.e30.c2ln",
+        ] {
+            assert!(has_token(&format!("/v1/a/page/B?{query}").parse().unwrap()), "{query}");
+        }
+        for query in [
+            "",
+            "rev/latest/html",
+            "rev/&page=eyJhIjoxfQ",
+            "rev/latest/token",
+            "rev/2013-02-23T22:23:24Z/html",
+        ] {
+            assert!(!has_token(&format!("/v1/a/page/B?{query}").parse().unwrap()), "{query}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Tokens: makes, lists and revokes them. Each needs the right `admin` on everything.
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use rashomon_access::{MAX_LISTED, Right, TokenId, TokenInfo, TokenRequest};
+use rashomon_buckets::{Listing, excerpt};
+use rashomon_clock::rfc3339;
+use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    Api,
+    answer::{json_type, of_type, options},
+    authorize::caller_of,
+    caching::Caching,
+    no_body::no_body,
+    problem::{Kind, Problem, Result},
+};
+
+const METHODS: &str = "GET, HEAD, POST, OPTIONS";
+const METHODS_OF_ONE: &str = "DELETE, OPTIONS";
+
+/// The maximum size of a request for a new token.
+const MAX_REQUEST_BYTES: u64 = 64 << 10;
+
+/// A new token.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NewToken)]
+pub(crate) struct NewTokenJson<'a> {
+    /// The id, which names the token in lists and in the audit log.
+    id: &'a str,
+    /// The token itself. It is shown only here.
+    token: &'a str,
+}
+
+/// The tokens, the oldest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TokenList)]
+pub(crate) struct TokenListJson {
+    /// The tokens, without their secrets.
+    tokens: Vec<TokenJson>,
+    /// The query of the next page, relative to the list. Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+}
+
+/// A token without its secret.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Token)]
+pub(crate) struct TokenJson {
+    /// The id.
+    id: String,
+    /// The rights that it grants.
+    rights: Vec<String>,
+    /// The domains on which it grants them.
+    domains: Vec<String>,
+    /// The buckets on which it grants them. Absent for all buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    buckets: Option<Vec<String>>,
+    /// When it was made.
+    #[schema(format = DateTime)]
+    created: String,
+    /// When it expires. Absent if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime, nullable = false)]
+    expires: Option<String>,
+    /// When a server last accepted it, to about a minute. Absent if none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime, nullable = false)]
+    last_used: Option<String>,
+    /// The note.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    note: Option<String>,
+}
+
+impl From<TokenInfo> for TokenJson {
+    fn from(token: TokenInfo) -> Self {
+        let TokenInfo { id, grant, created_at, expires_at, used_at, note } = token;
+        Self {
+            id: id.into(),
+            rights: grant.rights.iter().map(|right| right.to_string()).collect(),
+            domains: grant.domains.iter().map(ToString::to_string).collect(),
+            buckets: grant.buckets.map(|buckets| buckets.iter().map(ToString::to_string).collect()),
+            created: rfc3339::format(created_at),
+            expires: expires_at.map(rfc3339::format),
+            last_used: used_at.map(rfc3339::format),
+            note,
+        }
+    }
+}
+
+/// `/v1/tokens`
+pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    match head.method {
+        Method::GET | Method::HEAD => {
+            check_admin(&api, &head)?;
+            list(&api, head.uri.query()).await
+        }
+        Method::POST => {
+            check_admin(&api, &head)?;
+            check_writable(&api)?;
+            refuse_query(&head)?;
+            create(&api, &head.headers, body).await
+        }
+        Method::OPTIONS => Ok(options(METHODS)),
+        _ => Err(Problem::method_not_allowed(METHODS)),
+    }
+}
+
+/// `/v1/tokens/{id}`
+pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, _) = request.into_parts();
+    match head.method {
+        Method::DELETE => {}
+        Method::OPTIONS => return Ok(options(METHODS_OF_ONE)),
+        _ => return Err(Problem::method_not_allowed(METHODS_OF_ONE)),
+    }
+    check_admin(&api, &head)?;
+    check_writable(&api)?;
+    refuse_query(&head)?;
+    let id: TokenId = head.uri.path().strip_prefix("/v1/tokens/").unwrap_or_default().parse()?;
+    let revoked = api.read(api.access.revoke_token(&id)).await?.map_err(Problem::of_bucket)?;
+    if !revoked {
+        return Err(Problem::not_found(format!("there is no token with the id {id}")));
+    }
+    tracing::info!(token = %id, "token revoked");
+    let mut response = no_body(StatusCode::NO_CONTENT);
+    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
+    Ok(response)
+}
+
+fn check_admin(api: &Api, head: &Parts) -> Result<()> {
+    api.check_everywhere(caller_of(&head.extensions), Right::Admin)
+}
+
+fn check_writable(api: &Api) -> Result<()> {
+    if api.settings.read_only { Err(Problem::read_only()) } else { Ok(()) }
+}
+
+fn refuse_query(head: &Parts) -> Result<()> {
+    match head.uri.query().filter(|query| !query.is_empty()) {
+        None => Ok(()),
+        Some(_) => Err(Problem::malformed("this request takes no query")),
+    }
+}
+
+async fn list(api: &Api, query: Option<&str>) -> Result<Response> {
+    let (mut limit, mut after) = (MAX_LISTED, None);
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=') {
+            Some(("limit", value)) => {
+                let parsed = value.parse().ok().filter(|limit| (1..=MAX_LISTED).contains(limit));
+                limit = parsed
+                    .ok_or_else(|| Problem::malformed(format!("limit is a number from 1 to {MAX_LISTED}")))?;
+            }
+            Some(("after", value)) => after = Some(value.parse::<TokenId>()?),
+            _ => {
+                let parameter = excerpt(parameter);
+                let detail = format!("the list of tokens takes limit= and after=, not '{parameter}'");
+                return Err(Problem::malformed(detail));
+            }
+        }
+    }
+    let listing = api.read_catalog(api.access.tokens().list(after.as_ref(), limit)).await?;
+    let Listing { items, next } = listing;
+    let size = if limit == MAX_LISTED { String::new() } else { format!("limit={limit}&") };
+    json(
+        StatusCode::OK,
+        "token-list",
+        &TokenListJson {
+            tokens: items.into_iter().map(TokenJson::from).collect(),
+            next: next.map(|last| format!("?{size}after={last}")),
+        },
+    )
+}
+
+async fn create(api: &Api, headers: &HeaderMap, body: Body) -> Result<Response> {
+    refuse_content_encoding(headers)?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(Kind::UnsupportedMediaType, "send the new token as application/json"));
+    }
+    let limits = BodyLimits { bytes: MAX_REQUEST_BYTES, ..api.body_limits() };
+    let mut body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
+    let mut text = Vec::new();
+    while let Some(piece) = body.next().await? {
+        text.extend_from_slice(&piece);
+    }
+    let request: TokenRequest = serde_json::from_slice(&text)
+        .map_err(|error| Problem::malformed(format!("the body is no request for a token: {error}")))?;
+    let new = request.check(api.clock.now()).map_err(Problem::invalid)?;
+    // The token is stored even if the client goes away. It then expires, or an operator revokes it.
+    let token = api.read(api.access.create_token(new)).await?.map_err(Problem::of_bucket)?;
+    tracing::info!(token = %token.id(), "token made");
+    json(StatusCode::CREATED, "new-token", &NewTokenJson { id: token.id().as_str(), token: token.reveal() })
+}
+
+fn json(status: StatusCode, name: &str, document: &impl Serialize) -> Result<Response> {
+    let body = serde_json::to_vec(document).unwrap_or_default();
+    let mut response = of_type(json_type(name), Caching::NoStore, body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
