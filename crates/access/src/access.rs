@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -117,6 +117,8 @@ pub struct Access {
     attempts: Attempts,
     /// The last uses of tokens. `None` if they are not stored.
     uses: Option<Mutex<HashMap<TokenId, LastUse>>>,
+    /// Whether the last attempt to store uses failed. The first failure is logged.
+    uses_failed: AtomicBool,
 }
 
 /// A token that was found in the store.
@@ -163,6 +165,7 @@ impl Access {
             audience,
             attempts: Attempts::new(),
             uses: stores_uses.then(Mutex::default),
+            uses_failed: AtomicBool::new(false),
         })
     }
 
@@ -381,9 +384,12 @@ impl Access {
         };
         for part in unstored.chunks(USES_PER_WRITE) {
             if let Err(error) = self.tokens.note_uses(part).await {
-                tracing::warn!(%error, "the last uses of tokens could not be stored; trying again");
+                if !self.uses_failed.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the last uses of tokens could not be stored; trying again");
+                }
                 return;
             }
+            self.uses_failed.store(false, Ordering::Relaxed);
             let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
             for (id, at) in part {
                 if let Some(last) = uses.get_mut(id).filter(|last| last.at == *at) {

@@ -37,6 +37,11 @@ pub struct JwksError {
     reason: String,
 }
 
+/// Checks that a file of keys can be used.
+pub fn check_jwks_file(path: &Path) -> Result<(), JwksError> {
+    JwksFile::open(path).map(drop)
+}
+
 impl JwksFile {
     /// Reads the file for the first time.
     pub(crate) fn open(path: &Path) -> Result<Self, JwksError> {

@@ -21,7 +21,7 @@ mod token;
 
 pub use access::{Access, AccessOptions, Caller, Identity, MAX_TOKEN_BYTES, Refused};
 pub use grant::{Grant, MAX_PATTERNS};
-pub use jwks_file::JwksError;
+pub use jwks_file::{JwksError, check_jwks_file};
 pub use pattern::{BucketPattern, DomainPattern};
 pub use policy::{AnonymousRights, DomainRights, Policy};
 pub use request::TokenRequest;

@@ -9,6 +9,7 @@ mod answer;
 mod authorize;
 mod browsers;
 mod caching;
+mod client_address;
 mod conditional;
 mod conversation;
 mod credentials;
@@ -43,6 +44,7 @@ use axum::{
     routing::{MethodRouter, any, get},
 };
 use http::Method;
+pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
 pub use serve::{ServeOptions, serve};

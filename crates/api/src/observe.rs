@@ -21,11 +21,11 @@ use tower::{Layer, Service};
 use crate::{
     Api,
     browsers::{self, CrossOrigin},
+    client_address::client_address,
     credentials,
     metrics::Route,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
-    serve::PeerAddress,
     settings::{AccessLog, Settings},
 };
 
@@ -121,7 +121,8 @@ where
     S::Future: Send,
 {
     Box::pin(async move {
-        let address = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
+        let proxies = &api.settings.proxies;
+        let address = client_address(request.extensions(), request.headers(), proxies);
         let found = api.read(api.access.authenticate(&token, address)).await;
         match found.and_then(|found| found.map_err(Problem::from)) {
             Ok(caller) => {

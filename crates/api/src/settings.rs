@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use ipnet::IpNet;
 use rashomon_buckets::DomainName;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,8 @@ pub struct Settings {
     /// The origins whose pages may send writes and read answers: in lower case, without the default port, as
     /// in `https://en.example.org`.
     pub origins: BTreeSet<String>,
+    /// The proxies whose `X-Forwarded-For` names the client.
+    pub proxies: Vec<IpNet>,
     /// Who may read `/metrics`, `/docs` and `/openapi.json`.
     pub operator_pages: OperatorPages,
     /// Whether to refuse all writes.
@@ -92,6 +95,7 @@ impl Default for Settings {
             other_hosts: BTreeSet::new(),
             check_host: false,
             origins: BTreeSet::new(),
+            proxies: Vec::new(),
             operator_pages: OperatorPages::default(),
             read_only: false,
             max_body_bytes: 256 << 20,

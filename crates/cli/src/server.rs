@@ -1,12 +1,12 @@
 //! Serves a store until a signal comes, for `serve` and `demo`.
 
-use std::{io::ErrorKind, net::SocketAddr, sync::Arc};
+use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components};
 use rashomon_clock::Clock;
 use rashomon_service::{Background, BackgroundOptions, MIN_ORPHAN_AGE};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::MissedTickBehavior};
 
 use crate::{
     config::Settings,
@@ -15,6 +15,12 @@ use crate::{
     signals::Signals,
     store::{Store, seed},
 };
+
+/// The time between two looks at the file of keys.
+const ACCESS_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How long the server waits at its end until the last uses of tokens are stored.
+const LAST_MAINTENANCE: Duration = Duration::from_secs(5);
 
 /// Binds the address that the server listens on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
@@ -43,8 +49,11 @@ pub(crate) async fn serve(
     let background = Background::start(buckets, background(settings));
     let registry = metrics::registry(buckets, store.sqlite(), background.panics());
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
-    let access = Arc::new(Access::open(tokens, Arc::clone(&clock)));
-    let components = Components { buckets: buckets.clone(), access, clock, seed: seed()?, registry };
+    let access = settings.access(tokens, Arc::clone(&clock));
+    let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
+    let maintenance = tokio::spawn(maintain(Arc::clone(&access)));
+    let components =
+        Components { buckets: buckets.clone(), access: Arc::clone(&access), clock, seed: seed()?, registry };
     let api = Api::new(settings.api(), components);
     let shutdown = async {
         signals.first().await;
@@ -57,7 +66,22 @@ pub(crate) async fn serve(
     if tokio::time::timeout(settings.merged.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }
+    maintenance.abort();
+    // Stores the last uses of tokens.
+    if tokio::time::timeout(LAST_MAINTENANCE, access.maintain()).await.is_err() {
+        tracing::warn!("the last uses of tokens could not be stored in time");
+    }
     served.map_err(|source| CommandError::Io { doing: "cannot serve".to_owned(), source })
+}
+
+/// Reads changed keys and stores the last uses of tokens, until it is aborted.
+async fn maintain(access: Arc<Access>) {
+    let mut ticks = tokio::time::interval(ACCESS_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        access.maintain().await;
+    }
 }
 
 fn background(settings: &Settings) -> BackgroundOptions {

@@ -1,10 +1,29 @@
 //! Access rights, and the browser origins that may write.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
+use rashomon_access::{AnonymousRights, DomainRights, Policy, Rights};
+use rashomon_api::OperatorPages;
+use rashomon_buckets::{BucketName, DomainName};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::values::{Access, Origin};
+use super::{
+    errors::Problem,
+    raw::known_buckets,
+    values::{Access, Network, Origin},
+};
+
+/// The audience of JSON Web Tokens, if the configuration names none.
+const DEFAULT_AUDIENCE: &str = "rashomon";
+
+/// The lines that give access rights, for the error of a server that has none.
+pub(super) const EXAMPLE: &str = r#"    [access]
+    anonymous = ["read"]        # rights without a token; [] for none
+    operator_pages = "token"    # /metrics and /docs need a token, too"#;
 
 /// The setting `access` in a file: a word, or a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,7 +31,7 @@ pub(crate) enum RawAccess {
     /// `access = "open"`
     Word(Access),
     /// `[access]`
-    Table(RawAccessTable),
+    Table(Box<RawAccessTable>),
 }
 
 /// The table `[access]`.
@@ -24,6 +43,31 @@ pub(crate) struct RawAccessTable {
     open: bool,
     #[serde(default)]
     origins: Vec<Origin>,
+    anonymous: Option<Rights>,
+    operator_pages: Option<OperatorPages>,
+    /// The proxies whose `X-Forwarded-For` is trusted.
+    #[serde(default)]
+    proxies: Vec<Network>,
+    jwks_file: Option<PathBuf>,
+    audience: Option<String>,
+    #[serde(default)]
+    domains: BTreeMap<DomainName, RawDomainRights>,
+}
+
+/// The table `[access.domains.NAME]`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDomainRights {
+    anonymous: Option<Rights>,
+    #[serde(default, deserialize_with = "known_buckets")]
+    buckets: BTreeMap<BucketName, RawBucketRights>,
+}
+
+/// The table `[access.domains.NAME.buckets.BUCKET]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBucketRights {
+    anonymous: Rights,
 }
 
 impl<'de> Deserialize<'de> for RawAccess {
@@ -33,7 +77,7 @@ impl<'de> Deserialize<'de> for RawAccess {
             type Value = RawAccess;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"open\", or a table with 'open' and 'origins'")
+                f.write_str("\"open\", or a table with access rights")
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<RawAccess, E> {
@@ -42,7 +86,7 @@ impl<'de> Deserialize<'de> for RawAccess {
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RawAccess, A::Error> {
                 let table = RawAccessTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(RawAccess::Table(table))
+                Ok(RawAccess::Table(Box::new(table)))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -56,36 +100,171 @@ pub(crate) struct AccessSettings {
     pub(crate) open: bool,
     /// The origins whose pages may send requests that change data.
     pub(crate) origins: BTreeSet<Origin>,
+    /// The rights, if the configuration has any. Without them, a server on loopback is open.
+    pub(crate) rights: Option<RightsSettings>,
+    operator_pages: Option<OperatorPages>,
+    /// The proxies whose `X-Forwarded-For` names the client.
+    pub(crate) proxies: Vec<Network>,
+}
+
+/// The rights of clients without a token, and the tokens of other servers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RightsSettings {
+    anonymous: AnonymousRights,
+    jwks_file: Option<PathBuf>,
+    audience: String,
 }
 
 impl AccessSettings {
     /// Combines the flags and the environment with the file.
-    pub(super) fn merge(flag: Option<Access>, file: Option<RawAccess>) -> Self {
+    pub(super) fn merge(flag: Option<Access>, file: Option<RawAccess>, problems: &mut Vec<Problem>) -> Self {
         let table = match file {
-            None => RawAccessTable::default(),
-            Some(RawAccess::Word(Access::Open)) => RawAccessTable { open: true, origins: Vec::new() },
-            Some(RawAccess::Table(table)) => table,
+            None => return Self { open: flag.is_some(), ..Self::default() },
+            Some(RawAccess::Word(Access::Open)) => return Self { open: true, ..Self::default() },
+            Some(RawAccess::Table(table)) => *table,
         };
-        let open = table.open || flag == Some(Access::Open);
-        Self { open, origins: table.origins.into_iter().collect() }
+        let RawAccessTable {
+            open,
+            origins,
+            anonymous,
+            operator_pages,
+            proxies,
+            jwks_file,
+            audience,
+            domains,
+        } = table;
+        let has_rights =
+            anonymous.is_some() || jwks_file.is_some() || audience.is_some() || !domains.is_empty();
+        let mut problem = |message: &str| problems.push(Problem { message: message.to_owned(), place: None });
+        if open && has_rights {
+            problem(
+                "[access] has open = true, which lets every client do everything, and rights besides: remove open, \
+                 or the rights",
+            );
+        }
+        if audience.is_some() && jwks_file.is_none() {
+            problem("[access] has an audience, but no jwks_file with the keys of JSON Web Tokens: add it");
+        }
+        if audience.as_ref().is_some_and(String::is_empty) {
+            problem("the audience of [access] is empty: name the audience that JSON Web Tokens have");
+        }
+        // An empty table means that nothing is allowed without a token. The other members say nothing about rights.
+        let is_empty = !open && origins.is_empty() && operator_pages.is_none() && proxies.is_empty();
+        let rights = (has_rights || is_empty).then(|| RightsSettings {
+            anonymous: AnonymousRights {
+                everywhere: anonymous.unwrap_or_default(),
+                domains: domains.into_iter().map(|(name, rights)| (name, rights.into())).collect(),
+            },
+            jwks_file,
+            audience: audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned()),
+        });
+        // A flag overrides the file.
+        let open = open || flag == Some(Access::Open);
+        Self {
+            open,
+            origins: origins.into_iter().collect(),
+            rights: rights.filter(|_| !open),
+            operator_pages,
+            proxies,
+        }
     }
 
     /// Whether nothing was configured.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Whether the configuration says who may do what.
+    pub(super) fn is_configured(&self) -> bool {
+        self.open || self.rights.is_some()
+    }
+
+    /// Who may do what without a token. Without configured rights everybody may do everything: such a server
+    /// listens on loopback.
+    pub(crate) fn policy(&self) -> Policy {
+        match &self.rights {
+            Some(rights) if !self.open => Policy::Anonymous(rights.anonymous.clone()),
+            _ => Policy::Open,
+        }
+    }
+
+    /// The file with the keys of JSON Web Tokens.
+    pub(crate) fn jwks_file(&self) -> Option<&Path> {
+        self.rights.as_ref().and_then(|rights| rights.jwks_file.as_deref())
+    }
+
+    /// The audience of JSON Web Tokens.
+    pub(crate) fn audience(&self) -> &str {
+        self.rights.as_ref().map_or(DEFAULT_AUDIENCE, |rights| &rights.audience)
+    }
+
+    /// Who may read the pages for operators. `is_loopback` tells whether only this machine can reach the server.
+    pub(super) fn operator_pages(&self, is_loopback: bool) -> OperatorPages {
+        let usual = if self.open || is_loopback { OperatorPages::Open } else { OperatorPages::Token };
+        self.operator_pages.unwrap_or(usual)
+    }
+}
+
+impl From<RawDomainRights> for DomainRights {
+    fn from(raw: RawDomainRights) -> Self {
+        let buckets = raw.buckets.into_iter().map(|(name, rights)| (name, rights.anonymous)).collect();
+        Self { anonymous: raw.anonymous, buckets }
+    }
 }
 
 impl Serialize for AccessSettings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.origins.is_empty() {
+        #[derive(Serialize)]
+        struct Table<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            open: Option<bool>,
+            #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+            origins: &'a BTreeSet<Origin>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            operator_pages: Option<OperatorPages>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            proxies: &'a [Network],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            anonymous: Option<Rights>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            jwks_file: Option<&'a Path>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            audience: Option<&'a str>,
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            domains: BTreeMap<&'a DomainName, Domain<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Domain<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            anonymous: Option<Rights>,
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            buckets: BTreeMap<&'a BucketName, Bucket>,
+        }
+        #[derive(Serialize)]
+        struct Bucket {
+            anonymous: Rights,
+        }
+        if self.open && self.origins.is_empty() && self.operator_pages.is_none() && self.proxies.is_empty() {
             return Access::Open.serialize(serializer);
         }
-        let mut table = serializer.serialize_map(None)?;
-        if self.open {
-            table.serialize_entry("open", &true)?;
-        }
-        table.serialize_entry("origins", &self.origins)?;
-        table.end()
+        let rights = self.rights.as_ref();
+        let domains = rights.into_iter().flat_map(|rights| &rights.anonymous.domains);
+        let table = Table {
+            open: self.open.then_some(true),
+            origins: &self.origins,
+            operator_pages: self.operator_pages,
+            proxies: &self.proxies,
+            anonymous: rights.map(|rights| rights.anonymous.everywhere),
+            jwks_file: self.jwks_file(),
+            audience: self.jwks_file().map(|_| self.audience()),
+            domains: domains
+                .map(|(name, rights)| {
+                    let buckets =
+                        rights.buckets.iter().map(|(name, rights)| (name, Bucket { anonymous: *rights }));
+                    (name, Domain { anonymous: rights.anonymous, buckets: buckets.collect() })
+                })
+                .collect(),
+        };
+        table.serialize(serializer)
     }
 }

@@ -1,8 +1,10 @@
 //! The settings of each component, derived from the configuration.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use rashomon_access::{Access, AccessOptions, TokenStore};
 use rashomon_buckets::{Definition, Definitions};
+use rashomon_clock::Clock;
 
 use super::{AccessLog, ServerName, Settings, Span};
 
@@ -56,6 +58,8 @@ impl Settings {
             check_host: self.merged.listen.0.ip().is_loopback()
                 && !self.merged.hosts.contains(&ServerName::Any),
             origins: self.access.origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
+            proxies: self.access.proxies.iter().map(|network| network.0).collect(),
+            operator_pages: self.access.operator_pages(self.merged.listen.0.ip().is_loopback()),
             read_only: self.merged.read_only,
             max_body_bytes: self.merged.body_limit.0,
             max_url_bytes: usize::try_from(self.merged.url_limit.0).unwrap_or(usize::MAX),
@@ -77,6 +81,21 @@ impl Settings {
                 AccessLog::Off => rashomon_api::AccessLog::Off,
             },
         }
+    }
+
+    /// Who may do what on a server with these tokens.
+    pub(crate) fn access(
+        &self,
+        tokens: TokenStore,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Access, rashomon_access::JwksError> {
+        let options = AccessOptions {
+            policy: self.access.policy(),
+            jwks_file: self.access.jwks_file(),
+            audience: self.access.audience().to_owned(),
+            stores_uses: !self.merged.read_only,
+        };
+        Access::new(options, tokens, clock)
     }
 
     /// The limits of connections.

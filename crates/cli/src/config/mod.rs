@@ -156,7 +156,7 @@ impl Settings {
         let raw_domains = merged.domains.take().unwrap_or_default();
         Self {
             store,
-            access: AccessSettings::merge(merged.access.take(), merged.access_of_file.take()),
+            access: AccessSettings::merge(merged.access.take(), merged.access_of_file.take(), problems),
             accept_lost_log: false,
             is_read_only_command: false,
             new_store_archive: None,
@@ -174,16 +174,25 @@ impl Settings {
         self.check_components(problems);
         problems.extend(self.check_staging());
         let listen = self.merged.listen;
-        if !self.access.open && !listen.0.ip().is_loopback() {
+        if !self.access.is_configured() && !listen.0.ip().is_loopback() {
             problems.push(Problem {
                 message: format!(
-                    "other machines can reach {listen}, but no access rights are configured: if every \
-                     client may read, write and import, use --access open (in the file: access = \"open\"); \
-                     otherwise listen on 127.0.0.1"
+                    "other machines can reach {listen}, but no access rights are configured. Add these lines to the \
+                     configuration file, and make a token for each writer with `rashomon token new`:\n\n{}\n\n\
+                     If every client may read, write and import, use --access open (in the file: access = \
+                     \"open\"). If only this machine needs the server, listen on 127.0.0.1",
+                    access::EXAMPLE
                 ),
                 place: None,
             });
         }
+        problems.extend(self.check_jwks_file());
+    }
+
+    /// Checks that the file with the keys of JSON Web Tokens can be used.
+    fn check_jwks_file(&self) -> Option<Problem> {
+        let error = rashomon_access::check_jwks_file(self.access.jwks_file()?).err()?;
+        Some(Problem { message: format!("jwks_file of [access]: {error}"), place: None })
     }
 
     /// Checks that writes have enough staging memory while the maximum number of imports runs.

@@ -246,7 +246,9 @@ pub(crate) struct RawDomain {
 
 /// Reads the tables of buckets. A table of an unknown bucket is an error, since its settings would have no
 /// effect.
-fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketName, RawBucket>, D::Error> {
+pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<BTreeMap<BucketName, T>, D::Error> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
     struct Known(BucketName);
 
@@ -258,7 +260,7 @@ fn known_buckets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<BucketNa
         }
     }
 
-    let buckets = BTreeMap::<Known, RawBucket>::deserialize(from)?;
+    let buckets = BTreeMap::<Known, T>::deserialize(from)?;
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 

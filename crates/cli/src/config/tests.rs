@@ -43,6 +43,15 @@ fn printed_configuration_means_the_same() {
     let settings = load(file).unwrap();
     let printed = toml::to_string(&settings).unwrap();
     assert_eq!(load(&printed).unwrap(), settings);
+    for access in [
+        "access = 'open'",
+        "[access]",
+        "[access]\nanonymous = ['read']\noperator_pages = 'token'\nproxies = ['127.0.0.1', '10.0.0.0/8']\n\
+         [access.domains.a]\nanonymous = []\n[access.domains.b.buckets.page]\nanonymous = ['write', 'read']",
+    ] {
+        let settings = load(access).unwrap();
+        assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings, "{access}");
+    }
     // The file changes every setting, so each must be read and printed.
     let defaults = toml::to_string(&load("").unwrap()).unwrap();
     for line in printed.lines().take_while(|line| !line.starts_with('[')).filter(|line| !line.is_empty()) {
@@ -86,6 +95,12 @@ fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("[access]\nopn = true", "2:1: there is no setting 'opn'; did you mean 'open'?");
     refused("[access]\norigins = ['en.example.org']", "2:12: 'en.example.org' is not an origin");
     refused("hosts = ['https://x']", "1:10: 'https://x' is not a host");
+    refused("[access]\nanonymous = ['reed']", "2:13: 'reed' is not a right: the rights are read, write");
+    refused("[access]\noperator_pages = 'all'", "2:18:");
+    refused("[access]\nproxies = ['proxy']", "2:12: 'proxy' is neither an IP address");
+    refused("[access.domains.'*']\nanonymous = []", "a domain is 1 to 128");
+    refused("[access.domains.a.buckets.math]\nanonymous = []", "there is no bucket 'math'");
+    refused("[access.domains.a]\nread = true", "there is no setting 'read'");
     refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
     refused("[properties.Html]", "1:13: a property is");
     refused("[domains.batch]", "1:10: 'batch' is reserved");
@@ -130,8 +145,52 @@ fn addresses_other_than_loopback_require_access_rights() {
     refused("listen = '[::]:1'", "--access open");
     assert!(load("listen = '[::]:1'\naccess = 'open'").is_ok());
     assert!(load("listen = '[::]:1'\n[access]\nopen = true").is_ok());
+    assert!(load("listen = '[::]:1'\n[access]").is_ok());
+    assert!(load("listen = '[::]:1'\n[access]\nanonymous = ['read']").is_ok());
+    // The error shows the lines that are missing.
+    refused("listen = '[::]:1'", "    [access]\n    anonymous = [\"read\"] ");
+    refused("listen = '[::]:1'", "\n    operator_pages = \"token\" ");
     // Origins alone do not give access rights.
     refused("listen = '[::]:1'\n[access]\norigins = ['https://en.example.org']", "--access open");
+}
+
+#[test]
+fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
+    use rashomon_access::{Policy, Right};
+    use rashomon_api::OperatorPages::{Open, Token};
+    let policy = |file: &str| load(file).unwrap().access.policy();
+    assert_eq!(policy(""), Policy::Open);
+    assert_eq!(policy("[access]\norigins = ['https://en.example.org']"), Policy::Open);
+    let Policy::Anonymous(none) = policy("[access]") else { panic!("an empty table allows nothing") };
+    assert!(!none.hold_somewhere(Right::Read));
+    let file = "[access]\nanonymous = ['read']\n[access.domains.a]\nanonymous = []";
+    let Policy::Anonymous(rights) = policy(file) else { panic!("the file has rights") };
+    let on = |domain: &str| rights.on(&DomainName::new(domain).unwrap(), &BucketName::page());
+    assert!(on("b").contains(Right::Read) && !on("b").contains(Right::Write) && on("a").is_empty());
+    let flag = || RawSettings { access: Some(Access::Open), ..RawSettings::default() };
+    assert_eq!(load_above(file, flag()).unwrap().access.policy(), Policy::Open);
+    let pages = |file: &str| load(file).unwrap().api().operator_pages;
+    for (file, expected) in [
+        ("", Open),
+        ("[access]", Open),
+        ("[access]\noperator_pages = 'token'", Token),
+        ("listen = '[::]:1'\naccess = 'open'", Open),
+        ("listen = '[::]:1'\n[access]", Token),
+        ("listen = '[::]:1'\n[access]\nanonymous = ['read']\noperator_pages = 'open'", Open),
+    ] {
+        assert_eq!(pages(file), expected, "{file}");
+    }
+}
+
+#[test]
+fn contradictions_of_access_are_refused() {
+    refused("[access]\nopen = true\nanonymous = ['read']", "remove open, or the rights");
+    refused("[access]\naudience = 'x'", "no jwks_file");
+    refused("[access]\njwks_file = '/nonexistent/jwks.json'", "jwks_file of [access]: ");
+    let directory = tempfile::tempdir().unwrap();
+    let keys = directory.path().join("jwks.json");
+    std::fs::write(&keys, "{\"keys\": []}").unwrap();
+    refused(&format!("[access]\njwks_file = '{}'", keys.display()), "no key that can verify");
 }
 
 #[test]

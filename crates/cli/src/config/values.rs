@@ -250,6 +250,32 @@ impl fmt::Display for Origin {
 }
 as_text!(Origin, "an origin, such as \"https://en.example.org\"");
 
+/// An address, or a network of addresses as in `10.0.0.0/8`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Network(pub(crate) ipnet::IpNet);
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address =
+            || text.parse::<std::net::IpAddr>().map(|address| ipnet::IpNet::from(address.to_canonical()));
+        text.parse().or_else(|_| address()).map(Self).map_err(|_| {
+            format!(
+                "'{}' is neither an IP address, such as 127.0.0.1, nor a network, such as 10.0.0.0/8",
+                excerpt(text)
+            )
+        })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+as_text!(Network, "an IP address or a network, such as \"10.0.0.0/8\"");
+
 /// Splits `HOST[:PORT]`. `None` if the text has another form. An IPv6 address is in brackets.
 pub(super) fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
