@@ -1,6 +1,7 @@
 //! The benchmarks. `cargo xtask bench --help` lists them, and `docs/benchmarks.md` has the results.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
+mod access;
 mod archive;
 mod backup;
 mod blocks;
@@ -75,6 +76,8 @@ enum Command {
     Kill(kill::Options),
     /// Measure the load generator itself. Compare with wrk.
     Generator,
+    /// Compare requests with tokens and requests to a server without configured access, in turns.
+    Access(access::Options),
     /// Compare the throughput of this version and of another program in turns, as ratios.
     Versions(versions::Options),
     /// Serve one body from memory, for the comparison of `read`.
@@ -109,6 +112,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Grown(options) => grown::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,
         Command::Generator => generator::run(runs, &clock)?,
+        Command::Access(options) => access::run(options, &binary()?, runs, &clock)?,
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
         Command::Bare(options) => return read::bare::serve(options),
     };
