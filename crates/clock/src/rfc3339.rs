@@ -69,8 +69,20 @@ fn number(digits: &[u8]) -> Option<i16> {
 /// years -9999 to 9999, less about a day at each end) is formatted as the nearest time within it.
 #[must_use]
 pub fn format(time: Timestamp) -> String {
-    let nearest = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
-    jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(nearest).to_string()
+    nearest(time).to_string()
+}
+
+/// Formats a time like [`format`](fn@format), but always with six fractional digits, so that all times of four-digit
+/// years have the same length.
+#[must_use]
+pub fn format_micros(time: Timestamp) -> String {
+    format!("{:.6}", nearest(time))
+}
+
+/// The time itself, or the nearest one within jiff's range.
+fn nearest(time: Timestamp) -> jiff::Timestamp {
+    let limit = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(limit)
 }
 
 #[cfg(test)]
@@ -134,6 +146,18 @@ mod tests {
         }
         for extreme in [Timestamp::MIN, Timestamp::MAX] {
             assert!(!format(extreme).is_empty());
+        }
+    }
+
+    #[test]
+    fn times_with_microseconds_have_six_digits() {
+        let cases = [
+            (1_380_127_389_000_000, "2013-09-25T16:43:09.000000Z"),
+            (1_380_127_389_274_000, "2013-09-25T16:43:09.274000Z"),
+            (-1, "1969-12-31T23:59:59.999999Z"),
+        ];
+        for (micros, text) in cases {
+            assert_eq!(format_micros(Timestamp::from_micros(micros)), text);
         }
     }
 }
