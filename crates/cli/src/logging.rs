@@ -1,10 +1,10 @@
 //! Writes log lines to standard error, as text for people or as JSON for programs.
 
 mod line;
-mod queue;
 
 use std::io::IsTerminal as _;
 
+use rashomon_audit::LineQueue;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
@@ -16,8 +16,8 @@ use crate::config::{LogFormat, LogLevel};
 /// Starts logging for a server, in a separate thread, so that no client waits until standard error is read.
 /// Must be called only once. Dropping the guard writes the last lines.
 pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
-    let (lines, guard) = queue::start(std::io::stderr());
-    start(format, level, lines);
+    let (lines, guard) = LineQueue::start("log", std::io::stderr());
+    start(format, level, move || lines.clone());
     guard
 }
 

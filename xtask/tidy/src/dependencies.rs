@@ -10,6 +10,7 @@ use super::{Problem, Tree};
 /// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them.
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
+    ("rashomon-audit", &["rashomon-clock"]),
     ("rashomon-blocks", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
@@ -77,12 +78,16 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-api",
         &["rashomon-access", "rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"],
+    (
+        "rashomon-api",
+        &["rashomon-audit", "rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"],
     ),
     (
         "rashomon",
         &[
             "rashomon-api",
             "rashomon-access",
+            "rashomon-audit",
             "rashomon-service",
             "rashomon-backup",
             "rashomon-comparison",
