@@ -6,6 +6,7 @@
 //! failures are handled in one place (`problem`).
 
 mod answer;
+mod audit;
 mod authorize;
 mod browsers;
 mod caching;

@@ -20,6 +20,7 @@ use tower::{Layer, Service};
 
 use crate::{
     Api,
+    audit::Audit,
     browsers::{self, CrossOrigin},
     client_address::client_address,
     credentials,
@@ -65,44 +66,54 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let method = request.method().clone();
+        // No log may have the token.
+        let has_token = credentials::has_token(request.uri());
+        let uri = if has_token { without_query(request.uri()) } else { request.uri().clone() };
         let mut record = Record::begin(&self.api, method, uri, request.headers());
-        let problem = match check(&request, &self.api.settings) {
-            Ok(cross_origin) => {
-                record.cross_origin = cross_origin;
-                match self.recognize(&mut request) {
-                    Ok(Some(token)) => {
-                        return Observing::Authenticating {
-                            future: authenticate(self.api.clone(), self.inner.clone(), request, token),
-                            record: Some(record),
-                        };
-                    }
-                    Ok(None) => {
-                        return Observing::Running { future: self.inner.call(request), record: Some(record) };
-                    }
-                    Err(problem) => problem,
-                }
-            }
-            Err(problem) => problem,
-        };
-        if credentials::has_token(&record.uri) {
-            record.uri = without_query(&record.uri);
+        if let Some(log) = &self.api.audit_log {
+            let address =
+                client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
+            record.audit = Audit::begin(log, &self.api.clock, &record.id, &record.method, &record.uri, address);
         }
-        self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
-        Observing::Refused { problem: Some((problem, record)) }
+        let checked = if has_token {
+            Err(credentials::token_in_url())
+        } else {
+            check(&request, &self.api.settings)
+        };
+        let found = checked.and_then(|cross_origin| {
+            record.cross_origin = cross_origin;
+            self.recognize(&mut request, &record.audit)
+        });
+        match found {
+            Ok(None) => {
+                let request = record.audit.attach(request);
+                Observing::Running { future: self.inner.call(request), record: Some(record) }
+            }
+            Ok(Some(token)) => {
+                let audit = record.audit.clone();
+                let future = authenticate(self.api.clone(), self.inner.clone(), request, token, audit);
+                Observing::Authenticating { future, record: Some(record) }
+            }
+            Err(problem) => {
+                self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
+                Observing::Refused { problem: Some((problem, record)) }
+            }
+        }
     }
 }
 
 impl<S> Observed<S> {
     /// Finds the caller of a request without asking the store, and adds it to the request. Returns the token
     /// if the store has to be asked.
-    fn recognize(&self, request: &mut Request) -> Result<Option<String>> {
+    fn recognize(&self, request: &mut Request, audit: &Audit) -> Result<Option<String>> {
         let access = &self.api.access;
         let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
             return Ok(None);
         };
         match access.recognize(token) {
             Some(caller) => {
+                audit.set_caller(&caller);
                 request.extensions_mut().insert(caller);
                 Ok(None)
             }
@@ -115,7 +126,13 @@ impl<S> Observed<S> {
 type Answering<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
 
 /// Asks the store for the caller with this token, and answers the request.
-fn authenticate<S>(api: Api, mut inner: S, mut request: Request, token: String) -> Answering<S::Error>
+fn authenticate<S>(
+    api: Api,
+    mut inner: S,
+    mut request: Request,
+    token: String,
+    audit: Audit,
+) -> Answering<S::Error>
 where
     S: Service<Request, Response = Response> + Send + 'static,
     S::Future: Send,
@@ -126,8 +143,9 @@ where
         let found = api.read(api.access.authenticate(&token, address)).await;
         match found.and_then(|found| found.map_err(Problem::from)) {
             Ok(caller) => {
+                audit.set_caller(&caller);
                 request.extensions_mut().insert::<Caller>(caller);
-                inner.call(request).await
+                inner.call(audit.attach(request)).await
             }
             Err(problem) => Ok(problem.into_response()),
         }
@@ -157,9 +175,6 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
                  the default",
             ));
         }
-    }
-    if credentials::has_token(request.uri()) {
-        return Err(credentials::token_in_url());
     }
     browsers::judge(request.method(), request.uri(), request.headers(), settings)
 }
@@ -228,13 +243,23 @@ pub(crate) struct Record {
     started: Duration,
     /// The headers for a web page of another origin.
     cross_origin: Option<CrossOrigin>,
+    audit: Audit,
 }
 
 impl Record {
     fn begin(api: &Api, method: Method, uri: Uri, headers: &HeaderMap) -> Self {
         api.metrics.in_flight.inc();
         let (id, route, started) = (api.request_ids.of(headers), Route::of(&uri), api.clock.monotonic());
-        Self { api: api.clone(), id, method, uri, route, started, cross_origin: None }
+        Self {
+            api: api.clone(),
+            id,
+            method,
+            uri,
+            route,
+            started,
+            cross_origin: None,
+            audit: Audit::default(),
+        }
     }
 
     /// The record of a request that could not be read.
@@ -260,6 +285,7 @@ impl Record {
         let sent = response.body().size_hint().exact();
         self.api.metrics.answered(self.route, &self.method, response.status(), sent, duration);
         self.log(response.status(), problem.as_ref(), duration);
+        self.audit.set_status(response.status());
         let status = response.status();
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, self.id.clone());

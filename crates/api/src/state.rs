@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
+use rashomon_audit::AuditLog;
 use rashomon_buckets::{BucketName, Page, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     Settings,
+    audit::Audit,
     browsers::RefusalLog,
     metrics::Metrics,
     prepared::PreparedAnswers,
@@ -43,6 +45,8 @@ pub struct Components {
     pub seed: u64,
     /// The registry of `/metrics`, perhaps with other metrics already.
     pub registry: Registry,
+    /// The audit log, if there is one.
+    pub audit_log: Option<AuditLog>,
 }
 
 /// The API. Cheap to clone.
@@ -57,6 +61,7 @@ pub struct Shared {
     pub(crate) access: Arc<Access>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) registry: Registry,
+    pub(crate) audit_log: Option<AuditLog>,
     pub(crate) metrics: Metrics,
     pub(crate) request_ids: RequestIds,
     pub(crate) prepared: PreparedAnswers,
@@ -84,7 +89,7 @@ impl Api {
     /// Builds the API.
     #[must_use]
     pub fn new(settings: Settings, components: Components) -> Self {
-        let Components { buckets, access, clock, seed, mut registry } = components;
+        let Components { buckets, access, clock, seed, mut registry, audit_log } = components;
         let ours = registry.sub_registry_with_prefix("rashomon_http");
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         Self(Arc::new(Shared {
@@ -104,6 +109,7 @@ impl Api {
             access,
             clock,
             registry,
+            audit_log,
         }))
     }
 
@@ -144,16 +150,20 @@ impl Api {
         self.staging.claim(length).await
     }
 
-    /// Runs a write to its end, even if its client goes away. The write holds its memory until then.
-    pub(crate) async fn write<T: Send + 'static>(
+    /// Runs a write to its end, even if its client goes away. The write holds its memory and its entry in the
+    /// audit log until then.
+    pub(crate) async fn write<T: Send + 'static, E: Send + 'static>(
         &self,
         claim: Claim,
-        write: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T> {
+        audit: Audit,
+        write: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+    ) -> Result<std::result::Result<T, E>> {
         let permit = Arc::clone(&self.writes).acquire_owned().await;
         let task = self.tasks.spawn(async move {
+            audit.begin_write();
             let done = write.await;
-            drop((permit, claim));
+            audit.end_write(&done);
+            drop((permit, claim, audit));
             done
         });
         task.await.map_err(|error| {
@@ -163,14 +173,15 @@ impl Api {
     }
 
     /// Runs a write that copies properties of an existing render.
-    pub(crate) async fn write_with_copies<T: Send + 'static>(
+    pub(crate) async fn write_with_copies<T: Send + 'static, E: Send + 'static>(
         &self,
         claim: Claim,
-        write: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T> {
+        audit: Audit,
+        write: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+    ) -> Result<std::result::Result<T, E>> {
         // Acquired before the permit to write, so that other writes do not wait for this one.
         let permit = Arc::clone(&self.copying_writes).acquire_owned().await;
-        self.write(claim, async move {
+        self.write(claim, audit, async move {
             let done = write.await;
             drop(permit);
             done
@@ -180,14 +191,19 @@ impl Api {
 
     /// Runs an import to its end. Fails if there are too many imports already, or if the memory for it does
     /// not become free in time.
-    pub(crate) async fn spawn_import(&self, import: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    pub(crate) async fn spawn_import<T: Send + 'static, E: Send + 'static>(
+        &self,
+        audit: Audit,
+        import: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
+    ) -> Result<()> {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
         self.tasks.spawn(async move {
-            import.await;
-            drop((permit, claim));
+            audit.begin_write();
+            audit.end_write(&import.await);
+            drop((permit, claim, audit));
         });
         Ok(())
     }

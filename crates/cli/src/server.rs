@@ -52,8 +52,14 @@ pub(crate) async fn serve(
     let access = settings.access(tokens, Arc::clone(&clock));
     let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
     let maintenance = tokio::spawn(maintain(Arc::clone(&access)));
-    let components =
-        Components { buckets: buckets.clone(), access: Arc::clone(&access), clock, seed: seed()?, registry };
+    let components = Components {
+        buckets: buckets.clone(),
+        access: Arc::clone(&access),
+        clock,
+        seed: seed()?,
+        registry,
+        audit_log: None,
+    };
     let api = Api::new(settings.api(), components);
     let shutdown = async {
         signals.first().await;

@@ -177,8 +177,14 @@ async fn ask_open(
     settings: &Settings,
 ) -> Answers {
     let access = Arc::new(Access::open(TokenStore::new(store.clone(), clock.clone()), clock.clone()));
-    let components =
-        Components { buckets: served, access, clock: clock.clone(), seed: 7, registry: Registry::default() };
+    let components = Components {
+        buckets: served,
+        access,
+        clock: clock.clone(),
+        seed: 7,
+        registry: Registry::default(),
+        audit_log: None,
+    };
     let api = Api::new(rashomon_api::Settings::default(), components);
     let router = rashomon_api::router(api.clone());
     let mut commanded = None;

@@ -89,7 +89,8 @@ pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> 
     let buckets = buckets.expect("a store in memory opens");
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
     let access = Arc::new(Access::open(TokenStore::new(store, clock.clone()), clock.clone()));
-    Api::new(settings, Components { buckets, access, clock, seed: 7, registry: Registry::default() })
+    let registry = Registry::default();
+    Api::new(settings, Components { buckets, access, clock, seed: 7, registry, audit_log: None })
 }
 
 /// Sends a request, and returns the status and the whole body of the answer.

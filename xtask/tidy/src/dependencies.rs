@@ -77,10 +77,14 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-access", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-api",
-        &["rashomon-access", "rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"],
-    (
-        "rashomon-api",
-        &["rashomon-audit", "rashomon-forms", "rashomon-dumps", "rashomon-buckets", "rashomon-clock"],
+        &[
+            "rashomon-access",
+            "rashomon-audit",
+            "rashomon-forms",
+            "rashomon-dumps",
+            "rashomon-buckets",
+            "rashomon-clock",
+        ],
     ),
     (
         "rashomon",

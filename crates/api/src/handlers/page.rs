@@ -60,7 +60,7 @@ fn ignore_range_unless_get(head: &mut Parts) {
 }
 
 async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Body) -> Result<Response> {
-    let (methods, headers) = (resource.methods(), &head.headers);
+    let methods = resource.methods();
     if methods != READ_METHODS && api.settings.read_only {
         return Err(Problem::read_only());
     }
@@ -70,23 +70,23 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
         (&Method::POST, Resource::RevisionList(list)) => {
             check_not_listed(&list)?;
             let writer = may(Right::Write)?;
-            let written = write::revision(api, page, writer, headers, body).await;
+            let written = write::revision(api, page, writer, head, body).await;
             written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::POST, Resource::RenderList(rev, list)) => {
             check_not_listed(&list)?;
             let writer = may(Right::Write)?;
-            let written = write::render(api, page, RenderBase::Revision(rev), writer, headers, body).await;
+            let written = write::render(api, page, RenderBase::Revision(rev), writer, head, body).await;
             written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::POST, Resource::Document(Selector::Render(tid))) => {
             let writer = may(Right::Write)?;
-            let written = write::render(api, page, RenderBase::Render(tid), writer, headers, body).await;
+            let written = write::render(api, page, RenderBase::Render(tid), writer, head, body).await;
             written.map_err(|problem| writer.conceal(problem))
         }
         (&Method::PUT, Resource::Property(Selector::Render(tid), name)) => {
             let writer = may(Right::Rewrite)?;
-            let written = rewrite::property(api, page, tid, name, writer, headers, body).await;
+            let written = rewrite::property(api, page, tid, name, writer, head, body).await;
             written.map_err(|problem| writer.conceal(problem))
         }
         _ => Err(Problem::method_not_allowed(methods)),

@@ -1,7 +1,7 @@
 //! Replaces a property in place.
 
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_buckets::{
     Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
@@ -11,6 +11,7 @@ use rashomon_forms::{RequestBody, refuse_content_encoding};
 use super::{form::spill, write::receive_body};
 use crate::{
     Api, answer,
+    audit::Audit,
     authorize::Writer,
     conditional,
     problem::{Kind, Problem, Result, header_value},
@@ -25,9 +26,10 @@ pub(crate) async fn property(
     tid: Tid,
     name: PropertyName,
     writer: Writer,
-    headers: &HeaderMap,
+    head: &Parts,
     body: Body,
 ) -> Result<Response> {
+    let headers = &head.headers;
     if body.size_hint().exact() == Some(0) && !headers.contains_key(header::CONTENT_LENGTH) {
         return Err(Problem::new(
             Kind::Malformed,
@@ -46,9 +48,8 @@ pub(crate) async fn property(
     let new =
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let rewritten = api
-        .write_with_copies(claim, Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await }))
-        .await?;
+    let write = Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await });
+    let rewritten = api.write_with_copies(claim, Audit::of(&head.extensions), write).await?;
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
     // Whether the stored bytes were the same is no matter for a client that may not read.
     let message = if replaced || !writer.may_read() { "Replaced" } else { "Unchanged" };

@@ -1,7 +1,7 @@
 //! New revisions and new renders.
 
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, StatusCode};
+use http::{StatusCode, request::Parts};
 use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_forms::{FormError, RequestBody};
@@ -9,6 +9,7 @@ use rashomon_forms::{FormError, RequestBody};
 use super::form::Form;
 use crate::{
     Api, answer,
+    audit::Audit,
     authorize::Writer,
     extract::{RevisionReference, parse_parent},
     problem::{Problem, Result},
@@ -29,14 +30,16 @@ pub(crate) async fn revision(
     api: &Api,
     page: Page,
     writer: Writer,
-    headers: &HeaderMap,
+    head: &Parts,
     body: Body,
 ) -> Result<Response> {
     let body = receive_body(api, body)?;
-    let (form, claim) = Form::receive(api, &page, headers, body, &REVISION_FIELDS).await?;
+    let (form, claim) = Form::receive(api, &page, &head.headers, body, &REVISION_FIELDS).await?;
     let new = parse_revision(form, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let written = api.write(claim, async move { buckets.put_revision(&target, new).await }).await?;
+    let written = api
+        .write(claim, Audit::of(&head.extensions), async move { buckets.put_revision(&target, new).await })
+        .await?;
     respond(&page, writer, written)
 }
 
@@ -46,7 +49,7 @@ pub(crate) async fn render(
     page: Page,
     base: RenderBase,
     writer: Writer,
-    headers: &HeaderMap,
+    head: &Parts,
     body: Body,
 ) -> Result<Response> {
     let body = receive_body(api, body)?;
@@ -56,11 +59,11 @@ pub(crate) async fn render(
         body.drain().await;
         return Err(problem);
     }
-    let (form, claim) = Form::receive(api, &page, headers, body, &RENDER_FIELDS).await?;
+    let (form, claim) = Form::receive(api, &page, &head.headers, body, &RENDER_FIELDS).await?;
     let new = parse_render(form, base, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
-    let written =
-        api.write_with_copies(claim, Box::pin(async move { buckets.put_render(&target, new).await })).await?;
+    let write = Box::pin(async move { buckets.put_render(&target, new).await });
+    let written = api.write_with_copies(claim, Audit::of(&head.extensions), write).await?;
     respond(&page, writer, written)
 }
 

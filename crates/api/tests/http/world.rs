@@ -161,6 +161,7 @@ impl World {
             clock: clock.clone(),
             seed: 7,
             registry: Registry::default(),
+            audit_log: None,
         };
         let api = Api::new(settings, components);
         Self { router: rashomon_api::router(api.clone()), api, access, buckets, store, clock }

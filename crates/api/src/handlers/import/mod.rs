@@ -23,7 +23,7 @@ use http::{HeaderValue, Method};
 use rashomon_access::Right;
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
-    DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress,
+    DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
     Problem::{Disk, DiskFull, NoRoom, TooLarge},
     ReadError, Source, import,
 };
@@ -35,6 +35,7 @@ use self::report::{ProgressJson, ReportJson, to_line};
 use crate::{
     Api,
     answer::{of_type, options},
+    audit::Audit,
     authorize::caller_of,
     caching::Caching,
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
@@ -75,7 +76,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let caller = caller_of(&head.extensions);
             api.check_right(caller, Right::Import, &domain, &api.page_bucket)?;
             let may_read = api.access.may(caller, Right::Read, &domain, &api.page_bucket);
-            run(&api, domain, body, may_read).await
+            run(&api, domain, Audit::of(&head.extensions), body, may_read).await
         }
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
@@ -99,11 +100,11 @@ impl Line {
     }
 }
 
-async fn run(api: &Api, domain: DomainName, body: Body, may_read: bool) -> Result<Response> {
+async fn run(api: &Api, domain: DomainName, audit: Audit, body: Body, may_read: bool) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
-    api.spawn_import(import_into(api.clone(), domain, body, may_read, sender)).await?;
+    api.spawn_import(audit, import_into(api.clone(), domain, body, may_read, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -122,7 +123,7 @@ async fn import_into(
     body: RequestBody,
     may_read: bool,
     lines: mpsc::Sender<Line>,
-) {
+) -> std::result::Result<ImportReport, ImportError> {
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
     // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
     let body_error = Arc::new(OnceLock::new());
@@ -172,6 +173,7 @@ async fn import_into(
     };
     // The client may be gone. Stored revisions stay.
     let _ = lines.send(line).await;
+    done
 }
 
 /// The problem for a failed import. It is the answer if no line has been sent yet.

@@ -1,0 +1,275 @@
+//! The audit log.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use axum::body::Body;
+use futures::{StreamExt, stream};
+use http::Request;
+use rashomon_api::{Api, Components, Registry, ServeOptions, Settings};
+use rashomon_audit::{AuditLog, Target};
+use rashomon_buckets::RevisionStore;
+use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+use crate::{
+    socket::{PATIENCE, Server},
+    world::{PAGE, World},
+};
+
+/// An export of one page, without its end.
+const EXPORT: &str = "<mediawiki><page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id>\
+                      <timestamp>2013-01-01T00:00:00Z</timestamp><contributor><ip>127.0.0.1</ip></contributor>\
+                      <model>wikitext</model><format>text/x-wiki</format><text>one</text></revision></page>";
+
+/// A server with an audit log.
+struct Audited {
+    world: World,
+    file: PathBuf,
+    _directory: TempDir,
+}
+
+impl Audited {
+    async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    async fn with(settings: Settings) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("audit.log");
+        let mut world = World::with(settings.clone()).await;
+        let of_buckets = rashomon_buckets::Settings::default();
+        let buckets = RevisionStore::open(world.store.clone(), world.clock.clone(), of_buckets, 7).await;
+        let log = AuditLog::open(Target::File(file.clone()), world.clock.clone()).unwrap();
+        let components = Components {
+            buckets: buckets.unwrap(),
+            clock: world.clock.clone(),
+            seed: 7,
+            registry: Registry::default(),
+            audit_log: Some(log),
+        };
+        world.api = Api::new(settings, components);
+        world.router = rashomon_api::router(world.api.clone());
+        Self { world, file, _directory: directory }
+    }
+
+    /// Waits for this many lines, and returns them. There must not be more.
+    #[track_caller]
+    fn lines(&self, count: usize) -> impl Future<Output = Vec<Value>> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let deadline = tokio::time::Instant::now() + PATIENCE;
+            loop {
+                let text = self.text();
+                let lines: Vec<Value> = (text.split_inclusive('\n').filter(|line| line.ends_with('\n')))
+                    .map(|line| serde_json::from_str(line).unwrap())
+                    .collect();
+                assert!(lines.len() <= count, "{caller}: more than {count} lines: {text}");
+                if lines.len() == count {
+                    return lines;
+                }
+                assert!(tokio::time::Instant::now() < deadline, "{caller}: not {count} lines: {text}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.file).unwrap()
+    }
+
+    /// Sends a request that gets a line at once. Lines that were added before precede it.
+    async fn mark(&self) {
+        self.world.request("BREW", "/", &[], "").await.expect(405);
+    }
+}
+
+/// A form whose body arrives until the end of `pieces`.
+fn form(pieces: impl stream::Stream<Item = std::io::Result<&'static str>> + Send + 'static) -> Request<Body> {
+    Request::post(format!("{PAGE}?rev/"))
+        .header("host", "localhost")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from_stream(pieces))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn each_write_has_one_line_and_reads_have_none() {
+    let audited = Audited::new().await;
+    let world = &audited.world;
+    let forms = [("content-type", "application/x-www-form-urlencoded")];
+    let mut expected = Vec::new();
+    // A write of `None` means that the body is not read, either.
+    let mut send = async |method: &str, url: &str, body: &str, status: u16, write: Option<&str>| {
+        let headers = if method == "POST" { &forms[..] } else { &[] };
+        let answer = world.request(method, url, headers, body.to_owned()).await;
+        assert_eq!(answer.status, status, "{method} {url}");
+        expected.push(json!({
+            "time": "2024-01-01T00:00:00.000000Z", "request_id": answer.header("x-request-id"), "token": null,
+            "address": null, "method": method, "path": url, "status": status, "write": write,
+            "bytes": write.map_or(0, |_| body.len()), "microseconds": 0,
+        }));
+        // Reads, also failed ones, have no line.
+        for url in
+            [&format!("{PAGE}?rev/latest/html"), "/v1/enwiki/page/None?rev/latest/html", "/nothing", url]
+        {
+            for method in ["GET", "HEAD", "OPTIONS"] {
+                world.request(method, url, &[], "").await;
+            }
+        }
+        answer
+    };
+    let new = format!("{PAGE}?rev/");
+    let body = "_rev=1&html=secret-words";
+    let answer = send("POST", &new, body, 201, Some("done")).await;
+    let tid = answer.json()["tid"].as_str().unwrap().to_owned();
+    send("POST", &new, body, 200, Some("done")).await;
+    send("POST", &new, "_rev=1&html=other-secret-words", 409, Some("failed")).await;
+    send("POST", &format!("{PAGE}?rev/1/"), "html=rendered-secret-words", 201, Some("done")).await;
+    send("PUT", &format!("{PAGE}?rev/{tid}/html"), "new-secret-words", 200, Some("done")).await;
+    send("PUT", &format!("{PAGE}?rev/latest/html"), "secret-words", 405, None).await;
+    send("POST", "/v1/enwiki/import", "secret-words", 400, Some("failed")).await;
+    send("POST", "/nothing", "secret-words", 404, None).await;
+    send("DELETE", PAGE, "", 405, None).await;
+    assert_eq!(audited.lines(expected.len()).await, expected);
+    assert!(!audited.text().contains("secret"), "{}", audited.text());
+}
+
+#[tokio::test]
+async fn refused_write_has_a_line_with_its_status() {
+    let audited = Audited::with(Settings { read_only: true, ..Settings::default() }).await;
+    let headers = [("sec-fetch-site", "cross-site")];
+    audited.world.request("POST", &format!("{PAGE}?rev/"), &headers, "_rev=1&html=x").await.expect(403);
+    audited.world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(403);
+    audited.world.request("POST", PAGE, &[("host", "a b")], "").await.expect(400);
+    let lines = audited.lines(3).await;
+    let statuses: Vec<&Value> = lines.iter().map(|line| &line["status"]).collect();
+    assert_eq!(statuses, [403, 403, 400]);
+    assert!(lines.iter().all(|line| line["write"].is_null()), "{lines:?}");
+}
+
+#[tokio::test]
+async fn write_that_the_store_refuses_has_failed() {
+    let audited = Audited::new().await;
+    audited.world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
+    audited.world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(503);
+    let lines = audited.lines(1).await;
+    assert_eq!((&lines[0]["status"], &lines[0]["write"]), (&json!(503), &json!("failed")));
+}
+
+#[tokio::test]
+async fn write_whose_client_disconnects_has_its_line_after_the_commit() {
+    let audited = Audited::new().await;
+    let gate = Gate::new();
+    audited.world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let request = form(stream::iter([Ok("_rev=1&html=x")]));
+    let write = tokio::spawn(audited.world.router.clone().oneshot(request));
+    gate.reached().await;
+    write.abort();
+    assert!(write.await.unwrap_err().is_cancelled());
+    audited.mark().await;
+    assert_eq!(audited.lines(1).await[0]["method"], "BREW", "the write is not done yet");
+    gate.open();
+    audited.world.api.finish().await;
+    let line = audited.lines(2).await.pop().unwrap();
+    assert_eq!(
+        (&line["method"], &line["status"], &line["write"]),
+        (&json!("POST"), &Value::Null, &json!("done"))
+    );
+    assert_eq!(line["bytes"], 13);
+    audited.world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+}
+
+#[tokio::test]
+async fn upload_whose_client_disconnects_has_a_line_without_a_status() {
+    let audited = Audited::new().await;
+    let pieces = stream::iter([Ok("_rev=1&html="), Ok("12345678")]).chain(stream::pending());
+    let mut write = Box::pin(audited.world.router.clone().oneshot(form(pieces)));
+    // All that can be received is received.
+    assert!(futures::poll!(&mut write).is_pending());
+    drop(write);
+    let lines = audited.lines(1).await;
+    assert_eq!((&lines[0]["status"], &lines[0]["write"]), (&Value::Null, &Value::Null));
+    assert_eq!(lines[0]["bytes"], 20);
+}
+
+#[tokio::test]
+async fn request_whose_handler_panics_has_a_line() {
+    let audited = Audited::new().await;
+    let pieces = stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&'static str>>> {
+        panic!("a panic of the test")
+    });
+    audited.world.send(form(pieces)).await.expect(500);
+    assert_eq!(audited.lines(1).await[0]["status"], 500);
+}
+
+#[tokio::test]
+async fn import_has_its_line_when_it_ends() {
+    let audited = Audited::new().await;
+    let whole = format!("{EXPORT}</mediawiki>");
+    audited.world.request("POST", "/v1/enwiki/import", &[], whole.clone()).await.expect(200);
+    let line = audited.lines(1).await.pop().unwrap();
+    assert_eq!((&line["status"], &line["write"]), (&json!(200), &json!("done")));
+    assert_eq!(line["bytes"], whole.len());
+    // The answer begins when the first page is stored. The body then ends too early.
+    audited.world.request("POST", "/v1/enwiki/import", &[], EXPORT).await;
+    let line = audited.lines(2).await.pop().unwrap();
+    assert_eq!(line["write"], "failed");
+}
+
+#[tokio::test]
+async fn import_whose_client_disconnects_has_its_line_when_it_ends() {
+    let audited = Audited::new().await;
+    let gate = Gate::new();
+    audited.world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let whole = format!("{EXPORT}</mediawiki>");
+    let request =
+        Request::post("/v1/enwiki/import").header("host", "localhost").body(Body::from(whole)).unwrap();
+    let import = tokio::spawn(audited.world.router.clone().oneshot(request));
+    gate.reached().await;
+    import.abort();
+    assert!(import.await.unwrap_err().is_cancelled());
+    audited.mark().await;
+    assert_eq!(audited.lines(1).await[0]["method"], "BREW", "the import is not done yet");
+    gate.open();
+    audited.world.api.finish().await;
+    let line = audited.lines(2).await.pop().unwrap();
+    assert_eq!((&line["status"], &line["write"]), (&Value::Null, &json!("done")));
+}
+
+#[tokio::test]
+async fn requests_cannot_forge_lines_and_long_ones_are_shortened() {
+    let audited = Audited::new().await;
+    let server = Server::of(&audited.world, ServeOptions::default()).await;
+    let targets = [
+        "/v1/enwiki/page/A%0A{\"method\":\"POST\"}?rev/".to_owned(),
+        "/v1/enwiki/page/A\u{2028}\u{85}\u{9b}2J\\\"?rev/".to_owned(),
+        format!("/v1/enwiki/page/{}end", "\u{2028}".repeat(2000)),
+        "http://localhost/v1/enwiki/page/A?rev/".to_owned(),
+    ];
+    for (number, target) in targets.iter().enumerate() {
+        let answer = exchange(&server, &format!("POST {target}"), "").await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{target}: {answer}");
+        let line = audited.lines(number + 1).await.pop().unwrap();
+        assert!(line.to_string().len() < 20_000);
+        let path = line["path"].as_str().unwrap();
+        match number {
+            2 => assert!(path.len() <= 2048 && path.ends_with("end"), "{path}"),
+            3 => assert_eq!(path, "/v1/enwiki/page/A?rev/"),
+            _ => assert_eq!(path, target),
+        }
+        assert_eq!(line["address"], "127.0.0.1");
+    }
+    exchange(&server, &format!("{} /", "B".repeat(10_000)), "x-request-id: mine\r\n").await;
+    let line = audited.lines(targets.len() + 1).await.pop().unwrap();
+    assert!(line["method"].as_str().unwrap().len() <= 32, "{line}");
+    assert_eq!(line["request_id"], "mine");
+    let text = audited.text();
+    assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text}");
+}
+
+async fn exchange(server: &Server, request: &str, headers: &str) -> String {
+    let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+    server.exchange(request.as_bytes()).await
+}
