@@ -234,11 +234,10 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::EPOCH));
         let log = AuditLog::open(Target::File(file.clone()), Arc::clone(&clock)).unwrap();
         for status in statuses {
-            let mut request = Request::new(Body::empty());
-            *request.method_mut() = method.clone();
-            request.extensions_mut().insert(PeerAddress(IpAddr::from([192, 0, 2, 1])));
-            let audit = Audit::begin(&log, &clock, &HeaderValue::from_static("1"), &request);
-            audit.set_token("t7".into());
+            let (id, uri) = (HeaderValue::from_static("1"), Uri::from_static("/"));
+            let address = Some(IpAddr::from([192, 0, 2, 1]));
+            let audit = Audit::begin(&log, &clock, &id, &method, &uri, address);
+            audit.0.as_ref().unwrap().token.set("t7".into()).unwrap();
             audit.set_status(StatusCode::from_u16(*status).unwrap());
         }
         log.close();

@@ -19,6 +19,9 @@ pub(crate) enum CommandError {
     /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io { doing: String, source: std::io::Error },
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    AuditLog(#[from] rashomon_audit::OpenError),
     /// The reader of standard output has closed it.
     #[error("standard output was closed")]
     OutputClosed,
@@ -128,6 +131,7 @@ impl CommandError {
             )
             | Self::Migration(MigrationError::NotEmpty { .. }) => Exit::Usage,
             Self::Io { .. }
+            | Self::AuditLog(_)
             | Self::Open(_)
             | Self::Busy(..)
             | Self::Vacuum(_)

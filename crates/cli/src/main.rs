@@ -21,6 +21,8 @@ mod store;
 
 use std::process::ExitCode;
 
+use tokio::runtime::Runtime;
+
 use crate::{arguments::Command, errors::CommandError, exit::Exit};
 
 fn main() -> ExitCode {
@@ -41,7 +43,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::CheckConfig(arguments) => commands::check_config::run(arguments),
         Command::Cassandra(command) => commands::cassandra::run(command),
         Command::Completions { shell } => commands::completions::run(shell),
-        Command::Serve(arguments) => block_on(commands::serve::run(arguments)),
+        Command::Serve(arguments) => commands::serve::run(arguments),
         Command::Import(arguments) => block_on(commands::import::run(arguments)),
         Command::Export(arguments) => block_on(commands::export::run(arguments)),
         Command::Migrate(arguments) => block_on(commands::migrate::run(arguments)),
@@ -58,10 +60,14 @@ fn run(command: Command) -> Result<Exit, CommandError> {
     }
 }
 
+/// Starts the async runtime.
+fn start_runtime() -> Result<Runtime, CommandError> {
+    Runtime::new().map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })
+}
+
 /// Runs a command on the async runtime.
 fn block_on(command: impl Future<Output = Result<Exit, CommandError>>) -> Result<Exit, CommandError> {
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })?;
+    let runtime = start_runtime()?;
     let outcome = runtime.block_on(command);
     // A thread that waits for standard input may wait forever.
     runtime.shutdown_background();

@@ -8,6 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 use rashomon_api::Registry;
+use rashomon_audit::AuditLog;
 use rashomon_buckets::RevisionStore;
 use rashomon_service::Panics;
 use rashomon_tables_sqlite::SqliteStore;
@@ -23,16 +24,47 @@ struct OfThreads {
     background: Panics,
 }
 
-/// Registers the metrics of the buckets, and the counters of panics.
+/// Counts the lines of the audit log.
+#[derive(Debug)]
+struct OfAuditLog(AuditLog);
+
+/// Registers the metrics of the buckets, the counters of panics, and those of the audit log.
 pub(crate) fn registry(
     buckets: &RevisionStore,
     sqlite: Option<Arc<SqliteStore>>,
     background: Panics,
+    audit_log: Option<AuditLog>,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(OfBuckets(buckets.clone())));
     registry.register_collector(Box::new(OfThreads { sqlite, background }));
+    if let Some(log) = audit_log {
+        registry.register_collector(Box::new(OfAuditLog(log)));
+    }
     registry
+}
+
+impl Collector for OfAuditLog {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counts = self.0.counts();
+        let written = ConstCounter::new(counts.written);
+        let help = "Lines of the audit log written";
+        written.encode(encoder.encode_descriptor(
+            "rashomon_audit_lines",
+            help,
+            None,
+            written.metric_type(),
+        )?)?;
+        let help = "Lines of the audit log lost: the target could not be written, or was too slow";
+        let kind = written.metric_type();
+        let mut lost = encoder.encode_descriptor("rashomon_audit_lost_lines", help, None, kind)?;
+        for (reason, count) in
+            [("write_failed", counts.lost_to_failures), ("queue_full", counts.lost_to_full_queue)]
+        {
+            ConstCounter::new(count).encode(lost.encode_family(&[("reason", reason)])?)?;
+        }
+        Ok(())
+    }
 }
 
 impl Collector for OfThreads {

@@ -4,6 +4,7 @@ use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components};
+use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
 use rashomon_service::{Background, BackgroundOptions, MIN_ORPHAN_AGE};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
@@ -42,12 +43,13 @@ pub(crate) async fn serve(
     listener: TcpListener,
     store: &Store,
     settings: &Settings,
+    audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<(), CommandError> {
     let buckets = store.buckets();
     let background = Background::start(buckets, background(settings));
-    let registry = metrics::registry(buckets, store.sqlite(), background.panics());
+    let registry = metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone());
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
     let access = settings.access(tokens, Arc::clone(&clock));
     let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
@@ -58,7 +60,7 @@ pub(crate) async fn serve(
         clock,
         seed: seed()?,
         registry,
-        audit_log: None,
+        audit_log,
     };
     let api = Api::new(settings.api(), components);
     let shutdown = async {

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the first signal asks the command to end, and the second ends the process.
+//! Ctrl-C and SIGTERM: the first signal asks the command to end, and the second ends the process. SIGHUP asks a server
+//! to read its files again.
 
 use std::sync::{
     Arc,
@@ -40,6 +41,36 @@ impl Signals {
     }
 }
 
+/// A receiver of SIGHUP. Each clone receives every signal; signals in quick succession may be received as one.
+#[derive(Debug, Clone)]
+pub(crate) struct Reloads(watch::Receiver<()>);
+
+impl Reloads {
+    /// Starts to listen. From now on SIGHUP does not end the process.
+    pub(crate) fn listen() -> Result<Self, CommandError> {
+        let (sender, receiver) = watch::channel(());
+        let mut hangups = Hangups::new()
+            .map_err(|source| CommandError::Io { doing: "cannot listen for signals".to_owned(), source })?;
+        tokio::spawn(async move {
+            loop {
+                hangups.next().await;
+                tracing::info!("SIGHUP: reading files again");
+                // If there is no receiver, no file has to be read again.
+                let _ = sender.send(());
+            }
+        });
+        Ok(Self(receiver))
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The listening task never ends before the process does.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Runs blocking work, which stops soon after the flag is set, by the first signal. Returns its result, and the
 /// exit code of the signal.
 pub(crate) async fn run_until_signal<T: Send + 'static>(
@@ -77,6 +108,35 @@ impl Source {
             _ = self.interrupt.recv() => Exit::Interrupted,
             _ = self.terminate.recv() => Exit::Terminated,
         }
+    }
+}
+
+#[cfg(unix)]
+struct Hangups(tokio::signal::unix::Signal);
+
+#[cfg(unix)]
+impl Hangups {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    async fn next(&mut self) {
+        self.0.recv().await;
+    }
+}
+
+#[cfg(not(unix))]
+struct Hangups;
+
+#[cfg(not(unix))]
+impl Hangups {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        std::future::pending().await
     }
 }
 

@@ -55,7 +55,7 @@ async fn load_and_serve(
         output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
     }
     output::line(welcome(address, loaded))?;
-    server::serve(listener, store, settings, clock, signals).await?;
+    server::serve(listener, store, settings, None, clock, signals).await?;
     Ok(Exit::Done)
 }
 

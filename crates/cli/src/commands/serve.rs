@@ -1,29 +1,58 @@
 //! `rashomon serve`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use rashomon_audit::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
 
 use crate::{
     arguments::{ServeArguments, store_of, variables},
-    config::{RawSettings, Settings, unknown_variables},
+    config::{AuditLogTarget, RawSettings, Settings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     logging, output, server,
-    signals::Signals,
+    signals::{Reloads, Signals},
+    start_runtime,
     store::Store,
 };
 
+/// How long to wait for the ends of tasks that were aborted when the server stopped.
+const ABORT_LIMIT: Duration = Duration::from_secs(2);
+
 /// Serves a store until a signal comes.
-pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
+pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
     let ServeArguments { config, data, accept_lost_log, raw } = arguments;
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
     let mut settings = Settings::load(raw, config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
     let _log = logging::start_beside(settings.merged.log_format, &settings.merged.log_level);
-    let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Box::pin(Store::open_to_serve(&settings, Arc::clone(&clock))).await;
+    let target = settings.merged.audit_log.clone();
+    let audit_log =
+        target.map(|AuditLogTarget(target)| AuditLog::open(target, Arc::clone(&clock))).transpose()?;
+    let runtime = start_runtime()?;
+    let outcome = runtime.block_on(open_and_serve(&settings, audit_log.clone(), clock));
+    if let Some(audit_log) = audit_log {
+        // The tasks of aborted writes and imports write their lines when they are dropped.
+        runtime.shutdown_timeout(ABORT_LIMIT);
+        audit_log.close();
+    } else {
+        runtime.shutdown_background();
+    }
+    outcome
+}
+
+async fn open_and_serve(
+    settings: &Settings,
+    audit_log: Option<AuditLog>,
+    clock: Arc<dyn Clock>,
+) -> Result<Exit, CommandError> {
+    let signals = Signals::listen()?;
+    let reloads = Reloads::listen()?;
+    if let Some(audit_log) = audit_log.clone() {
+        tokio::spawn(reopen(audit_log, reloads));
+    }
+    let store = Box::pin(Store::open_to_serve(settings, Arc::clone(&clock))).await;
     if let Ok(store) = &store {
         let archive = store.archive();
         tracing::info!(store = %settings.store, %archive, "the store is open");
@@ -33,7 +62,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     }
     let store = store?;
     let outcome = tokio::select! {
-        outcome = listen_and_serve(&settings, &store, clock, signals) => outcome,
+        outcome = listen_and_serve(settings, &store, audit_log, clock, signals) => outcome,
         error = store.failure() => Err(error),
     };
     store.close().await;
@@ -41,9 +70,18 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<Exit, CommandError>
     outcome
 }
 
+/// Opens the audit log again at each SIGHUP.
+async fn reopen(audit_log: AuditLog, mut reloads: Reloads) {
+    loop {
+        reloads.next().await;
+        audit_log.reopen();
+    }
+}
+
 async fn listen_and_serve(
     settings: &Settings,
     store: &Store,
+    audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     signals: Signals,
 ) -> Result<Exit, CommandError> {
@@ -62,6 +100,6 @@ async fn listen_and_serve(
         Err(error) => return Err(error),
     }
     tracing::debug!("{line}");
-    server::serve(listener, store, settings, clock, signals).await?;
+    server::serve(listener, store, settings, audit_log, clock, signals).await?;
     Ok(Exit::Done)
 }

@@ -36,7 +36,10 @@ pub(crate) use self::{
     raw::{MergedSettings, RawDomain, RawProperty, RawSettings, check_bucket},
     retention::{BucketRetention, RetentionFlags, RetentionSettings},
     store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
-    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
+    values::{
+        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
+        ServerName, Span,
+    },
 };
 
 /// The prefix of all environment variables.

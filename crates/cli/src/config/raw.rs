@@ -13,7 +13,10 @@ use super::{
     generator::RawGenerator,
     retention::RawRetention,
     store::{RawStore, StoreUrl},
-    values::{Access, AccessLog, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel, ServerName, Span},
+    values::{
+        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
+        ServerName, Span,
+    },
 };
 
 /// The settings from one source: flags and environment, or a file. No setting has its default here.
@@ -198,6 +201,12 @@ pub(crate) struct MergedSettings {
     #[config(default = "failures")]
     #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS_LOG", value_enum)))]
     pub(crate) access_log: AccessLog,
+
+    /// File for the audit log, which has a line of JSON for each write and each refused request; stderr for
+    /// standard error. SIGHUP opens the file again [default: none]
+    #[config(layer_attr(arg(long, env = "RASHOMON_AUDIT_LOG", value_name = "FILE")))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) audit_log: Option<AuditLogTarget>,
 
     /// The retention settings.
     #[config(layer_attr(arg(skip)))]

@@ -37,7 +37,7 @@ fn printed_configuration_means_the_same() {
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
-                url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\n[properties.html]\nmax_size = '1 MB'\n\
+                url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
                 [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n\
                 [access]\nopen = true\norigins = ['https://en.example.org']\n";
     let settings = load(file).unwrap();
@@ -106,6 +106,8 @@ fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("[domains.batch]", "1:10: 'batch' is reserved");
     refused("[domains.a]\nhosts = ['https://x']", "2:10: 'https://x' is not a host");
     refused("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'", "2:1: duplicate key");
+    refused("audit_log = ''", "1:13: the audit log is a file, or stderr for standard error");
+    refused("audit_log = true", "a file, such as");
     refused("listen = ", "1:10:");
 }
 

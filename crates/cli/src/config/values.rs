@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use rashomon_audit::Target;
 use rashomon_buckets::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -401,6 +402,39 @@ impl fmt::Display for LogLevel {
     }
 }
 as_text!(LogLevel, "a level, such as \"info\"");
+
+/// Where the lines of the audit log go: a file, or `stderr` for standard error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AuditLogTarget(pub(crate) Target);
+
+impl AuditLogTarget {
+    const STANDARD_ERROR: &str = "stderr";
+}
+
+impl FromStr for AuditLogTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => {
+                Err("the audit log is a file, or stderr for standard error; leave the setting out for none"
+                    .to_owned())
+            }
+            Self::STANDARD_ERROR => Ok(Self(Target::StandardError)),
+            path => Ok(Self(Target::File(path.into()))),
+        }
+    }
+}
+
+impl fmt::Display for AuditLogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Target::StandardError => f.write_str(Self::STANDARD_ERROR),
+            Target::File(path) => path.display().fmt(f),
+        }
+    }
+}
+as_text!(AuditLogTarget, "a file, such as \"/var/log/rashomon/audit.log\", or \"stderr\"");
 
 #[cfg(test)]
 mod tests {

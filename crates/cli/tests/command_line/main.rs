@@ -5,6 +5,7 @@
 mod archive_by_default;
 mod archive_kills;
 mod archiving;
+mod auditing;
 mod backing_up;
 mod clusters;
 mod comparing;
