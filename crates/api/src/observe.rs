@@ -72,15 +72,12 @@ where
         let uri = if has_token { without_query(request.uri()) } else { request.uri().clone() };
         let mut record = Record::begin(&self.api, method, uri, request.headers());
         if let Some(log) = &self.api.audit_log {
-            let address =
-                client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
-            record.audit = Audit::begin(log, &self.api.clock, &record.id, &record.method, &record.uri, address);
+            let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
+            record.audit =
+                Audit::begin(log, &self.api.clock, &record.id, &record.method, &record.uri, address);
         }
-        let checked = if has_token {
-            Err(credentials::token_in_url())
-        } else {
-            check(&request, &self.api.settings)
-        };
+        let checked =
+            if has_token { Err(credentials::token_in_url()) } else { check(&request, &self.api.settings) };
         let found = checked.and_then(|cross_origin| {
             record.cross_origin = cross_origin;
             self.recognize(&mut request, &record.audit)

@@ -65,7 +65,7 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
         return Err(Problem::read_only());
     }
     let caller = caller_of(&head.extensions);
-    let may = |right| api.check_write(caller, right, &page, headers);
+    let may = |right| api.check_write(caller, right, &page, &head.headers);
     match (&head.method, resource) {
         (&Method::POST, Resource::RevisionList(list)) => {
             check_not_listed(&list)?;
