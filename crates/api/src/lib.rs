@@ -37,6 +37,7 @@ mod settings;
 mod staging;
 mod state;
 mod stored_headers;
+mod tls;
 
 use axum::{
     Router,
@@ -52,6 +53,7 @@ pub use serve::{ServeOptions, serve};
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;
 pub use state::{Api, Components};
+pub use tls::{TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 
 use crate::{
     answer::options,

@@ -101,6 +101,8 @@ pub(crate) struct Metrics {
     pub(crate) received_bytes: Counter,
     /// Bytes of sent bodies whose length was known beforehand.
     sent_bytes: Counter,
+    /// Connections that ended in the handshake of TLS.
+    pub(crate) failed_handshakes: Counter,
     /// Reads of the latest that were answered with prepared headers.
     pub(crate) prepared_hits: Counter,
 }
@@ -128,11 +130,17 @@ impl Metrics {
             in_flight: Gauge::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            failed_handshakes: Counter::default(),
             prepared_hits: Counter::default(),
         };
         registry.register("requests_in_flight", "Requests not yet answered", metrics.in_flight.clone());
         registry.register("received_bytes", "Bytes of bodies received", metrics.received_bytes.clone());
         registry.register("sent_bytes", "Bytes of bodies sent, of known length", metrics.sent_bytes.clone());
+        registry.register(
+            "tls_handshake_failures",
+            "Connections that ended in the handshake of TLS",
+            metrics.failed_handshakes.clone(),
+        );
         registry.register(
             "prepared_answers_used",
             "Reads of the latest answered from memory with prepared headers",

@@ -23,6 +23,9 @@ const LINGER_BYTES: u64 = 64 << 20;
 /// The maximum time to wait for these bytes.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
+/// The maximum time to wait for a client that does not read the end of a connection.
+const CLOSE_TIME: Duration = Duration::from_millis(200);
+
 /// The problem for a client whose request the HTTP library could not read. `None` if the client does not wait
 /// for an answer, or has received one.
 pub(crate) fn problem_of<S>(
@@ -56,6 +59,13 @@ pub(crate) fn problem_of<S>(
         None => return None,
     };
     Some(problem.with_cause(error))
+}
+
+/// The problem for a client that sends a request without TLS to a server with TLS.
+pub(crate) fn without_tls() -> Problem {
+    Problem::malformed(
+        "this server uses TLS, and the request came without it: use https:// instead of http://",
+    )
 }
 
 /// Sends a problem as the last answer on a connection. Counts and logs it.
@@ -99,4 +109,9 @@ pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
         let drained = tokio::io::copy(&mut rest, &mut nowhere);
         let _ = tokio::time::timeout(LINGER_TIME, drained).await;
     }
+}
+
+/// Closes a connection on which the client waits for nothing. With TLS, the client is told that this is the end.
+pub(crate) async fn close_at_once<S: AsyncWrite + Unpin>(mut stream: S) {
+    let _ = tokio::time::timeout(CLOSE_TIME, stream.shutdown()).await;
 }

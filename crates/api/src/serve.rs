@@ -18,12 +18,13 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
 };
 use tokio_io_timeout::TimeoutStream;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Api,
     conversation::{Answering, Conversation, Ended, Exchanges},
     refusals, router,
+    tls::{Opening, Tls, TlsStream},
 };
 
 /// The pause after a failed attempt to accept, for example if the system has no more file descriptors.
@@ -37,7 +38,8 @@ pub struct ServeOptions {
     pub max_connections: usize,
     /// The size limit of a request's head. It exceeds that of URLs, so that a long URL gets its own error.
     pub max_head_bytes: usize,
-    /// How long a head may take to arrive, and how long a connection may be idle between requests.
+    /// How long a head may take to arrive, and how long a connection may be idle between requests. Before the
+    /// first request, the handshake of TLS may take as long again.
     pub head_seconds: u64,
     /// The maximum time in which a client reads nothing of an answer.
     pub stalled_seconds: u64,
@@ -68,16 +70,22 @@ impl PeerAddress {
     }
 }
 
-/// Serves until `shutdown` is ready. Then accepts nothing more, lets running requests finish for a limited
-/// time, and returns. The caller then has to wait for writes whose clients have gone, with [`Api::finish`].
+/// Marks a request that came over TLS: an extension of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Encrypted;
+
+/// Serves until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running requests
+/// finish for a limited time, and returns. The caller then has to wait for writes whose clients have gone, with
+/// [`Api::finish`].
 pub async fn serve(
     listener: TcpListener,
     api: Api,
+    tls: Option<Tls>,
     shutdown: impl Future<Output = ()>,
     options: ServeOptions,
 ) -> io::Result<()> {
     let connections = Arc::new(Semaphore::new(options.max_connections));
-    let server = Arc::new(Server::new(api, options));
+    let server = Arc::new(Server::new(api, tls, options));
     let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
@@ -111,11 +119,12 @@ struct Server {
     api: Api,
     http: http1::Builder,
     service: TowerToHyperService<axum::Router>,
+    tls: Option<Tls>,
     options: ServeOptions,
 }
 
 impl Server {
-    fn new(api: Api, options: ServeOptions) -> Self {
+    fn new(api: Api, tls: Option<Tls>, options: ServeOptions) -> Self {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(Duration::from_secs(options.head_seconds))
@@ -123,22 +132,65 @@ impl Server {
             // The buffer size does not limit a head that arrives in one piece.
             .max_header_size(options.max_head_bytes);
         let service = TowerToHyperService::new(router(api.clone()));
-        Self { api, http, service, options }
+        Self { api, http, service, tls, options }
     }
 
     /// Serves a connection to its end.
     async fn serve(&self, stream: TcpStream, peer: PeerAddress, stopping: &CancellationToken) {
         // Without this an answer may wait for the client's acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
+        let Some(stream) = self.open(stream, stopping).await else { return };
         let (give_back, given_back) = oneshot::channel();
         let exchanges = Arc::new(Exchanges::default());
-        let conversation = Conversation::new(Box::pin(stream), Arc::clone(&exchanges), give_back);
+        let conversation = Conversation::new(stream, Arc::clone(&exchanges), give_back);
         let result = self.converse(conversation, peer, &exchanges, stopping).await;
         if let Ok(ended) = given_back.await {
             self.end(ended, result, stopping).await;
         }
+    }
+
+    /// Prepares a connection for HTTP, which may take a handshake of TLS. `None` if there is nothing to serve.
+    async fn open(&self, stream: TcpStream, stopping: &CancellationToken) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(Either::Left(self.limited(stream))) };
+        let limit = Duration::from_secs(self.options.head_seconds);
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(limit, self.negotiate(tls, stream)) => opened,
+            () = stopping.cancelled() => return None,
+        };
+        let error = match opened {
+            Ok(Ok(Negotiated::Tls(stream))) => return Some(Either::Right(stream)),
+            Ok(Ok(Negotiated::Nothing)) => return None,
+            Ok(Ok(Negotiated::Text(mut stream))) => {
+                if refusals::send(&self.api, &mut stream, refusals::without_tls()).await.is_ok() {
+                    refusals::close(stream).await;
+                }
+                return None;
+            }
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the handshake did not end in time"),
+        };
+        self.api.metrics.failed_handshakes.inc();
+        tracing::debug!(%error, "TLS handshake failed");
+        None
+    }
+
+    async fn negotiate(&self, tls: &Tls, stream: TcpStream) -> io::Result<Negotiated> {
+        // A connection that is reset before its first byte has not failed in a handshake.
+        let opening = Opening::of(&stream).await.unwrap_or(Opening::Nothing);
+        let stream = self.limited(stream);
+        Ok(match opening {
+            Opening::Nothing => Negotiated::Nothing,
+            Opening::Text => Negotiated::Text(stream),
+            Opening::Handshake => Negotiated::Tls(Box::new(tls.accept(stream).await?)),
+        })
+    }
+
+    /// Limits the time in which a client reads nothing. The limit is below TLS, where each byte that a client reads
+    /// counts.
+    fn limited(&self, stream: TcpStream) -> Plain {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
+        Box::pin(stream)
     }
 
     /// Answers the requests of a connection until there are no more.
@@ -149,8 +201,12 @@ impl Server {
         exchanges: &Arc<Exchanges>,
         stopping: &CancellationToken,
     ) -> hyper::Result<()> {
+        let is_encrypted = self.tls.is_some();
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
+            if is_encrypted {
+                request.extensions_mut().insert(Encrypted);
+            }
             let exchange = exchanges.begin();
             let answer = self.service.call(request);
             async move { answer.await.map(|answer| answer.map(|body| Answering::new(body, exchange))) }
@@ -170,7 +226,9 @@ impl Server {
     async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
         let Err(error) = result else {
             // At shutdown, a connection without a pending answer is closed without waiting for its client.
-            if !stopping.is_cancelled() {
+            if stopping.is_cancelled() {
+                refusals::close_at_once(ended.stream).await;
+            } else {
                 refusals::close(ended.stream).await;
             }
             return;
@@ -186,8 +244,21 @@ impl Server {
     }
 }
 
-/// A connection that is closed if the client reads nothing.
-type Stream = Pin<Box<TimeoutStream<TcpStream>>>;
+/// A connection without TLS that is closed if the client reads nothing.
+type Plain = Pin<Box<TimeoutStream<TcpStream>>>;
+
+/// Such a connection, with or without TLS.
+type Stream = Either<Plain, Box<TlsStream<Plain>>>;
+
+/// How a connection to a server with TLS began.
+enum Negotiated {
+    /// The connection has ended before its first byte.
+    Nothing,
+    /// The client does not use TLS.
+    Text(Plain),
+    /// The handshake has succeeded.
+    Tls(Box<TlsStream<Plain>>),
+}
 
 /// Accepts the next connection when there is room for one more.
 async fn accept(

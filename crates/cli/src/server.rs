@@ -67,7 +67,7 @@ pub(crate) async fn serve(
         signals.first().await;
         tracing::info!("stopping: finishing accepted requests");
     };
-    let served = rashomon_api::serve(listener, api.clone(), shutdown, settings.connections()).await;
+    let served = rashomon_api::serve(listener, api.clone(), None, shutdown, settings.connections()).await;
     background.stop().await;
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
     // take hours.

@@ -99,10 +99,10 @@ struct DocsPage {
 /// `/docs`
 pub(super) async fn show(State(api): State<Api>, request: Request) -> Result<Response> {
     api.check_operator(caller_of(request.extensions()))?;
-    let headers = request.headers();
+    let base = base_url(request.headers(), request.extensions());
     let sample = Sample::find(&api).await;
     let definitions = &api.buckets.settings().definitions;
-    html(&DocsPage::new(&base_url(headers), &sample, definitions, &api.settings))
+    html(&DocsPage::new(&base, &sample, definitions, &api.settings))
 }
 
 impl DocsPage {

@@ -2,13 +2,14 @@
 
 use askama::Template;
 use axum::{body::Body, response::Response};
-use http::{HeaderMap, HeaderValue, header};
+use http::{Extensions, HeaderMap, HeaderValue, header};
 use rashomon_buckets::DomainName;
 
 use super::address::{Address, PageAddresses, domain_url, encode_value};
 use crate::{
     caching::Caching,
     problem::{Kind, Problem, Result},
+    serve::Encrypted,
 };
 
 /// The policy of the server's own pages. They load a style sheet and an icon of this server, show stored
@@ -37,10 +38,16 @@ fn protect(headers: &mut HeaderMap) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The address of this server as the client knows it, for examples that work when pasted into a shell.
-pub(crate) fn base_url(request: &HeaderMap) -> String {
-    let value = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let scheme = if value("x-forwarded-proto") == Some("https") { "https" } else { "http" };
+/// The address of this server as the client knows it, for examples that work when pasted into a shell. A proxy
+/// names the scheme that its client uses; other requests have that of their connection.
+pub(crate) fn base_url(headers: &HeaderMap, extensions: &Extensions) -> String {
+    let value = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let is_encrypted = match value("x-forwarded-proto") {
+        Some("https") => true,
+        Some("http") => false,
+        _ => extensions.get::<Encrypted>().is_some(),
+    };
+    let scheme = if is_encrypted { "https" } else { "http" };
     let is_plain = |host: &&str| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
     };

@@ -3,11 +3,10 @@
 use askama::Template;
 use axum::response::Response;
 use futures::{StreamExt, TryStreamExt, stream};
-use http::HeaderMap;
 use rashomon_access::{Caller, Right};
 use rashomon_buckets::DomainName;
 
-use super::{address::domain_url, answer::base_url, html};
+use super::{address::domain_url, html};
 use crate::{
     Api, caching,
     problem::{Problem, Result},
@@ -35,12 +34,12 @@ struct DomainsPage {
     base: String,
 }
 
-/// `/` and `/?after=enwiki`
+/// `/` and `/?after=enwiki`. `base` is the address of this server.
 pub(super) async fn list(
     api: &Api,
     caller: &Caller,
     query: Option<&str>,
-    headers: &HeaderMap,
+    base: String,
 ) -> Result<Response> {
     if !api.access.may_somewhere(caller, Right::Read) {
         api.check_everywhere(caller, Right::Read)?;
@@ -56,7 +55,7 @@ pub(super) async fn list(
     let next = names.last().filter(|_| has_more).map(|last| format!("/?after={last}"));
     let domains =
         stream::iter(names).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
-    let mut response = html(&DomainsPage { domains, next, base: base_url(headers) })?;
+    let mut response = html(&DomainsPage { domains, next, base })?;
     if !api.access.may_everywhere(&Caller::Anonymous, Right::Read) {
         caching::restrict(response.headers_mut());
     }

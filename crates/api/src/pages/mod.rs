@@ -48,7 +48,8 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
 /// `/`
 async fn first(State(api): State<Api>, request: Request) -> Result<Response> {
     let caller = caller_of(request.extensions());
-    let answer = domains::list(&api, caller, request.uri().query(), request.headers()).await;
+    let base = base_url(request.headers(), request.extensions());
+    let answer = domains::list(&api, caller, request.uri().query(), base).await;
     answer.or_else(|problem| explain(problem, &request, None))
 }
 

@@ -29,6 +29,8 @@ mod slow_uploads;
 mod socket;
 mod staging;
 mod time_travel;
+mod tls;
+mod tls_files;
 mod wiki;
 mod world;
 mod writing;

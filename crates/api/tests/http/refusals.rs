@@ -10,7 +10,7 @@ use crate::{
 
 /// Checks that an answer is a complete problem with a request id. Returns its document.
 #[track_caller]
-fn problem(answer: &str, status: u16) -> serde_json::Value {
+pub(crate) fn problem(answer: &str, status: u16) -> serde_json::Value {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
     assert_eq!(head.split(' ').nth(1), Some(status.to_string().as_str()), "{answer}");
     let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));

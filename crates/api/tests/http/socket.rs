@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rashomon_api::{ServeOptions, serve};
+use rashomon_api::{ServeOptions, Tls, serve};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::oneshot,
     task::JoinHandle,
@@ -23,13 +23,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn of(world: &World, options: ServeOptions) -> Self {
+        Self::over(None, world, options).await
+    }
+
+    pub(crate) async fn over(tls: Option<Tls>, world: &World, options: ServeOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let done = tokio::spawn(serve(listener, world.api.clone(), shutdown, options));
+        let done = tokio::spawn(serve(listener, world.api.clone(), tls, shutdown, options));
         Self { address, stop: Some(stop), done }
     }
 
@@ -49,7 +53,7 @@ impl Server {
 }
 
 /// Reads until the answer ends with this text.
-pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut answer = Vec::new();
     while !answer.ends_with(end.as_bytes()) {
         let mut buffer = [0; 1024];
