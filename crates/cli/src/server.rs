@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::{Api, Components};
+use rashomon_api::{Api, Components, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
 use rashomon_service::{Background, BackgroundOptions, MIN_ORPHAN_AGE};
@@ -13,7 +13,7 @@ use crate::{
     config::Settings,
     errors::CommandError,
     metrics,
-    signals::Signals,
+    signals::{Reloads, Signals},
     store::{Store, seed},
 };
 
@@ -46,7 +46,9 @@ pub(crate) async fn serve(
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     mut signals: Signals,
+    reloads: Reloads,
 ) -> Result<(), CommandError> {
+    let tls = settings.tls()?;
     let buckets = store.buckets();
     let background = Background::start(buckets, background(settings));
     let registry = metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone());
@@ -67,7 +69,10 @@ pub(crate) async fn serve(
         signals.first().await;
         tracing::info!("stopping: finishing accepted requests");
     };
-    let served = rashomon_api::serve(listener, api.clone(), None, shutdown, settings.connections()).await;
+    let served = tokio::select! {
+        served = rashomon_api::serve(listener, api.clone(), tls.clone(), shutdown, settings.connections()) => served,
+        () = reload_certificate(tls, reloads) => Ok(()),
+    };
     background.stop().await;
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
     // take hours.
@@ -89,6 +94,15 @@ async fn maintain(access: Arc<Access>) {
     loop {
         ticks.tick().await;
         access.maintain().await;
+    }
+}
+
+/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Never returns.
+async fn reload_certificate(tls: Option<Tls>, mut reloads: Reloads) {
+    let Some(tls) = tls else { return std::future::pending().await };
+    loop {
+        let requested = tokio::time::timeout(TLS_RELOAD_INTERVAL, reloads.next()).await.is_ok();
+        tls.reload(requested).await;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging, output, server,
-    signals::Signals,
+    signals::{Reloads, Signals},
     store::{Absent, Store},
 };
 
@@ -30,10 +30,10 @@ pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> 
     let mut settings =
         Settings::load(RawSettings { store: Some(store), listen, access, ..RawSettings::default() }, None)?;
     logging::start_quietly();
-    let signals = Signals::listen()?;
+    let (signals, reloads) = (Signals::listen()?, Reloads::listen()?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
-    let outcome = load_and_serve(&mut settings, chosen, &store, clock, signals).await;
+    let outcome = load_and_serve(&mut settings, chosen, &store, clock, signals, reloads).await;
     store.close().await;
     outcome
 }
@@ -44,6 +44,7 @@ async fn load_and_serve(
     store: &Store,
     clock: Arc<dyn Clock>,
     signals: Signals,
+    reloads: Reloads,
 ) -> Result<Exit, CommandError> {
     let loaded = rashomon_sample_wiki::load(store.buckets(), rashomon_sample_wiki::history()?).await?;
     let wanted = settings.merged.listen.0;
@@ -55,7 +56,7 @@ async fn load_and_serve(
         output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
     }
     output::line(welcome(address, loaded))?;
-    server::serve(listener, store, settings, None, clock, signals).await?;
+    server::serve(listener, store, settings, None, clock, signals, reloads).await?;
     Ok(Exit::Done)
 }
 

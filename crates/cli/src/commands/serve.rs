@@ -50,7 +50,7 @@ async fn open_and_serve(
     let signals = Signals::listen()?;
     let reloads = Reloads::listen()?;
     if let Some(audit_log) = audit_log.clone() {
-        tokio::spawn(reopen(audit_log, reloads));
+        tokio::spawn(reopen(audit_log, reloads.clone()));
     }
     let store = Box::pin(Store::open_to_serve(settings, Arc::clone(&clock))).await;
     if let Ok(store) = &store {
@@ -62,7 +62,7 @@ async fn open_and_serve(
     }
     let store = store?;
     let outcome = tokio::select! {
-        outcome = listen_and_serve(settings, &store, audit_log, clock, signals) => outcome,
+        outcome = listen_and_serve(settings, &store, audit_log, clock, signals, reloads) => outcome,
         error = store.failure() => Err(error),
     };
     store.close().await;
@@ -84,14 +84,16 @@ async fn listen_and_serve(
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     signals: Signals,
+    reloads: Reloads,
 ) -> Result<Exit, CommandError> {
     // The listener is opened after the store, so every client that can connect gets an answer.
     let listener = server::listen(settings.merged.listen.0).await?;
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
     let line = format!(
-        "rashomon {} listens on http://{address}, with its store in {}",
+        "rashomon {} listens on {}://{address}, with its store in {}",
         env!("CARGO_PKG_VERSION"),
+        settings.scheme(),
         settings.store
     );
     match output::line(&line) {
@@ -100,6 +102,6 @@ async fn listen_and_serve(
         Err(error) => return Err(error),
     }
     tracing::debug!("{line}");
-    server::serve(listener, store, settings, audit_log, clock, signals).await?;
+    server::serve(listener, store, settings, audit_log, clock, signals, reloads).await?;
     Ok(Exit::Done)
 }

@@ -124,7 +124,7 @@ pub(crate) fn explain(message: &str) -> String {
 /// Describes the expected value, without names of Rust types.
 fn in_words(expected: &str) -> &str {
     match expected {
-        "a string" => "text in quotes",
+        "a string" | "path string" => "text in quotes",
         "a boolean" => "true or false",
         "a nonzero u32" => "a whole number from 1 to 4294967295",
         "a nonzero u64" | "a nonzero usize" => "a whole number above 0",

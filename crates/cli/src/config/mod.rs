@@ -13,6 +13,7 @@ mod generator;
 mod raw;
 mod retention;
 mod store;
+mod tls;
 mod values;
 
 use std::{
@@ -175,6 +176,7 @@ impl Settings {
     /// Checks that the settings fit one another.
     fn check(&self, problems: &mut Vec<Problem>) {
         self.check_components(problems);
+        problems.extend(self.tls().err().map(|error| Problem { message: error.to_string(), place: None }));
         problems.extend(self.check_staging());
         let listen = self.merged.listen;
         if !self.access.is_configured() && !listen.0.ip().is_loopback() {

@@ -1,6 +1,6 @@
 //! The settings from one source, and the settings merged from all sources.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
 
 use confique::Config;
 use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
@@ -61,6 +61,18 @@ pub(crate) struct MergedSettings {
     #[config(default = "127.0.0.1:7231")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")))]
     pub(crate) listen: Listen,
+
+    /// PEM file with the certificate of the server, followed by those of the intermediate authorities. With it, the
+    /// server accepts only connections with TLS. Requires tls_key. A changed file is loaded within seconds [default:
+    /// none]
+    #[config(layer_attr(arg(long, env = "RASHOMON_TLS_CERTIFICATE", value_name = "FILE")))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// PEM file with the private key of tls_certificate, without a password [default: none]
+    #[config(layer_attr(arg(long, env = "RASHOMON_TLS_KEY", value_name = "FILE")))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
 
     /// Access rights; required to listen on an address other than loopback [default: open on loopback]
     #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS", value_enum)))]

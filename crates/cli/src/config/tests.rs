@@ -509,6 +509,13 @@ fn unusable_renderer_or_timeline_is_refused() {
         ("[generator.properties.html]\nurl = 'ftp://x/{rev}'", "[generator]"),
         ("[generator]\nhosts = ['a']\n[generator.properties.html]\nurl = 'http://b/{rev}'", "[generator]"),
         ("[domains.a.buckets.page.generator]\nmax_requests = 3", "move them to [generator]"),
+        ("[generator]\ntoken_file = 'no-such-file'", "token_file: cannot read no-such-file"),
+        (
+            "[domains.a.buckets.page.generator]\ntoken_file = 'no-such-file'",
+            "token_file: cannot read no-such-file",
+        ),
+        ("tls_key = 'key.pem'", "set tls_certificate"),
+        ("tls_certificate = ['a']", "text in quotes"),
         ("[retention]\ntimeline = 'disk'", "table, memory, or a URL of Redis"),
         ("[retention]\ntimeline = 'redis://'", "timeline"),
         ("[retention]\ntimeline = 'redis://127.0.0.1:6379/-1'", "the number of a database is 0 or higher"),

@@ -14,6 +14,7 @@ mod damaged;
 mod demo;
 mod disks;
 mod earlier_stores;
+mod encrypted;
 mod every_store;
 mod exporting;
 #[path = "../cassandra/false_clock.rs"]

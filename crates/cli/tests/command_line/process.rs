@@ -116,7 +116,7 @@ impl Running {
     /// Reads the first line of a server, and returns its address.
     pub(crate) fn address(&mut self) -> String {
         let line = self.line();
-        let address = line.split("http://").nth(1).and_then(|rest| rest.split([' ', '/', ',']).next());
+        let address = line.split("://").nth(1).and_then(|rest| rest.split([' ', '/', ',']).next());
         address.unwrap_or_else(|| panic!("{line}")).to_owned()
     }
 
