@@ -45,7 +45,8 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
-    ("rashomon-generator-http", &["rashomon-buckets"]),
+    ("rashomon-http-client", &["rashomon-records"]),
+    ("rashomon-generator-http", &["rashomon-http-client", "rashomon-buckets"]),
     (
         "rashomon-simulation",
         &[
@@ -98,6 +99,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-sample-wiki",
             "rashomon-dumps",
             "rashomon-generator-http",
+            "rashomon-http-client",
             "rashomon-timeline-redis",
             "rashomon-buckets",
             "rashomon-tables",
