@@ -12,10 +12,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use rashomon_buckets::{GenerateError, excerpt, shorten};
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use rashomon_http_client::{TokenFile, client_config};
 use tokio::sync::Semaphore;
 use url::Url;
 
@@ -45,13 +42,20 @@ pub(crate) struct Client {
 pub(crate) struct Bounds {
     pub(crate) hosts: Hosts,
     pub(crate) timeout: Duration,
+    /// The token for the renderer. It is sent only to the origin of the first URL.
+    token: Option<TokenFile>,
     places: Semaphore,
 }
 
 impl Bounds {
     /// Allows this many concurrent requests.
-    pub(crate) fn new(hosts: Hosts, timeout: Duration, max_requests: NonZeroUsize) -> Self {
-        Self { hosts, timeout, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
+    pub(crate) fn new(
+        hosts: Hosts,
+        timeout: Duration,
+        token: Option<TokenFile>,
+        max_requests: NonZeroUsize,
+    ) -> Self {
+        Self { hosts, timeout, token, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
     }
 }
 
@@ -59,16 +63,8 @@ impl Client {
     /// Creates a client that checks certificates by these authorities, or by those of the system if
     /// `authorities` is `None`. Fails if the system has none and `needs_tls` is set.
     pub(crate) fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, SettingsError> {
-        let roots = match authorities {
-            Some(file) => roots_of(file)?,
-            None => system_roots(needs_tls)?,
-        };
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| SettingsError::Authorities(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls = client_config(authorities, needs_tls)
+            .map_err(|error| SettingsError::Authorities(error.to_string()))?;
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let http = legacy::Client::builder(TokioExecutor::new())
@@ -86,27 +82,34 @@ impl Client {
         bounds: &Bounds,
         wanted: &Wanted,
     ) -> Result<Answer, GenerateError> {
-        let Bounds { hosts, timeout, places } = bounds;
+        let Bounds { timeout, places, .. } = bounds;
         let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
             Err(_) => return Err(GenerateError::Busy(format!("other renders left no room for {timeout:?}"))),
         };
-        match tokio::time::timeout(*timeout, self.follow(url, hosts, wanted)).await {
+        match tokio::time::timeout(*timeout, self.follow(url, bounds, wanted)).await {
             Ok(answer) => answer,
             Err(_) => Err(GenerateError::TimedOut(format!("no complete answer arrived within {timeout:?}"))),
         }
     }
 
-    async fn follow(&self, mut url: Url, hosts: &Hosts, wanted: &Wanted) -> Result<Answer, GenerateError> {
+    async fn follow(&self, mut url: Url, bounds: &Bounds, wanted: &Wanted) -> Result<Answer, GenerateError> {
+        let origin = url.origin();
+        let token = match &bounds.token {
+            Some(file) => Some(file.token().await.header()),
+            None => None,
+        };
         for _ in 0..=MAX_REDIRECTS {
-            if !hosts.allow(&url) {
+            if !bounds.hosts.allow(&url) {
                 let host = excerpt(url.host_str().unwrap_or_default());
                 return failed(format!(
                     "{host} (port {:?}) is not one of the allowed hosts",
                     url.port_or_known_default()
                 ));
             }
-            let response = self.ask(&url).await?;
+            // Another server must not learn the token.
+            let token = token.clone().filter(|_| url.origin() == origin);
+            let response = self.ask(&url, token).await?;
             match response.status() {
                 StatusCode::OK => return wanted.read(response).await,
                 StatusCode::MOVED_PERMANENTLY
@@ -123,13 +126,15 @@ impl Client {
         failed(format!("it redirected more than {MAX_REDIRECTS} times"))
     }
 
-    async fn ask(&self, url: &Url) -> Result<Response<Incoming>, GenerateError> {
-        let request = Request::get(url.as_str())
+    async fn ask(&self, url: &Url, token: Option<HeaderValue>) -> Result<Response<Incoming>, GenerateError> {
+        let mut request = Request::get(url.as_str())
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT_ENCODING, "identity")
-            .header(header::CONNECTION, "close")
-            .body(Empty::new());
-        let request = request.or_else(|error| failed(error.to_string()))?;
+            .header(header::CONNECTION, "close");
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(Empty::new()).or_else(|error| failed(error.to_string()))?;
         self.http.request(request).await.or_else(|error| failed(with_causes(&error)))
     }
 }
@@ -162,29 +167,4 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     shorten(text, MAX_CAUSES_BYTES)
-}
-
-fn roots_of(file: &Path) -> Result<RootCertStore, SettingsError> {
-    let error = |why: String| SettingsError::Authorities(format!("{}: {why}", file.display()));
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|why| error(why.to_string()))? {
-        let certificate = certificate.map_err(|why| error(why.to_string()))?;
-        roots.add(certificate).map_err(|why| error(why.to_string()))?;
-    }
-    if roots.is_empty() { Err(error("it has no certificate".to_owned())) } else { Ok(roots) }
-}
-
-fn system_roots(needed: bool) -> Result<RootCertStore, SettingsError> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    // Some certificates of a system may be unreadable. Such certificates are skipped.
-    roots.add_parsable_certificates(found.certs);
-    if needed && roots.is_empty() {
-        let why = found
-            .errors
-            .first()
-            .map_or_else(|| "the system has no certificates".to_owned(), ToString::to_string);
-        return Err(SettingsError::Authorities(why));
-    }
-    Ok(roots)
 }

@@ -7,6 +7,7 @@ use futures::future::try_join_all;
 use rashomon_buckets::{
     BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, excerpt,
 };
+use rashomon_http_client::TokenFile;
 
 use crate::{
     answer::{MediaType, Wanted},
@@ -106,15 +107,17 @@ impl Generator for HttpGenerator {
 
 impl Renderer {
     fn new(upstream: Upstream, max_requests: NonZeroUsize) -> Result<Self, SettingsError> {
-        let Upstream { properties, hosts, timeout } = upstream;
+        let Upstream { properties, hosts, timeout, token_file } = upstream;
         if timeout.is_zero() {
             return Err(SettingsError::Timeout);
         }
         let hosts = Hosts::parse(&hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
+        let token = token_file.map(TokenFile::open).transpose();
+        let token = token.map_err(|error| SettingsError::Token(error.to_string()))?;
         let names = properties.keys().cloned().collect();
         let places = properties.into_iter().map(|(name, source)| Place::new(name, source, &hosts));
         let places = places.collect::<Result<_, _>>()?;
-        Ok(Self { names, places, bounds: Bounds::new(hosts, timeout, max_requests) })
+        Ok(Self { names, places, bounds: Bounds::new(hosts, timeout, token, max_requests) })
     }
 }
 

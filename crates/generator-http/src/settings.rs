@@ -42,6 +42,10 @@ pub struct Upstream {
     /// The time limit of one property, from the connection to its last byte. Before that, a request may wait
     /// for the same time until fewer requests are in progress.
     pub timeout: Duration,
+    /// A file whose only line is the token for the renderer. It is sent with each request to the scheme, the host and
+    /// the port of a property's URL, and nowhere else. A changed file is read before the next request. `None`: no
+    /// token is sent.
+    pub token_file: Option<PathBuf>,
 }
 
 impl Upstream {
@@ -100,6 +104,9 @@ pub enum SettingsError {
     /// The timeout is zero.
     #[error("a timeout of zero gives a renderer no time to answer: 30 seconds are usual")]
     Timeout,
+    /// The file with the token for a renderer cannot be used.
+    #[error("token_file: {0}")]
+    Token(String),
     /// There are no authorities by which the certificate of a renderer can be checked.
     #[error(
         "no certificate authorities found: {0}. Name a file of certificates (PEM), or install the system's \

@@ -21,6 +21,7 @@ pub(crate) struct RawGenerator {
     properties: BTreeMap<PropertyName, PropertySource>,
     max_requests: Option<NonZeroUsize>,
     authorities: Option<PathBuf>,
+    token_file: Option<PathBuf>,
 }
 
 /// The source of a property.
@@ -37,6 +38,8 @@ pub(crate) struct PropertySource {
 pub(crate) struct Renderer {
     hosts: Vec<String>,
     timeout: Span,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
     properties: BTreeMap<PropertyName, PropertySource>,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct GeneratorSettings {
 impl From<RawGenerator> for Renderer {
     fn from(raw: RawGenerator) -> Self {
         let timeout = raw.timeout.unwrap_or(Span(http::Upstream::TIMEOUT));
-        Self { hosts: raw.hosts, timeout, properties: raw.properties }
+        Self { hosts: raw.hosts, timeout, token_file: raw.token_file, properties: raw.properties }
     }
 }
 
@@ -136,6 +139,7 @@ impl Settings {
             properties: renderer.properties.iter().map(source).collect(),
             hosts: renderer.hosts.clone(),
             timeout: renderer.timeout.0,
+            token_file: renderer.token_file.clone(),
         }
     }
 }

@@ -10,6 +10,7 @@ mod redirects;
 mod server;
 mod settings;
 mod through_buckets;
+mod tokens;
 mod wiki;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
@@ -55,6 +56,7 @@ pub(crate) fn upstream(properties: &[(&str, Source)], hosts: &[String], timeout:
         properties: properties.iter().map(|(property, source)| (name(property), source.clone())).collect(),
         hosts: hosts.to_vec(),
         timeout,
+        token_file: None,
     }
 }
 
