@@ -14,6 +14,7 @@ use clap::{
     parser::ValueSource,
 };
 use rashomon_buckets::{DomainName, excerpt};
+use rashomon_http_client::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
@@ -581,6 +582,7 @@ pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
     (all_arguments(&command).into_iter())
         .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned))
+        .chain([TOKEN_VARIABLE.to_owned()])
         .collect()
 }
 

@@ -3,6 +3,7 @@
 use rashomon_backup::BackupError;
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
+use rashomon_http_client::ClientError;
 use rashomon_sample_wiki::SampleError;
 
 use crate::{config::ConfigError, exit::Exit, output};
@@ -41,6 +42,9 @@ pub(crate) enum CommandError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_buckets::Error),
+    /// A server cannot be reached, or does not answer as expected.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// An import failed.
     #[error("{0}")]
     Import(String),
@@ -119,6 +123,7 @@ impl CommandError {
             // In these cases the command has changed nothing.
             Self::Config(_)
             | Self::Usage(_)
+            | Self::Client(ClientError::Usage(_))
             | Self::Comparison(ComparisonError::NoRevisions { .. })
             | Self::Backup(
                 BackupError::NotABackup(_)
@@ -138,6 +143,7 @@ impl CommandError {
             | Self::Upgrade(_)
             | Self::NoCluster(_)
             | Self::Store(_)
+            | Self::Client(_)
             | Self::Import(_)
             | Self::Comparison(_)
             | Self::Export(_)

@@ -15,7 +15,6 @@ mod metrics;
 mod output;
 mod progress;
 mod server;
-mod server_url;
 mod signals;
 mod store;
 

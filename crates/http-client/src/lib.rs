@@ -1,12 +1,19 @@
-//! What the HTTP clients of Rashomon share: the tokens that they send, and the authorities that they trust.
+//! What the HTTP clients of Rashomon share: the tokens that they send, the authorities that they trust, and the
+//! connection to a server of Rashomon.
 //!
 //! [`BearerToken`] is a token in the form of a header, and [`TokenFile`] a file with one, which may change.
-//! [`client_config()`] has the settings of TLS, with the authorities of the system or of a file.
+//! [`client_config()`] has the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
+//! requests to a server of Rashomon at a [`ServerUrl`].
 
 mod authorities;
+mod client;
+mod late_reader;
+mod server_url;
 mod token;
 mod token_file;
 
 pub use authorities::{AuthoritiesError, client_config};
+pub use client::{Client, ClientError, TOKEN_VARIABLE, connect, last_cause};
+pub use server_url::ServerUrl;
 pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};
 pub use token_file::{TokenFile, TokenFileError};

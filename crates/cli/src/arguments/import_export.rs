@@ -4,9 +4,9 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use rashomon_buckets::{DomainName, Title};
+use rashomon_http_client::ServerUrl;
 
 use super::StoreArguments;
-use crate::server_url::ServerUrl;
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
@@ -17,7 +17,10 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Send the files to a running server instead of opening the store
+    /// Send the files to a running server (http or https) instead of opening the store
+    ///
+    /// If the environment variable RASHOMON_TOKEN is set, the requests carry this token (Authorization: Bearer).
+    /// Certificates are checked by the authorities of the system, or those in the file that SSL_CERT_FILE names.
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 

@@ -25,11 +25,11 @@ use crate::{
 };
 
 /// Certificates for hosts with these names, each its own authority, with their keys.
-const LOCALHOST: (&str, &str) = (
+pub(crate) const LOCALHOST: (&str, &str) = (
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem"),
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.key"),
 );
-const ELSEWHERE: (&str, &str) = (
+pub(crate) const ELSEWHERE: (&str, &str) = (
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem"),
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key"),
 );
@@ -38,7 +38,7 @@ const ELSEWHERE: (&str, &str) = (
 const FLAGS: [&str; 4] = ["--tls-certificate", "chain.pem", "--tls-key", "key.pem"];
 
 /// Writes a certificate and its key, each by renaming a new file.
-fn write_pair(directory: &Path, (certificate, key): (&str, &str)) {
+pub(crate) fn write_pair(directory: &Path, (certificate, key): (&str, &str)) {
     for (name, text) in [("chain.pem", certificate), ("key.pem", key)] {
         fs::write(directory.join("new"), text).unwrap();
         fs::rename(directory.join("new"), directory.join(name)).unwrap();
@@ -46,7 +46,7 @@ fn write_pair(directory: &Path, (certificate, key): (&str, &str)) {
 }
 
 /// Starts a server in memory with TLS. Returns it with its port.
-fn serve(directory: &Path) -> (Running, String) {
+pub(crate) fn serve(directory: &Path) -> (Running, String) {
     let mut command = rashomon(directory);
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]).args(FLAGS);
     let mut server = Running::start(&mut command);
@@ -57,7 +57,7 @@ fn serve(directory: &Path) -> (Running, String) {
 }
 
 /// The answer to a GET with TLS from a server that has a certificate for this name.
-fn get_with_tls(port: &str, name: &'static str, target: &str) -> Option<String> {
+pub(crate) fn get_with_tls(port: &str, name: &'static str, target: &str) -> Option<String> {
     let mut roots = RootCertStore::empty();
     for (certificate, _) in [LOCALHOST, ELSEWHERE] {
         roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();

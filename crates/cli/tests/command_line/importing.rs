@@ -113,7 +113,7 @@ fn missing_server_is_reported() {
     import(&format!("http://{free}"))
         .ends_with(1)
         .stderr_contains(&["cannot reach a server at", "is `rashomon serve` running"]);
-    import("https://127.0.0.1").ends_with(2).stderr_contains(&["https is not supported"]);
+    import("ftp://127.0.0.1").ends_with(2).stderr_contains(&["not the address of a server"]);
     let mut command = rashomon(directory.path());
     command.args(["import", "--to", "http://127.0.0.1", "--data", "x", "--domain", "wiki", "dump.xml"]);
     finish(&mut command).ends_with(2).stderr_contains(&["--to", "--data"]);

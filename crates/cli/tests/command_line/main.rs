@@ -31,6 +31,7 @@ mod process;
 mod retaining;
 mod serving;
 mod stores;
+mod to_server;
 mod upgrading;
 mod vacuuming;
 mod wiki;

@@ -1,19 +1,19 @@
 //! A request to a server: sends a dump as a stream, and reads the lines of the answer at the same time.
 
-use std::{io, path::Path, pin::Pin};
+use std::{error::Error, io, path::Path, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt as _;
-use http::{Request, StatusCode, header};
+use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper_util::rt::TokioIo;
 use rashomon_buckets::{DomainName, shorten};
-use tokio::{io::AsyncRead, net::TcpStream};
+use rashomon_http_client::{ServerUrl, connect, last_cause};
+use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
-use super::{is_standard_input, late_reader::LateReader, remote::MAX_ERROR_BYTES};
-use crate::{errors::CommandError, server_url::ServerUrl};
+use super::{is_standard_input, remote::MAX_ERROR_BYTES};
+use crate::errors::CommandError;
 
 /// The number of bytes of the dump that one read returns.
 const READ_BYTES: usize = 1 << 16;
@@ -54,20 +54,10 @@ pub(super) async fn send(
     domain: &DomainName,
     upload: Upload,
 ) -> Result<Answer, CommandError> {
-    let stream = TcpStream::connect(server.authority()).await.map_err(|source| CommandError::Io {
-        doing: format!("cannot reach a server at {server} (is `rashomon serve` running there?)"),
-        source,
-    })?;
-    let broken = |error: &hyper::Error| broken(&server.to_string(), error);
-    let connection = hyper::client::conn::http1::handshake(TokioIo::new(LateReader(stream))).await;
-    let (mut sender, connection) = connection.map_err(|error| broken(&error))?;
-    // An error that ends the connection is reported to the reader of the answer.
-    tokio::spawn(connection);
-
+    let mut client = connect(server).await?;
     let Upload { reader, size } = upload;
     let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
-    let mut request = Request::post(format!("{}/v1/{domain}/import", server.prefix()))
-        .header(header::HOST, server.authority())
+    let mut request = (client.request(Method::POST, &format!("/v1/{domain}/import")))
         .header(header::CONTENT_TYPE, "application/octet-stream");
     if let Some(size) = size {
         request = request.header(header::CONTENT_LENGTH, size);
@@ -75,19 +65,14 @@ pub(super) async fn send(
     let request = request
         .body(StreamBody::new(pieces))
         .map_err(|error| CommandError::Import(format!("cannot make a request for {server}: {error}")))?;
-    let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+    let response = client.send(request).await.map_err(|error| broken(&server.to_string(), &error))?;
     let status = response.status();
     let answer = Answer { server: server.to_string(), body: response.into_body(), buffer: BytesMut::new() };
     if status.is_success() { Ok(answer) } else { Err(answer.refusal(status).await) }
 }
 
-fn broken(server: &str, error: &(dyn std::error::Error + 'static)) -> CommandError {
-    let mut reason = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        reason = error.to_string();
-        source = error.source();
-    }
+fn broken(server: &str, error: &(dyn Error + 'static)) -> CommandError {
+    let reason = last_cause(error);
     CommandError::Import(format!(
         "the connection to {server} broke ({reason}): stored revisions stay; to continue, import the files \
          again"

@@ -1,7 +1,6 @@
 //! `rashomon import --domain NAME FILE...`.
 
 mod connection;
-mod late_reader;
 mod local;
 mod remote;
 mod report;

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_buckets::{excerpt, shorten};
 use rashomon_clock::Clock;
+use rashomon_http_client::ServerUrl;
 use serde::Deserialize;
 
 use super::{
@@ -18,7 +19,6 @@ use crate::{
     exit::Exit,
     output,
     progress::{Done, Progress},
-    server_url::ServerUrl,
     signals::Signals,
 };
 

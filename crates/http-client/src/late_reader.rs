@@ -16,7 +16,7 @@ use tokio::{
 /// connection drops the data that can no longer be sent, so that the answer is read. If there is no answer,
 /// reading fails too.
 #[derive(Debug)]
-pub(super) struct LateReader(pub(super) TcpStream);
+pub(crate) struct LateReader(pub(crate) TcpStream);
 
 impl AsyncRead for LateReader {
     fn poll_read(

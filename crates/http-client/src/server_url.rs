@@ -1,12 +1,16 @@
-//! The address of the server that receives dumps.
+//! The address of a server.
 
 use std::{fmt, str::FromStr};
 
-use rashomon_buckets::excerpt;
+use rashomon_records::excerpt;
 
-/// The server that receives dumps: `http://HOST:PORT`.
+/// The address of a server: `http://HOST:PORT` or `https://HOST:PORT`, and perhaps the path that a proxy adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServerUrl {
+pub struct ServerUrl {
+    is_https: bool,
+    /// The host. An IPv6 address is in brackets.
+    host: String,
+    /// `HOST:PORT`.
     authority: String,
     /// The prefix of the API's path, if a proxy adds one.
     prefix: String,
@@ -17,17 +21,11 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let uri: http::Uri = text.parse().map_err(|_| wrong(text))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(
-                    "https is not supported: use the server's own http address, or a tunnel, as in ssh -L \
-                     7231:127.0.0.1:7231 HOST"
-                        .to_owned(),
-                );
-            }
+        let is_https = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             _ => return Err(wrong(text)),
-        }
+        };
         let authority = uri
             .authority()
             .filter(|authority| !authority.as_str().contains('@'))
@@ -35,20 +33,36 @@ impl FromStr for ServerUrl {
         if uri.query().is_some() {
             return Err(wrong(text));
         }
-        let port = authority.port_u16().unwrap_or(80);
+        let port = authority.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { authority: format!("{}:{port}", authority.host()), prefix })
+        let host = authority.host().to_owned();
+        Ok(Self { is_https, authority: format!("{host}:{port}"), host, prefix })
     }
 }
 
 impl ServerUrl {
+    /// Whether the server uses TLS.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    /// The host without its port. An IPv6 address is without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let address = self.host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        address.unwrap_or(&self.host)
+    }
+
     /// `HOST:PORT`.
-    pub(crate) fn authority(&self) -> &str {
+    #[must_use]
+    pub fn authority(&self) -> &str {
         &self.authority
     }
 
     /// The part of the path before `/v1/`: empty, or without a slash at its end.
-    pub(crate) fn prefix(&self) -> &str {
+    #[must_use]
+    pub fn prefix(&self) -> &str {
         &self.prefix
     }
 }
@@ -59,7 +73,8 @@ fn wrong(text: &str) -> String {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.prefix)
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.prefix)
     }
 }
 
@@ -79,6 +94,8 @@ mod tests {
             parsed("http://wiki.example.org/store/"),
             Ok("http://wiki.example.org:80/store".to_owned())
         );
+        assert_eq!(parsed("https://wiki.example.org"), Ok("https://wiki.example.org:443".to_owned()));
+        assert_eq!("https://[::1]:7231".parse::<ServerUrl>().unwrap().host(), "::1");
     }
 
     #[test]
@@ -86,6 +103,5 @@ mod tests {
         for text in ["127.0.0.1:7231", "ftp://x", "http://", "http://a/?b", "http://user@host/", "x y"] {
             assert!(parsed(text).unwrap_err().contains("http://127.0.0.1:7231"), "{text}");
         }
-        assert!(parsed("https://127.0.0.1").unwrap_err().contains("https is not supported"));
     }
 }
