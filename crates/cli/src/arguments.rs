@@ -3,6 +3,7 @@
 mod archive;
 mod backup;
 mod import_export;
+mod token;
 mod upgrade;
 mod vacuum;
 
@@ -22,6 +23,9 @@ pub(crate) use self::archive::{
 };
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
+pub(crate) use self::token::{
+    ListTokensArguments, NewTokenArguments, RevokeTokensArguments, TokenCommand, TokenPlaceArguments,
+};
 pub(crate) use self::upgrade::UpgradeArguments;
 pub(crate) use self::vacuum::VacuumArguments;
 use crate::{
@@ -249,6 +253,10 @@ Examples:
     /// Manage the archive: superseded revisions and idle pages in compression blocks
     #[command(subcommand)]
     Archive(ArchiveCommand),
+
+    /// Make, list and revoke the tokens of clients
+    #[command(subcommand)]
+    Token(TokenCommand),
 
     /// Compare the strategies of retention by replaying a real history
     ///

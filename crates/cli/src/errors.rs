@@ -48,6 +48,9 @@ pub(crate) enum CommandError {
     /// An import failed.
     #[error("{0}")]
     Import(String),
+    /// A server refused a request, or its answer cannot be understood.
+    #[error("{0}")]
+    Refused(String),
     /// A revision cannot be erased.
     #[error("{0}")]
     Erase(String),
@@ -144,6 +147,7 @@ impl CommandError {
             | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Client(_)
+            | Self::Refused(_)
             | Self::Import(_)
             | Self::Comparison(_)
             | Self::Export(_)

@@ -13,6 +13,7 @@ pub(crate) mod migrate;
 pub(crate) mod retention;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod token;
 pub(crate) mod upgrade;
 pub(crate) mod vacuum;
 pub(crate) mod verify;

@@ -1,0 +1,109 @@
+//! The command line of `rashomon token`.
+
+use clap::{Args, Subcommand};
+use rashomon_access::TokenId;
+use rashomon_http_client::ServerUrl;
+
+use super::StoreArguments;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print it
+    ///
+    /// Standard output has the token and nothing else. The store keeps only its SHA-256, so nobody can print the
+    /// token again. A client sends it in the header `Authorization: Bearer TOKEN`. A store that does not exist is
+    /// made, so that a server can start with its first token.
+    #[command(after_help = "\
+Exit codes:
+  0  the token is stored
+  1  an error ended the command
+  2  the command line is wrong, such as an unknown right; nothing was done
+
+Examples:
+  rashomon token new --rights read,write --domain enwiki --expires 90d --note 'the bot of Ann'
+  rashomon token new --rights read,write,import,rewrite,admin --domain '*'
+  RASHOMON_TOKEN=$(cat admin.token) rashomon token new --to https://wiki.example.org --rights read --domain enwiki")]
+    New(NewTokenArguments),
+
+    /// List the tokens, the oldest first
+    #[command(after_help = "\
+Exit codes:
+  0  done
+  1  an error ended the command
+  2  the command line is wrong, or there is no store")]
+    List(ListTokensArguments),
+
+    /// Revoke tokens
+    ///
+    /// All servers of the store refuse a revoked token within five seconds. A revoked token cannot be restored.
+    #[command(after_help = "\
+Exit codes:
+  0  the tokens are revoked
+  1  an error ended the command, or there is no token of one of the ids; the others are revoked
+  2  the command line is wrong, or there is no store
+
+Example:
+  rashomon token revoke 6a4e7f30a1b2c3d4e5f6")]
+    Revoke(RevokeTokensArguments),
+}
+
+/// Where the tokens are.
+#[derive(Debug, Args)]
+pub(crate) struct TokenPlaceArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Ask a running server instead of opening the store. The variable RASHOMON_TOKEN has the token for the
+    /// requests, which must grant `admin` on every domain
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config"])]
+    pub(crate) to: Option<ServerUrl>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewTokenArguments {
+    #[command(flatten)]
+    pub(crate) place: TokenPlaceArguments,
+
+    /// Rights that the token grants: read, write, import (times in the past, whole histories), rewrite (replace
+    /// stored properties), admin (tokens). No right implies another
+    #[arg(long, value_name = "RIGHT,...", value_delimiter = ',', required = true)]
+    pub(crate) rights: Vec<String>,
+
+    /// Domains on which the token grants its rights; * at the end of a name matches any ending, and '*' alone
+    /// matches all domains
+    #[arg(long = "domain", value_name = "NAME,...", value_delimiter = ',', required = true)]
+    pub(crate) domains: Vec<String>,
+
+    /// Buckets on which the token grants its rights, in the same notation [default: all]
+    #[arg(long = "bucket", value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) buckets: Vec<String>,
+
+    /// When the token expires: a length of time such as 90d, or a time such as 2030-01-31T00:00:00Z [default:
+    /// never]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+
+    /// A note for people: who has the token, and what for
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListTokensArguments {
+    #[command(flatten)]
+    pub(crate) place: TokenPlaceArguments,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeTokensArguments {
+    #[command(flatten)]
+    pub(crate) place: TokenPlaceArguments,
+
+    /// Ids of the tokens, as `rashomon token list` prints them
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<TokenId>,
+}

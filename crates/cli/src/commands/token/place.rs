@@ -1,0 +1,177 @@
+//! Where tokens are: in a store, or behind a running server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::Full;
+use rashomon_access::{MAX_LISTED, TokenId, TokenInfo, TokenRequest, TokenStore};
+use rashomon_clock::{Clock, SystemClock, rfc3339};
+use rashomon_http_client::{Client, ServerUrl, connect};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    arguments::TokenPlaceArguments,
+    errors::CommandError,
+    store::{Absent, Store},
+};
+
+/// The place of the tokens.
+pub(super) enum Place {
+    /// A store that this command has opened.
+    Store { store: Box<Store>, tokens: TokenStore, clock: Arc<dyn Clock> },
+    /// A running server.
+    Server { server: ServerUrl, client: Client<Full<Bytes>> },
+}
+
+/// A token in a list.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ListedToken {
+    pub(super) id: String,
+    pub(super) rights: Vec<String>,
+    pub(super) domains: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) buckets: Option<Vec<String>>,
+    pub(super) created: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_used: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) note: Option<String>,
+}
+
+impl From<TokenInfo> for ListedToken {
+    fn from(token: TokenInfo) -> Self {
+        let TokenInfo { id, grant, created_at, expires_at, used_at, note } = token;
+        Self {
+            id: id.into(),
+            rights: grant.rights.iter().map(|right| right.to_string()).collect(),
+            domains: grant.domains.iter().map(ToString::to_string).collect(),
+            buckets: grant.buckets.map(|buckets| buckets.iter().map(ToString::to_string).collect()),
+            created: rfc3339::format(created_at),
+            expires: expires_at.map(rfc3339::format),
+            last_used: used_at.map(rfc3339::format),
+            note,
+        }
+    }
+}
+
+impl Place {
+    pub(super) async fn open(arguments: &TokenPlaceArguments, absent: Absent) -> Result<Self, CommandError> {
+        if let Some(server) = &arguments.to {
+            let client = connect(server).await?;
+            return Ok(Self::Server { server: server.clone(), client });
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let store = Box::pin(Store::open_offline(&arguments.store, Arc::clone(&clock), absent)).await;
+        let advice = ", ask the server: add --to with its URL";
+        let store = Box::new(store.map_err(|error| error.if_busy(advice))?);
+        let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
+        Ok(Self::Store { store, tokens, clock })
+    }
+
+    /// Makes a token, and returns its text.
+    pub(super) async fn make(&mut self, request: &TokenRequest) -> Result<String, CommandError> {
+        #[derive(Deserialize)]
+        struct Made {
+            token: String,
+        }
+        match self {
+            Self::Store { tokens, clock, .. } => {
+                let new = request.check(clock.now()).map_err(CommandError::Usage)?;
+                Ok(tokens.create(new).await?.reveal().to_owned())
+            }
+            Self::Server { server, client } => {
+                let body = serde_json::to_value(request).unwrap_or_default();
+                let (status, answer) = client.json(Method::POST, "/v1/tokens", Some(&body)).await?;
+                let made: Made = expect(server, status, answer)?;
+                Ok(made.token)
+            }
+        }
+    }
+
+    /// Lists all tokens.
+    pub(super) async fn list(&mut self) -> Result<Vec<ListedToken>, CommandError> {
+        #[derive(Deserialize)]
+        struct List {
+            tokens: Vec<ListedToken>,
+            next: Option<String>,
+        }
+        let mut all = Vec::new();
+        match self {
+            Self::Store { tokens, .. } => {
+                let mut after = None;
+                loop {
+                    let list = tokens.list(after.as_ref(), MAX_LISTED).await?;
+                    all.extend(list.items.into_iter().map(ListedToken::from));
+                    after = list.next;
+                    if after.is_none() {
+                        return Ok(all);
+                    }
+                }
+            }
+            Self::Server { server, client } => {
+                let mut query = String::new();
+                loop {
+                    let path = format!("/v1/tokens{query}");
+                    let (status, answer) = client.json(Method::GET, &path, None).await?;
+                    let list: List = expect(server, status, answer)?;
+                    all.extend(list.tokens);
+                    match list.next {
+                        Some(next) if next != query => query = next,
+                        _ => return Ok(all),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Revokes a token. Returns whether there was one.
+    pub(super) async fn revoke(&mut self, id: &TokenId) -> Result<bool, CommandError> {
+        match self {
+            Self::Store { tokens, .. } => Ok(tokens.revoke(id).await?),
+            Self::Server { server, client } => {
+                let (status, answer) = client.json(Method::DELETE, &format!("/v1/tokens/{id}"), None).await?;
+                match status {
+                    StatusCode::NO_CONTENT => Ok(true),
+                    // The server has no route for tokens, or no such token: only the second has this type.
+                    StatusCode::NOT_FOUND if problem_is(&answer, "not-found") => Ok(false),
+                    _ => Err(refused(server, status, &answer)),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        match self {
+            Self::Store { store, .. } => store.close().await,
+            Self::Server { .. } => {}
+        }
+    }
+}
+
+/// The document of a successful answer.
+fn expect<T: DeserializeOwned>(
+    server: &ServerUrl,
+    status: StatusCode,
+    answer: Value,
+) -> Result<T, CommandError> {
+    if !status.is_success() {
+        return Err(refused(server, status, &answer));
+    }
+    serde_json::from_value(answer).map_err(|error| {
+        CommandError::Refused(format!("{server} did not answer like a rashomon server: {error}"))
+    })
+}
+
+fn problem_is(answer: &Value, name: &str) -> bool {
+    answer["type"].as_str().is_some_and(|kind| kind.ends_with(name))
+}
+
+fn refused(server: &ServerUrl, status: StatusCode, answer: &Value) -> CommandError {
+    let detail = answer["detail"].as_str().unwrap_or("the answer gives no reason; is it a rashomon server?");
+    let detail = rashomon_buckets::shorten(detail, 4096);
+    CommandError::Refused(format!("{server} refused the request ({status}): {detail}"))
+}
