@@ -15,7 +15,7 @@ case $step in
                current by_rev historical render_content revision_content' ;;
     3) tables='archive_index archive_notes archive_epochs erasures culled culled_renders heads due
                retention_clock revision_timeline render_timeline chunk_sets chunk_copies
-               pages titles domains site_infos' ;;
+               pages titles domains site_infos tokens token_uses' ;;
     4) tables='archive_blocks chunks' ;;
     *) echo "the step is 1, 2, 3 or 4" >&2; exit 2 ;;
 esac

@@ -35,12 +35,7 @@ struct DomainsPage {
 }
 
 /// `/` and `/?after=enwiki`. `base` is the address of this server.
-pub(super) async fn list(
-    api: &Api,
-    caller: &Caller,
-    query: Option<&str>,
-    base: String,
-) -> Result<Response> {
+pub(super) async fn list(api: &Api, caller: &Caller, query: Option<&str>, base: String) -> Result<Response> {
     if !api.access.may_somewhere(caller, Right::Read) {
         api.check_everywhere(caller, Right::Read)?;
     }
