@@ -153,6 +153,8 @@ impl Access {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, JwksError> {
         let AccessOptions { policy, jwks_file, audience, stores_uses } = options;
+        // The cache passes a reference to its key.
+        #[allow(clippy::borrowed_box)]
         let weight = |token: &Box<str>, _: &Arc<CachedJwt>| u32::try_from(token.len()).unwrap_or(u32::MAX);
         Ok(Self {
             policy,

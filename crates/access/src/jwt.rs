@@ -124,7 +124,7 @@ impl KeySet {
             let number = place + 1;
             if value.get("kty").and_then(serde_json::Value::as_str) == Some("oct") {
                 return Err(error(format!(
-                    "key {number} is symmetric: whoever can verify with it can also sign; use RSA, EC or OKP keys"
+                    "key {number} is symmetric: anybody who can verify with it can also sign; use RSA, EC or OKP keys"
                 )));
             }
             let Ok(jwk) = serde_json::from_value::<Jwk>(value) else {

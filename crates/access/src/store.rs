@@ -126,7 +126,7 @@ impl TokenStore {
         let scan =
             Scan::new(vec![PARTITION.into()], NonZeroUsize::MIN.saturating_add(MAX_LISTED)).range(range);
         let rows = RowStream::new(&*self.tables, &TOKEN_USES, scan).collect().await?;
-        rows.iter().map(|row| Ok(UseRow::from_row(row).map(|row| (row.id, row.used_at))?)).collect()
+        rows.iter().map(|row| UseRow::from_row(row).map(|row| (row.id, row.used_at))).collect()
     }
 
     /// Revokes a token. Returns whether there was one. A revoked token cannot be restored.

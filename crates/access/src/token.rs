@@ -115,7 +115,7 @@ impl TokenText {
         &self.id
     }
 
-    /// The text. Whoever has it has the rights of the token.
+    /// The text. A client that has it has the rights of the token.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.text
