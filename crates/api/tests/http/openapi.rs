@@ -116,7 +116,18 @@ async fn examples_match_their_schemas() {
             with_example.insert(name.as_str());
         }
     }
-    let expected = ["NewRender", "NewRevision", "Problem", "Render", "Revision", "RevisionList", "Written"];
+    let expected = [
+        "NewRender",
+        "NewRevision",
+        "NewToken",
+        "Problem",
+        "Render",
+        "Revision",
+        "RevisionList",
+        "TokenList",
+        "TokenRequest",
+        "Written",
+    ];
     assert_eq!(with_example, expected.into());
 }
 

@@ -41,7 +41,8 @@ pub(super) const ACCESS: &[Operation] = &[
         )
     },
     Operation {
-        description: "The oldest come first. `?limit=` is the maximum number of tokens, 1 to 500, and 500 by default.                       `?after=` is an id, taken from `next`.",
+        description: "The oldest come first. `?limit=` is the maximum number of tokens, 1 to 500, and 500 by default. \
+                      `?after=` is an id, taken from `next`.",
         ..plain(
             "listTokens",
             Access,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rashomon_access::{AnonymousRights, DomainPattern, Grant, NewToken, Right, Rights, TokenText};
 use rashomon_api::Settings;
 use rashomon_buckets::DomainName;
 use rashomon_tables::{Call, Fault, Outage, Plan, Rates};
@@ -30,6 +31,8 @@ pub(crate) enum Server {
     Failing,
     /// Has a full disk.
     Full,
+    /// Gets a token that may only read.
+    Restricted,
 }
 
 /// A request, and the expected status of its answer.
@@ -89,6 +92,23 @@ const OTHER: &[(&str, &str)] = &[("if-match", "\"other\"")];
 const RANGE: &[(&str, &str)] = &[("range", "bytes=0-1")];
 const BEYOND: &[(&str, &str)] = &[("range", "bytes=1000-")];
 const XML: &[(&str, &str)] = &[("content-type", "application/xml")];
+
+/// More bytes than a request for a token may have.
+const TOO_LARGE: &str = match std::str::from_utf8(&[b' '; (64 << 10) + 1]) {
+    Ok(text) => text,
+    Err(_) => panic!("spaces are UTF-8"),
+};
+
+const fn make_token(status: u16, body: &'static str) -> Scenario {
+    Scenario {
+        headers: &[("content-type", "application/json")],
+        ..post("makeToken", status, "/v1/tokens", body)
+    }
+}
+
+const fn revoke_token(status: u16, url: &'static str) -> Scenario {
+    Scenario { method: "DELETE", ..get("revokeToken", status, url) }
+}
 
 /// At least one request for every answer of every operation. The page has revisions 1 and 2; revision 2 has
 /// html, wikitext and small.
@@ -199,6 +219,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .on(Server::ReadOnly),
     Scenario { headers: &[], ..post("importHistory", 507, "/v1/imported/import", EXPORT) }.on(Server::Full),
     Scenario { headers: &[], ..post("importHistory", 503, "/v1/imported/import", EXPORT) }.on(Server::Busy),
+    make_token(201, TOKEN_REQUEST),
+    make_token(400, "{"),
+    make_token(403, TOKEN_REQUEST).on(Server::Restricted),
+    make_token(403, TOKEN_REQUEST).on(Server::ReadOnly),
+    make_token(413, TOO_LARGE),
+    make_token(415, TOKEN_REQUEST).with(XML),
+    make_token(422, r#"{"rights": ["reed"], "domains": ["enwiki"]}"#),
+    get("listTokens", 200, "/v1/tokens"),
+    get("listTokens", 200, "/v1/tokens?limit=1"),
+    get("listTokens", 400, "/v1/tokens?limit=0"),
+    get("listTokens", 403, "/v1/tokens").on(Server::Restricted),
+    revoke_token(400, "/v1/tokens/1"),
+    revoke_token(403, "/v1/tokens/{id}").on(Server::Restricted),
+    revoke_token(403, "/v1/tokens/{id}").on(Server::ReadOnly),
+    revoke_token(404, "/v1/tokens/00000000000000000000"),
+    revoke_token(204, "/v1/tokens/{id}"),
     get("health", 200, "/healthz"),
     get("readiness", 200, "/readyz"),
     get("readiness", 503, "/readyz").on(Server::Failing),
@@ -216,6 +252,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("showPage", 404, "/pages/enwiki/Other"),
 ];
 
+/// A request for a token with all members.
+const TOKEN_REQUEST: &str = r#"{"rights": ["read", "write"], "domains": ["en*"], "buckets": ["page"],
+    "expires": "90d", "note": "Ann's bot"}"#;
+
 const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
   <page><title>A</title><ns>0</ns><id>1</id><revision><id>3</id><timestamp>2010-01-01T00:00:00Z</timestamp>
   <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
@@ -228,6 +268,9 @@ pub(crate) struct Servers {
     busy: World,
     failing: World,
     full: World,
+    restricted: World,
+    /// The text of a token that may only read, and the id of that token.
+    token: TokenText,
     first: String,
     tid: String,
     full_tid: String,
@@ -251,7 +294,17 @@ impl Servers {
         full.store
             .set_plan(writes.fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Before)));
         full.store.set_outage(Outage::StorageFull { path: FULL_DISK.into(), detail: "no space".to_owned() });
+        let restricted = open.with_access(settings(), AnonymousRights::default());
+        let grant = Grant {
+            rights: Rights::from_iter([Right::Read]),
+            domains: vec![DomainPattern::any()],
+            buckets: None,
+        };
+        let new = NewToken { grant, expires_at: None, note: None };
+        let token = open.access.create_token(new).await.unwrap();
         Self {
+            restricted,
+            token,
             open,
             read_only: World::with(Settings { read_only: true, ..settings() }).await,
             busy: World::with(Settings { max_imports: 0, ..settings() }).await,
@@ -275,6 +328,7 @@ impl Servers {
             ("other", OTHER_TID),
             ("time", "2024-01-02T00:00:00Z"),
             ("property", "html"),
+            ("id", self.token.id().as_str()),
         ]
         .iter()
         .fold(template.to_owned(), |url, (name, value)| url.replace(&format!("{{{name}}}"), value))
@@ -287,7 +341,13 @@ impl Servers {
             Server::Busy => &self.busy,
             Server::Failing => &self.failing,
             Server::Full => &self.full,
+            Server::Restricted => &self.restricted,
         };
-        world.request(scenario.method, &self.fill(scenario.url), scenario.headers, scenario.body).await
+        let bearer = format!("Bearer {}", self.token.reveal());
+        let mut headers = scenario.headers.to_vec();
+        if matches!(scenario.server, Server::Restricted) {
+            headers.push(("authorization", &bearer));
+        }
+        world.request(scenario.method, &self.fill(scenario.url), &headers, scenario.body).await
     }
 }

@@ -34,6 +34,12 @@ pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> 
                 }
                 true
             }
+            "minItems" => value
+                .as_array()
+                .is_none_or(|items| rule.as_u64().is_some_and(|least| items.len() as u64 >= least)),
+            "maxItems" => value
+                .as_array()
+                .is_none_or(|items| rule.as_u64().is_some_and(|most| items.len() as u64 <= most)),
             "required" => {
                 let names = rule.as_array().into_iter().flatten().filter_map(Value::as_str);
                 value
@@ -111,7 +117,7 @@ fn violations_of_a_schema_are_found() {
                 "title": {"type": "string"},
                 "rev": {"type": ["integer", "null"], "minimum": 1},
                 "latest": {"oneOf": [{"type": "null"}, {"$ref": "#/page"}]},
-                "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+                "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1, "maxItems": 2},
             },
         },
     });
@@ -131,6 +137,8 @@ fn violations_of_a_schema_are_found() {
         r#"{"title": "A", "rev": 1.5}"#,
         r#"{"title": "A", "latest": {}}"#,
         r#"{"title": "A", "tags": ["c"]}"#,
+        r#"{"title": "A", "tags": []}"#,
+        r#"{"title": "A", "tags": ["a", "a", "a"]}"#,
         r#"{"title": "A", "other": 1}"#,
     ] {
         assert!(!check(serde_json::from_str(bad).unwrap()), "{bad}");
