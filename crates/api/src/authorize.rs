@@ -1,11 +1,12 @@
 //! Asks whether a caller may do what its request asks for, before the request reads or writes anything.
 
+use axum::response::Response;
 use http::{Extensions, HeaderMap, HeaderValue, header};
 use rashomon_access::{Caller, Right};
 use rashomon_buckets::{BucketName, DomainName, Page};
 
 use crate::{
-    Api,
+    Api, caching,
     problem::{Kind, Problem, Result},
     settings::OperatorPages,
 };
@@ -109,6 +110,14 @@ impl Api {
                 Err(refusal(true, "the right 'read' on every domain and every bucket".to_owned()))
             }
         }
+    }
+
+    /// Keeps shared caches from storing a page for operators, if reading it needs a token.
+    pub(crate) fn restrict_operator(&self, mut response: Response) -> Response {
+        if self.settings.operator_pages == OperatorPages::Token {
+            caching::restrict(response.headers_mut());
+        }
+        response
     }
 
     /// Whether everybody may read a page, so that shared caches may keep what is read.

@@ -102,7 +102,8 @@ pub(super) async fn show(State(api): State<Api>, request: Request) -> Result<Res
     let base = base_url(request.headers(), request.extensions());
     let sample = Sample::find(&api).await;
     let definitions = &api.buckets.settings().definitions;
-    html(&DocsPage::new(&base, &sample, definitions, &api.settings))
+    let page = DocsPage::new(&base, &sample, definitions, &api.settings);
+    Ok(api.restrict_operator(html(&page)?))
 }
 
 impl DocsPage {

@@ -32,7 +32,9 @@ static DOCUMENT: LazyLock<String> =
 async fn openapi(State(api): State<Api>, request: Request) -> Result<Response> {
     api.check_operator(caller_of(request.extensions()))?;
     let content_type = HeaderValue::from_static("application/json");
-    answer::document(request.headers(), content_type, DOCUMENT.as_bytes().to_vec(), Caching::Mutable)
+    let document = DOCUMENT.as_bytes().to_vec();
+    let response = answer::document(request.headers(), content_type, document, Caching::Mutable)?;
+    Ok(api.restrict_operator(response))
 }
 
 #[cfg(test)]
