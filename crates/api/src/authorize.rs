@@ -100,6 +100,14 @@ impl Api {
         Err(refusal(matches!(caller, Caller::Anonymous), needed))
     }
 
+    /// Checks that a caller has a right on some domain, which need not exist.
+    pub(crate) fn check_somewhere(&self, caller: &Caller, right: Right) -> Result<()> {
+        if self.access.may_somewhere(caller, right) {
+            return Ok(());
+        }
+        Err(refusal(matches!(caller, Caller::Anonymous), format!("the right '{right}' on a domain")))
+    }
+
     /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If they are not open, a token is
     /// needed also where everybody may read everything: they tell more than the pages do.
     pub(crate) fn check_operator(&self, caller: &Caller) -> Result<()> {

@@ -36,9 +36,7 @@ struct DomainsPage {
 
 /// `/` and `/?after=enwiki`. `base` is the address of this server.
 pub(super) async fn list(api: &Api, caller: &Caller, query: Option<&str>, base: String) -> Result<Response> {
-    if !api.access.may_somewhere(caller, Right::Read) {
-        api.check_everywhere(caller, Right::Read)?;
-    }
+    api.check_somewhere(caller, Right::Read)?;
     let after = match query.filter(|query| !query.is_empty()) {
         None => None,
         Some(query) => match query.strip_prefix("after=") {
