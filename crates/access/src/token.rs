@@ -85,6 +85,9 @@ pub struct TokenText {
 }
 
 impl TokenText {
+    /// The size of the text in bytes.
+    pub const BYTES: usize = PREFIX.len() + ID_DIGITS + 1 + SECRET_DIGITS;
+
     /// Makes a new token.
     ///
     /// # Errors
@@ -107,6 +110,13 @@ impl TokenText {
         let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
         let id = id.parse().ok().filter(|_| is_secret)?;
         Some(Self { id, text: text.to_owned() })
+    }
+
+    /// Whether a token is anywhere in a text.
+    #[must_use]
+    pub fn is_in(text: &str) -> bool {
+        let mut places = text.match_indices(PREFIX).map(|(place, _)| place);
+        places.any(|place| text.get(place..place + Self::BYTES).and_then(Self::parse).is_some())
     }
 
     /// The id.
@@ -192,7 +202,7 @@ mod tests {
         let read = TokenText::parse(made.reveal()).unwrap();
         assert_eq!(read.id(), made.id());
         assert!(read.hash().is(&made.hash()));
-        assert_eq!(made.reveal().len(), 9 + ID_DIGITS + 1 + SECRET_DIGITS);
+        assert_eq!(made.reveal().len(), TokenText::BYTES);
         // Ids of later tokens are higher.
         let later = TokenText::generate(time.saturating_add(std::time::Duration::from_secs(1))).unwrap();
         assert!(later.id() > made.id());
@@ -222,6 +232,16 @@ mod tests {
             &format!("{}g", &text[..text.len() - 1]),
         ] {
             assert!(TokenText::parse(bad).is_none(), "{bad}");
+        }
+        for (with, is_in) in [
+            (text.to_owned(), true),
+            (format!("rashomon_{text}0"), true),
+            (format!("é{text}é"), true),
+            (text[..text.len() - 1].to_owned(), false),
+            (format!("{}é", &text[..text.len() - 1]), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(TokenText::is_in(&with), is_in, "{with}");
         }
     }
 }

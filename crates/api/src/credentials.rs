@@ -1,5 +1,7 @@
 //! The token of a request: in the `Authorization` header (RFC 6750), and nowhere else.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderValue, Uri, header};
 use percent_encoding::percent_decode_str;
 use rashomon_access::{MAX_TOKEN_BYTES, Refused, TokenText};
@@ -56,7 +58,7 @@ fn unreadable() -> Problem {
 }
 
 /// The problem for a token that is not valid: 401.
-fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Problem {
+fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
     Problem::new(Kind::Unauthorized, detail).with_header(header::WWW_AUTHENTICATE, INVALID_TOKEN)
 }
 
@@ -71,23 +73,43 @@ impl From<Refused> for Problem {
     }
 }
 
-/// Whether the query of a URL seems to contain a token.
+/// Whether a URL seems to contain a token.
 pub(crate) fn has_token(uri: &Uri) -> bool {
-    let Some(query) = uri.query() else { return false };
+    uri.query().is_some_and(has_parameter)
+        || has_token_of_ours(uri.path())
+        || uri.query().is_some_and(has_token_of_ours)
+}
+
+/// A URL without the parts that seem to contain a token.
+pub(crate) fn without_token(uri: &Uri) -> Uri {
+    let path = if has_token_of_ours(uri.path()) { "*" } else { uri.path() };
+    path.parse().unwrap_or(Uri::from_static("*"))
+}
+
+/// Whether a query has a parameter that is meant for a token.
+fn has_parameter(query: &str) -> bool {
     query.split(['&', ';']).any(|part| {
         let (name, value) = part.split_once('=').unwrap_or(("", part));
-        let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
         let name = decoded(name).to_ascii_lowercase();
-        TOKEN_PARAMETERS.contains(&name.as_str()) || is_token(&decoded(value))
+        TOKEN_PARAMETERS.contains(&name.as_str()) || is_web_token(&decoded(value))
     })
 }
 
-/// Whether a text has the form of a token: of one of ours, or of a signed JSON Web Token.
-fn is_token(text: &str) -> bool {
+/// Whether a text has the form of a signed JSON Web Token.
+fn is_web_token(text: &str) -> bool {
     let text = text.trim_start_matches("Bearer").trim_start();
     // The header of a JSON Web Token is JSON in base64: it begins with `{"`.
-    let is_web_token = text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2;
-    is_web_token || TokenText::parse(text).is_some()
+    text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2
+}
+
+/// Whether a part of a URL contains a token of this service, in any place.
+fn has_token_of_ours(part: &str) -> bool {
+    // Most URLs are shorter than a token.
+    part.len() >= TokenText::BYTES && TokenText::is_in(&decoded(part))
+}
+
+fn decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
 }
 
 /// The problem for a URL with a token: 400.
@@ -153,8 +175,29 @@ mod tests {
     }
 
     #[test]
-    fn tokens_in_queries_are_recognized() {
+    fn tokens_in_urls_are_recognized() {
         let ours = format!("rashomon_{}_{}", "0".repeat(20), "a".repeat(64));
+        let encoded = ours.replace('_', "%5f").replace('r', "%72");
+        for url in [
+            format!("/v1/tokens/{ours}"),
+            format!("/v1/tokens/{encoded}"),
+            format!("/v1/a/page/x{ours}y?rev/"),
+            format!("/v1/a/page/rashomon_{ours}"),
+            format!("/v1/a/page/B?rev/{ours}/html"),
+            format!("/v1/a/page/B?rev/&limit={encoded}"),
+        ] {
+            let uri = url.parse().unwrap();
+            assert!(has_token(&uri), "{url}");
+            let kept = without_token(&uri);
+            assert!(!has_token(&kept) && kept.query().is_none(), "{kept}");
+        }
+        for url in [
+            format!("/v1/tokens/{}", "0".repeat(20)),
+            format!("/v1/a/page/{}", "rashomon_".repeat(20)),
+            format!("/v1/a/page/{}", &ours[..ours.len() - 1]),
+        ] {
+            assert!(!has_token(&url.parse().unwrap()), "{url}");
+        }
         for query in [
             "access_token=x",
             "rev/latest/html&access_token=x",

@@ -69,7 +69,7 @@ where
         let method = request.method().clone();
         // No log may have the token.
         let has_token = credentials::has_token(request.uri());
-        let uri = if has_token { without_query(request.uri()) } else { request.uri().clone() };
+        let uri = if has_token { credentials::without_token(request.uri()) } else { request.uri().clone() };
         let mut record = Record::begin(&self.api, method, uri, request.headers());
         if let Some(log) = &self.api.audit_log {
             let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
@@ -147,11 +147,6 @@ where
             Err(problem) => Ok(problem.into_response()),
         }
     })
-}
-
-/// A URL without its query.
-fn without_query(uri: &Uri) -> Uri {
-    uri.path().parse().unwrap_or(Uri::from_static("/"))
 }
 
 /// Checks that apply to every request.
