@@ -255,11 +255,13 @@ impl Problem {
         self
     }
 
-    /// The same problem for a client that may not read: nothing in it comes from what is stored.
+    /// The same problem for a client that may not read: nothing in the answer comes from what is stored. The log has
+    /// the detail.
     pub(crate) fn concealed(self) -> Self {
         match self.kind() {
             Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
                 Self::new(self.kind(), "the write does not fit what is stored; the right 'read' shows why")
+                    .with_cause(self.detail())
             }
             _ => self,
         }
