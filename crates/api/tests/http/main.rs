@@ -3,6 +3,7 @@
 // Clippy lets tests unwrap, but not their helpers.
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod auditing;
 mod bad_input;
 mod browsers;

@@ -180,6 +180,11 @@ impl World {
         Self::serving(self.store.clone(), self.clock.clone(), settings, self.buckets.clone(), access)
     }
 
+    /// The buckets behind the server.
+    pub(crate) fn buckets(&self) -> RevisionStore {
+        self.buckets.clone()
+    }
+
     pub(crate) async fn send(&self, mut request: Request<Body>) -> Answer {
         if !request.headers().contains_key(header::HOST) {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
