@@ -7,6 +7,8 @@
 
 mod access;
 mod attempts;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant;
 mod jwks_file;
 mod jwt;

@@ -3,11 +3,13 @@
 //!
 //! A target accepts any bytes. It panics if a promise is broken.
 
+mod access;
 mod blocks;
 mod histories;
 mod http;
 mod rows;
 
+pub use access::{authorization, key_set, web_token};
 pub use blocks::{any_block, block_round_trip};
 pub use histories::{bzip2, gzip, json_lines, lzma, plain, seven_zip, xml, xz, zstd};
 pub use http::{form, multipart, query, title, url};
@@ -19,11 +21,13 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets, by name. Each has a program of that name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.
 pub const TARGETS: &[Target] = &[
     ("any_block", any_block),
+    ("authorization", authorization),
     ("block_round_trip", block_round_trip),
     ("bzip2", bzip2),
     ("form", form),
     ("gzip", gzip),
     ("json_lines", json_lines),
+    ("key_set", key_set),
     ("lzma", lzma),
     ("multipart", multipart),
     ("plain", plain),
@@ -33,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("stored_rows", stored_rows),
     ("title", title),
     ("url", url),
+    ("web_token", web_token),
     ("xml", xml),
     ("xz", xz),
     ("zstd", zstd),
