@@ -33,6 +33,9 @@ use crate::{
 /// How many bytes of a URL are logged.
 const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
+/// The paths on which a token is ignored.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
 /// Wraps every route.
 #[derive(Debug, Clone)]
 pub(crate) struct Observe(pub(crate) Api);
@@ -104,6 +107,10 @@ impl<S> Observed<S> {
     /// Finds the caller of a request without asking the store, and adds it to the request. Returns the token
     /// if the store has to be asked.
     fn recognize(&self, request: &mut Request, audit: &Audit) -> Result<Option<String>> {
+        // Whether the process is alive does not depend on a token, nor on the store that would have to know it.
+        if OPEN_PATHS.contains(&request.uri().path()) {
+            return Ok(None);
+        }
         let access = &self.api.access;
         let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
             return Ok(None);
