@@ -54,8 +54,8 @@ pub(crate) struct TokenPlaceArguments {
     pub(crate) store: StoreArguments,
 
     /// Ask a running server instead of opening the store. The variable RASHOMON_TOKEN has the token for the
-    /// requests, which must grant `admin` on every domain
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config"])]
+    /// requests, which must grant `admin` on every domain. A configuration file is not read
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) to: Option<ServerUrl>,
 }
 

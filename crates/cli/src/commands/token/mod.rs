@@ -30,12 +30,18 @@ async fn make(arguments: NewTokenArguments) -> Result<Exit, CommandError> {
     let buckets = Some(buckets).filter(|buckets| !buckets.is_empty());
     let request = TokenRequest { rights, domains, buckets, expires, note };
     // Checked before a store is opened or a server is asked, so that a mistake has no effect.
-    request.check(SystemClock::new().now()).map_err(|error| CommandError::Usage(format!("--{error}")))?;
+    request.check(SystemClock::new().now()).map_err(|error| CommandError::Usage(as_flag(&error)))?;
     let mut place = Place::open(&place, Absent::Make).await?;
     let made = place.make(&request).await;
     place.close().await;
     output::line(made?)?;
     Ok(Exit::Done)
+}
+
+/// Replaces the member that an error of a request begins with by the flag.
+fn as_flag(error: &str) -> String {
+    let singular = error.replacen("domains: ", "domain: ", 1).replacen("buckets: ", "bucket: ", 1);
+    format!("--{singular}")
 }
 
 async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
@@ -114,6 +120,12 @@ fn minute(time: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_name_the_flags() {
+        assert_eq!(as_flag("domains: '**' matches no domain"), "--domain: '**' matches no domain");
+        assert_eq!(as_flag("rights: name at least one"), "--rights: name at least one");
+    }
 
     #[test]
     fn columns_are_aligned_and_times_are_short() {
