@@ -15,6 +15,7 @@ mod migrating;
 mod mutations;
 mod proxy;
 mod snapshots;
+mod tokens;
 mod upgrading;
 
 // The module that counts batches, from the tests of the store.

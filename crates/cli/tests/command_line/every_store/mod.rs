@@ -6,3 +6,4 @@ mod checking;
 mod exporting;
 mod importing;
 mod serving;
+mod tokens;
