@@ -122,6 +122,10 @@ fn renamed_file_is_opened_again_on_request_even_without_lines() {
     assert!(!file.exists());
     log.reopen();
     wait_until(|| file.exists());
+    // The thread waits for lines now.
+    fs::rename(&file, directory.path().join("audit.log.2")).unwrap();
+    log.reopen();
+    wait_until(|| file.exists());
     add_and_wait(&log, "/after");
     assert_eq!(
         (paths(&old), paths(&file)),

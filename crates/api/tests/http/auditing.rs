@@ -1,6 +1,6 @@
 //! The audit log.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use futures::{StreamExt, stream};
@@ -44,6 +44,7 @@ impl Audited {
         let log = AuditLog::open(Target::File(file.clone()), world.clock.clone()).unwrap();
         let components = Components {
             buckets: buckets.unwrap(),
+            access: Arc::clone(&world.access),
             clock: world.clock.clone(),
             seed: 7,
             registry: Registry::default(),
