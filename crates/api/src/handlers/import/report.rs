@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rashomon_buckets::{Revision, shorten};
-use rashomon_dumps::{ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, ReadError};
+use rashomon_dumps::{
+    ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, LeftOutReason, ReadError,
+};
 use serde::Serialize;
 
-use crate::problem::MAX_DETAIL_BYTES;
+use crate::problem::{MAX_DETAIL_BYTES, Problem};
 
 /// What a client that may not read learns about a revision that does not fit what is stored.
 const CONCEALED: &str = "it does not fit what is stored; the right 'read' shows why";
@@ -117,7 +119,10 @@ impl<'a> ReportJson<'a> {
                     title: left_out.title.as_deref(),
                     rev: left_out.rev.map(Revision::get),
                     line: left_out.line,
-                    detail: left_out.reason.to_string(),
+                    detail: match left_out.reason {
+                        LeftOutReason::Erased(_) if !may_read => CONCEALED.to_owned(),
+                        ref reason => reason.to_string(),
+                    },
                 })
                 .collect(),
             first_mismatches: (report.mismatches.first.iter())
@@ -131,8 +136,10 @@ impl<'a> ReportJson<'a> {
                     ),
                 })
                 .collect(),
-            error: error.map(|error| match error.failure {
-                ImportFailure::Store { .. } | ImportFailure::Catalog(_) if !may_read => CONCEALED.to_owned(),
+            error: error.map(|error| match &error.failure {
+                ImportFailure::Store { error: cause, .. } | ImportFailure::Catalog(cause) if !may_read => {
+                    Problem::of_bucket(cause.clone()).concealed().detail().to_owned()
+                }
                 _ => shorten(error, MAX_DETAIL_BYTES),
             }),
             place,
@@ -149,5 +156,43 @@ impl<'a> PositionJson<'a> {
             offset: position.offset,
             compressed_offset: position.compressed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_buckets::{Conflict, Error, Title};
+    use rashomon_clock::Timestamp;
+
+    use super::*;
+
+    /// The error in the last line of an import that the store refused.
+    fn shown(error: Error, may_read: bool) -> String {
+        let failure = ImportFailure::Store {
+            title: Title::new("Main_Page").unwrap(),
+            first: Revision::new(1).unwrap(),
+            last: Revision::new(2).unwrap(),
+            error,
+        };
+        let error = ImportError { failure, report: Box::default() };
+        ReportJson::of(&error.report, Some(&error), may_read).error.unwrap()
+    }
+
+    #[test]
+    fn refusal_shows_what_is_stored_only_to_readers() {
+        let rev = Revision::new(1).unwrap();
+        for error in [
+            Error::Conflict(Conflict::Revision { rev, differs: "other bytes" }),
+            Error::Erased { rev, at: Timestamp::EPOCH },
+        ] {
+            assert!(shown(error.clone(), true).contains(&error.to_string()));
+            assert_eq!(
+                shown(error, false),
+                "the write does not fit what is stored; the right 'read' shows why"
+            );
+        }
+        // What does not depend on the content is shown to all, with the cure.
+        let invalid = Error::Invalid("give the time of the edit".to_owned());
+        assert!(shown(invalid, false).contains("give the time of the edit"));
     }
 }
