@@ -1,6 +1,8 @@
 //! Imports by clients that may not read.
 
 use rashomon_access::Right;
+use rashomon_buckets::Revision;
+use rashomon_service::EraseOptions;
 
 use super::{export, fill, guarded};
 use crate::world::World;
@@ -38,6 +40,23 @@ async fn conflict_is_reported_without_the_stored_content() {
     let detail = "it does not fit what is stored; the right 'read' shows why";
     assert_eq!(of_importer["first_conflicts"][0]["detail"], detail);
     assert_ne!(of_reader["first_conflicts"][0]["detail"], detail);
+}
+
+#[tokio::test]
+async fn erasure_is_not_shown() {
+    let (open, world) = guarded().await;
+    fill(&open, "enwiki").await;
+    let page = super::writing::main_page();
+    let two = Revision::new(2).unwrap();
+    rashomon_service::erase(&open.buckets(), &page, two, EraseOptions::default()).await.unwrap();
+    let importer = world.token(&[Right::Import], &["enwiki"]).await;
+    let reader = world.token(&[Right::Import, Right::Read], &["enwiki"]).await;
+    let body = export(2, "text two");
+    let of_reader = import(&world, &reader, &body).await;
+    assert!(of_reader.contains("erased on 2024-01-01"), "{of_reader}");
+    let of_importer = import(&world, &importer, &body).await;
+    assert!(of_importer.contains("\"left_out\":1"), "{of_importer}");
+    assert!(!of_importer.contains("erased") && !of_importer.contains("2024"), "{of_importer}");
 }
 
 #[tokio::test]

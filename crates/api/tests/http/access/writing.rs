@@ -182,7 +182,7 @@ async fn refused_write_does_not_show_what_is_stored() {
     }
 }
 
-fn main_page() -> Page {
+pub(super) fn main_page() -> Page {
     Page {
         domain: super::domain("enwiki"),
         bucket: rashomon_buckets::BucketName::page(),
