@@ -27,6 +27,9 @@ use crate::{
 /// by all servers of the store after this time.
 const RECHECK_AFTER: Duration = Duration::from_secs(3);
 
+/// A time that no lookup of a token takes.
+const LONGEST_LOOKUP: Duration = Duration::from_secs(600);
+
 /// The maximum number of tokens in memory.
 const MAX_CACHED_TOKENS: u64 = 20_000;
 
@@ -109,6 +112,8 @@ pub struct Access {
     tokens: TokenStore,
     clock: Arc<dyn Clock>,
     cached: Cache<TokenId, Arc<CachedToken>>,
+    /// The tokens that this process has revoked, for longer than a lookup takes.
+    revoked: Cache<TokenId, ()>,
     jwks: Option<JwksFile>,
     /// How often the keys were replaced.
     generation: AtomicU64,
@@ -161,6 +166,7 @@ impl Access {
             tokens,
             clock,
             cached: Cache::new(MAX_CACHED_TOKENS),
+            revoked: Cache::builder().max_capacity(MAX_CACHED_TOKENS).time_to_live(LONGEST_LOOKUP).build(),
             jwks: jwks_file.map(JwksFile::open).transpose()?,
             generation: AtomicU64::new(0),
             cached_jwts: Cache::builder().max_capacity(MAX_CACHED_JWT_BYTES).weigher(weight).build(),
@@ -208,7 +214,13 @@ impl Access {
             Policy::Open => true,
             Policy::Anonymous(rights) => rights.hold_everywhere(right),
         };
-        anonymous || matches!(caller, Caller::Token(identity) if identity.grant.allows_everywhere(right))
+        anonymous || self.token_grants_everywhere(caller, right)
+    }
+
+    /// Whether the token of a caller grants a right on every bucket of every domain.
+    #[must_use]
+    pub fn token_grants_everywhere(&self, caller: &Caller, right: Right) -> bool {
+        matches!(caller, Caller::Token(identity) if identity.grant.allows_everywhere(right))
     }
 
     /// Whether a caller has a right on some bucket of some domain, which need not exist.
@@ -298,6 +310,11 @@ impl Access {
             found_at,
         };
         self.cached.insert(token.id().clone(), Arc::new(cached));
+        // The row may have been read before this process revoked the token.
+        if self.revoked.contains_key(token.id()) {
+            self.cached.invalidate(token.id());
+            return Err(unknown());
+        }
         self.note_use(token.id());
         Ok(identity)
     }
@@ -344,6 +361,7 @@ impl Access {
     /// Revokes a token. This process refuses it at once. Returns whether there was one.
     pub async fn revoke_token(&self, id: &TokenId) -> rashomon_records::Result<bool> {
         let was_stored = self.tokens.revoke(id).await?;
+        self.revoked.insert(id.clone(), ());
         self.cached.invalidate(id);
         if let Some(uses) = &self.uses {
             uses.lock().unwrap_or_else(PoisonError::into_inner).remove(id);

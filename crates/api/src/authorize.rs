@@ -111,13 +111,12 @@ impl Api {
     /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If they are not open, a token is
     /// needed also where everybody may read everything: they tell more than the pages do.
     pub(crate) fn check_operator(&self, caller: &Caller) -> Result<()> {
-        match (self.settings.operator_pages, caller) {
-            (OperatorPages::Open, _) => Ok(()),
-            (OperatorPages::Token, Caller::Token(_)) => self.check_everywhere(caller, Right::Read),
-            (OperatorPages::Token, Caller::Anonymous) => {
-                Err(refusal(true, "the right 'read' on every domain and every bucket".to_owned()))
-            }
+        let is_open = self.settings.operator_pages == OperatorPages::Open;
+        if is_open || self.access.token_grants_everywhere(caller, Right::Read) {
+            return Ok(());
         }
+        let needed = "the right 'read' on every domain and every bucket, granted by the token itself";
+        Err(refusal(matches!(caller, Caller::Anonymous), needed.to_owned()))
     }
 
     /// Keeps shared caches from storing a page for operators, if reading it needs a token.

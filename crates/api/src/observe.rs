@@ -79,10 +79,11 @@ where
             record.audit =
                 Audit::begin(log, &self.api.clock, &record.id, &record.method, &record.uri, address);
         }
-        let checked =
-            if has_token { Err(credentials::token_in_url()) } else { check(&request, &self.api.settings) };
-        let found = checked.and_then(|cross_origin| {
+        let found = check(&request, &self.api.settings).and_then(|cross_origin| {
             record.cross_origin = cross_origin;
+            if has_token {
+                return Err(credentials::token_in_url());
+            }
             self.recognize(&mut request, &record.audit)
         });
         match found {

@@ -1,6 +1,6 @@
 use rashomon_clock::ManualClock;
 use rashomon_records::schemas;
-use rashomon_tables::{Faulty, Memory, Plan, Rates, TableStore};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Rates, TableStore};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -112,6 +112,25 @@ async fn revoked_token_is_refused_here_at_once_and_by_other_servers_soon() {
     assert!(!other.accepts(token.reveal()).await);
     assert!(!server.access.revoke_token(token.id()).await.unwrap(), "it is gone");
     assert!(RECHECK_AFTER < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn lookup_that_began_before_the_revocation_does_not_bring_the_token_back() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let gate = Gate::new();
+    let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
+    let server = Server::on(Arc::clone(&faulty) as _, clock, None);
+    let token = server.make(None).await;
+    // The lookup waits after it has read the row.
+    let number = faulty.calls(Call::Get) + 1;
+    faulty.set_plan(Plan::empty().on(Call::Get, number, Fault::PauseAfter(gate.clone())));
+    let (access, text) = (Arc::clone(&server.access), token.reveal().to_owned());
+    let lookup = tokio::spawn(async move { access.authenticate(&text, None).await.is_ok() });
+    gate.reached().await;
+    assert!(server.access.revoke_token(token.id()).await.unwrap());
+    gate.open();
+    assert!(!lookup.await.unwrap());
+    assert!(server.access.recognize(token.reveal()).is_none());
 }
 
 #[tokio::test]
