@@ -41,13 +41,13 @@ pub(crate) struct Options {
     /// Seconds of each measurement, after one second of warm-up.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Rate of the backup, such as 50MB [default: no limit].
+    /// Rate of the backup, such as 50MB [default: that of the command].
     #[arg(long, value_name = "SIZE")]
     rate: Option<String>,
 }
 
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
-    let rate = options.rate.as_deref().unwrap_or("no limit");
+    let rate = options.rate.as_deref().unwrap_or("the default");
     let mut report = Report::new(
         "backup",
         format!(

@@ -16,10 +16,10 @@ pub(crate) struct BackupArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 
-    /// Maximum amount that is read from the store in a second, such as 50MB; pages that change meanwhile are
-    /// read again without this limit [default: no limit]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) rate: Option<ByteSize>,
+    /// Maximum amount that is read from the store in a second, so that a server beside it stays fast; 0B for no
+    /// limit. Pages that change meanwhile are read again without this limit
+    #[arg(long, value_name = "SIZE", default_value = "40MB")]
+    pub(crate) rate: ByteSize,
 
     /// Number of newest states to keep; older ones are deleted at the end [default: all]
     #[arg(long, value_name = "N")]

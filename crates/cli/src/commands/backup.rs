@@ -74,7 +74,8 @@ impl<'a> From<&'a StateInfo> for State<'a> {
 pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let store = Store::sqlite_directory(&arguments.store, ADVICE)?;
-    let bytes_per_second = arguments.rate.map(bytes_per_second).transpose()?;
+    // A rate of 0 is no limit.
+    let bytes_per_second = NonZeroUsize::new(usize::try_from(arguments.rate.0).unwrap_or(usize::MAX));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let progress = Progress::new(Arc::clone(&clock), store.display().to_string(), "database page", None);
     let options = TakeOptions {
@@ -121,12 +122,6 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
         output::line(format_args!("{} deleted", counted(report.deleted_states as u64, "older state")))?;
     }
     Ok(Exit::Done)
-}
-
-fn bytes_per_second(rate: ByteSize) -> Result<NonZeroUsize, CommandError> {
-    NonZeroUsize::new(usize::try_from(rate.0).unwrap_or(usize::MAX)).ok_or_else(|| {
-        CommandError::Usage("a rate of 0 reads nothing: leave --rate out for no limit".to_owned())
-    })
 }
 
 /// Makes a store from a backup, or lists the states of the backup.
