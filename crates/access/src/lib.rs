@@ -7,6 +7,7 @@
 
 mod access;
 mod attempts;
+mod document;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grant;
@@ -16,12 +17,13 @@ mod pattern;
 mod policy;
 mod request;
 mod rights;
-#[cfg(test)]
-mod signer;
+#[cfg(any(test, feature = "signer"))]
+pub mod signer;
 mod store;
 mod token;
 
 pub use access::{Access, AccessOptions, Caller, Identity, MAX_TOKEN_BYTES, Refused};
+pub use document::TokenDocument;
 pub use grant::{Grant, MAX_PATTERNS};
 pub use jwks_file::{JwksError, check_jwks_file};
 pub use pattern::{BucketPattern, DomainPattern};

@@ -1,5 +1,6 @@
-//! A server that issues JSON Web Tokens, for tests. It signs them itself, without the library that verifies
-//! them.
+//! A server that issues JSON Web Tokens, for tests and benchmarks. It signs them itself, without the library that
+//! verifies them.
+#![allow(clippy::unwrap_used, reason = "a test that has no keys cannot go on")]
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -12,31 +13,43 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// A key of the issuer.
-pub(crate) enum Signer {
+#[derive(Debug)]
+pub enum Signer {
+    /// For ES256.
     Ec(EcdsaKeyPair),
+    /// For RS256.
     Rsa(RsaKeyPair),
+    /// For EdDSA.
     Ed(Ed25519KeyPair),
 }
 
-pub(crate) fn base64(bytes: impl AsRef<[u8]>) -> String {
+/// Encodes a part of a token.
+pub fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 impl Signer {
-    pub(crate) fn ec() -> Self {
+    /// A new key for ES256.
+    #[must_use]
+    pub fn ec() -> Self {
         Self::Ec(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
     }
 
-    pub(crate) fn rsa() -> Self {
+    /// A new key for RS256.
+    #[must_use]
+    pub fn rsa() -> Self {
         Self::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).unwrap())
     }
 
-    pub(crate) fn ed() -> Self {
+    /// A new key for EdDSA.
+    #[must_use]
+    pub fn ed() -> Self {
         Self::Ed(Ed25519KeyPair::generate().unwrap())
     }
 
     /// The public key, without an id.
-    pub(crate) fn jwk(&self) -> Value {
+    #[must_use]
+    pub fn jwk(&self) -> Value {
         match self {
             Self::Ec(pair) => {
                 let point = pair.public_key().as_ref();
@@ -55,13 +68,16 @@ impl Signer {
     }
 
     /// The public key with an id.
-    pub(crate) fn jwk_with_id(&self, id: &str) -> Value {
+    #[must_use]
+    pub fn jwk_with_id(&self, id: &str) -> Value {
         let mut jwk = self.jwk();
         jwk["kid"] = id.into();
         jwk
     }
 
-    pub(crate) fn algorithm(&self) -> &'static str {
+    /// The algorithm, as a header names it.
+    #[must_use]
+    pub fn algorithm(&self) -> &'static str {
         match self {
             Self::Ec(_) => "ES256",
             Self::Rsa(_) => "RS256",
@@ -70,7 +86,8 @@ impl Signer {
     }
 
     /// Signs these claims. The header names the algorithm of the key.
-    pub(crate) fn sign(&self, id: Option<&str>, claims: &Value) -> String {
+    #[must_use]
+    pub fn sign(&self, id: Option<&str>, claims: &Value) -> String {
         let mut header = json!({"alg": self.algorithm(), "typ": "JWT"});
         if let Some(id) = id {
             header["kid"] = id.into();
@@ -78,7 +95,9 @@ impl Signer {
         self.sign_with_header(&header, claims)
     }
 
-    pub(crate) fn sign_with_header(&self, header: &Value, claims: &Value) -> String {
+    /// Signs these claims, with any header.
+    #[must_use]
+    pub fn sign_with_header(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
         let random = SystemRandom::new();
         let signature = match self {
@@ -95,6 +114,6 @@ impl Signer {
 }
 
 /// A set of keys, as in a file.
-pub(crate) fn key_set(keys: impl IntoIterator<Item = Value>) -> String {
+pub fn key_set(keys: impl IntoIterator<Item = Value>) -> String {
     json!({"keys": keys.into_iter().collect::<Vec<_>>()}).to_string()
 }

@@ -1,17 +1,9 @@
 //! `access`: compares requests with tokens and requests to a server without configured access, in turns.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use aws_lc_rs::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
-};
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use rashomon_access::signer::{Signer, key_set};
 use rashomon_clock::Clock;
 use serde_json::{Value, json};
 use xtask::{http, service::Service};
@@ -106,7 +98,7 @@ impl Side {
         let data = folder.join("store");
         let admin = admin_token(binary, &data)?;
         let bearer = |token: &String| format!("Authorization: Bearer {token}\r\n");
-        let keys = (place == 3).then(|| Keys::new(folder)).transpose()?;
+        let signed = (place == 3).then(|| web_tokens(folder)).transpose()?;
         let config = match place {
             0 => String::new(),
             3 => format!(
@@ -120,8 +112,8 @@ impl Side {
         let arguments =
             ["serve".as_ref(), "--config".as_ref(), file.as_os_str(), "--data".as_ref(), data.as_os_str()];
         let service = Service::start(binary, &arguments, &folder.join("log"))?;
-        let headers = match keys {
-            Some(keys) => keys.tokens.iter().map(bearer).collect(),
+        let headers = match signed {
+            Some(tokens) => tokens.iter().map(bearer).collect(),
             // As long as the other header.
             None if place == 0 => vec![format!("X-No-Authorization: {}\r\n", "x".repeat(admin.len() + 2))],
             None if place == 1 => vec![bearer(&admin)],
@@ -211,38 +203,18 @@ fn make_tokens(service: &Service, admin: &str) -> Result<Vec<String>> {
         .collect()
 }
 
-/// Keys, with a token that each of them has signed.
-struct Keys {
-    tokens: Vec<String>,
-}
-
-impl Keys {
-    /// Makes keys, and writes the public ones to `jwks.json` in the folder.
-    fn new(folder: &Path) -> Result<Self> {
-        let file: PathBuf = folder.join("jwks.json");
-        let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let (mut public, mut tokens) = (Vec::new(), Vec::new());
-        for number in 0..KEYS {
-            let id = format!("key-{number}");
-            let pair =
-                EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).context("cannot make a key")?;
-            let point = pair.public_key().as_ref();
-            let (x, y) = (base64(&point[1..33]), base64(&point[33..]));
-            public.push(json!({"kty": "EC", "crv": "P-256", "kid": id, "x": x, "y": y}));
-            let header = json!({"alg": "ES256", "kid": id});
-            let claims = json!({
-                "exp": 4_000_000_000_u64, "aud": AUDIENCE, "sub": "bench", "rights": ["read", "write"],
-                "domains": [service::DOMAIN],
-            });
-            let message = format!(
-                "{}.{}",
-                base64(header.to_string().as_bytes()),
-                base64(claims.to_string().as_bytes())
-            );
-            let signature = pair.sign(&SystemRandom::new(), message.as_bytes()).context("cannot sign")?;
-            tokens.push(format!("{message}.{}", base64(signature.as_ref())));
-        }
-        fs::write(file, json!({"keys": public}).to_string())?;
-        Ok(Self { tokens })
+/// Makes keys, writes the public ones to `jwks.json` in the folder, and signs a token with each.
+fn web_tokens(folder: &Path) -> Result<Vec<String>> {
+    let claims = json!({
+        "exp": 4_000_000_000_u64, "aud": AUDIENCE, "sub": "bench", "rights": ["read", "write"],
+        "domains": [service::DOMAIN],
+    });
+    let (mut public, mut tokens) = (Vec::new(), Vec::new());
+    for number in 0..KEYS {
+        let (signer, id) = (Signer::ec(), format!("key-{number}"));
+        public.push(signer.jwk_with_id(&id));
+        tokens.push(signer.sign(Some(&id), &claims));
     }
+    fs::write(folder.join("jwks.json"), key_set(public))?;
+    Ok(tokens)
 }

@@ -144,6 +144,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "xtask-bench",
         &[
             "xtask",
+            "rashomon-access",
             "rashomon-blocks",
             "rashomon-dumps",
             "rashomon-buckets",

@@ -6,9 +6,8 @@ use axum::{
     response::Response,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::{MAX_LISTED, Right, TokenId, TokenInfo, TokenRequest};
+use rashomon_access::{MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
 use rashomon_buckets::{Listing, excerpt};
-use rashomon_clock::rfc3339;
 use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -43,58 +42,11 @@ pub(crate) struct NewTokenJson<'a> {
 #[schema(as = TokenList)]
 pub(crate) struct TokenListJson {
     /// The tokens, without their secrets.
-    tokens: Vec<TokenJson>,
+    tokens: Vec<TokenDocument>,
     /// The query of the next page, relative to the list. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<String>,
-}
-
-/// A token without its secret.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Token)]
-pub(crate) struct TokenJson {
-    /// The id.
-    id: String,
-    /// The rights that it grants.
-    rights: Vec<String>,
-    /// The domains on which it grants them.
-    domains: Vec<String>,
-    /// The buckets on which it grants them. Absent for all buckets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    buckets: Option<Vec<String>>,
-    /// When it was made.
-    #[schema(format = DateTime)]
-    created: String,
-    /// When it expires. Absent if it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(format = DateTime, nullable = false)]
-    expires: Option<String>,
-    /// When a server last accepted it, to about a minute. Absent if none has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(format = DateTime, nullable = false)]
-    last_used: Option<String>,
-    /// The note.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    note: Option<String>,
-}
-
-impl From<TokenInfo> for TokenJson {
-    fn from(token: TokenInfo) -> Self {
-        let TokenInfo { id, grant, created_at, expires_at, used_at, note } = token;
-        Self {
-            id: id.into(),
-            rights: grant.rights.iter().map(|right| right.to_string()).collect(),
-            domains: grant.domains.iter().map(ToString::to_string).collect(),
-            buckets: grant.buckets.map(|buckets| buckets.iter().map(ToString::to_string).collect()),
-            created: rfc3339::format(created_at),
-            expires: expires_at.map(rfc3339::format),
-            last_used: used_at.map(rfc3339::format),
-            note,
-        }
-    }
 }
 
 /// `/v1/tokens`
@@ -177,7 +129,7 @@ async fn list(api: &Api, query: Option<&str>) -> Result<Response> {
         StatusCode::OK,
         "token-list",
         &TokenListJson {
-            tokens: items.into_iter().map(TokenJson::from).collect(),
+            tokens: items.into_iter().map(TokenDocument::from).collect(),
             next: next.map(|last| format!("?{size}after={last}")),
         },
     )

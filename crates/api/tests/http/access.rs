@@ -11,6 +11,7 @@ mod operators;
 mod reading;
 mod rights;
 mod tokens;
+mod web_tokens;
 mod writing;
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A server over the store that the environment names, or else in memory, with helpers for tests.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
@@ -169,9 +169,19 @@ impl World {
 
     /// A server of the same store on which these rights hold for clients without a token.
     pub(crate) fn with_access(&self, settings: Settings, anonymous: AnonymousRights) -> Self {
+        self.with_keys(settings, anonymous, None)
+    }
+
+    /// The same, with a file of keys for JSON Web Tokens.
+    pub(crate) fn with_keys(
+        &self,
+        settings: Settings,
+        anonymous: AnonymousRights,
+        jwks_file: Option<&Path>,
+    ) -> Self {
         let options = AccessOptions {
             policy: Policy::Anonymous(anonymous),
-            jwks_file: None,
+            jwks_file,
             audience: "rashomon".to_owned(),
             stores_uses: true,
         };

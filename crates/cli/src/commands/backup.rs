@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::{
     arguments::{BackupArguments, RestoreArguments},
-    config::ByteSize,
     errors::CommandError,
     exit::Exit,
     logging,

@@ -2,11 +2,11 @@
 
 mod place;
 
-use rashomon_access::TokenRequest;
+use rashomon_access::{TokenDocument, TokenRequest};
 use rashomon_clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
-use self::place::{ListedToken, Place};
+use self::place::Place;
 use crate::{
     arguments::{ListTokensArguments, NewTokenArguments, RevokeTokensArguments, TokenCommand},
     errors::CommandError,
@@ -52,7 +52,7 @@ async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
     if arguments.json {
         #[derive(Serialize)]
         struct Document {
-            tokens: Vec<ListedToken>,
+            tokens: Vec<TokenDocument>,
         }
         output::json(&Document { tokens })?;
     } else if tokens.is_empty() {
@@ -85,10 +85,10 @@ async fn revoke(arguments: RevokeTokensArguments) -> Result<Exit, CommandError> 
 }
 
 /// Formats tokens as columns. The note is last, since it may be long.
-fn table(tokens: &[ListedToken]) -> String {
+fn table(tokens: &[TokenDocument]) -> String {
     const HEADINGS: [&str; 8] =
         ["ID", "RIGHTS", "DOMAINS", "BUCKETS", "CREATED", "EXPIRES", "LAST USED", "NOTE"];
-    let row = |token: &ListedToken| {
+    let row = |token: &TokenDocument| {
         [
             token.id.clone(),
             token.rights.join(","),
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_times_are_short() {
-        let token = |note: Option<&str>, buckets: Option<&str>| ListedToken {
+        let token = |note: Option<&str>, buckets: Option<&str>| TokenDocument {
             id: "6a4e7f30a1b2c3d4e5f6".to_owned(),
             rights: vec!["read".to_owned(), "write".to_owned()],
             domains: vec!["enwiki".to_owned()],

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use rashomon_access::{MAX_LISTED, TokenId, TokenInfo, TokenRequest, TokenStore};
-use rashomon_clock::{Clock, SystemClock, rfc3339};
+use rashomon_access::{MAX_LISTED, TokenDocument, TokenId, TokenRequest, TokenStore};
+use rashomon_clock::{Clock, SystemClock};
 use rashomon_http_client::{Client, ServerUrl, connect};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
@@ -23,39 +23,6 @@ pub(super) enum Place {
     Store { store: Box<Store>, tokens: TokenStore, clock: Arc<dyn Clock> },
     /// A running server.
     Server { server: ServerUrl, client: Client<Full<Bytes>> },
-}
-
-/// A token in a list.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ListedToken {
-    pub(super) id: String,
-    pub(super) rights: Vec<String>,
-    pub(super) domains: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) buckets: Option<Vec<String>>,
-    pub(super) created: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) expires: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) last_used: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) note: Option<String>,
-}
-
-impl From<TokenInfo> for ListedToken {
-    fn from(token: TokenInfo) -> Self {
-        let TokenInfo { id, grant, created_at, expires_at, used_at, note } = token;
-        Self {
-            id: id.into(),
-            rights: grant.rights.iter().map(|right| right.to_string()).collect(),
-            domains: grant.domains.iter().map(ToString::to_string).collect(),
-            buckets: grant.buckets.map(|buckets| buckets.iter().map(ToString::to_string).collect()),
-            created: rfc3339::format(created_at),
-            expires: expires_at.map(rfc3339::format),
-            last_used: used_at.map(rfc3339::format),
-            note,
-        }
-    }
 }
 
 impl Place {
@@ -93,10 +60,10 @@ impl Place {
     }
 
     /// Lists all tokens.
-    pub(super) async fn list(&mut self) -> Result<Vec<ListedToken>, CommandError> {
+    pub(super) async fn list(&mut self) -> Result<Vec<TokenDocument>, CommandError> {
         #[derive(Deserialize)]
         struct List {
-            tokens: Vec<ListedToken>,
+            tokens: Vec<TokenDocument>,
             next: Option<String>,
         }
         let mut all = Vec::new();
@@ -105,7 +72,7 @@ impl Place {
                 let mut after = None;
                 loop {
                     let list = tokens.list(after.as_ref(), MAX_LISTED).await?;
-                    all.extend(list.items.into_iter().map(ListedToken::from));
+                    all.extend(list.items.into_iter().map(TokenDocument::from));
                     after = list.next;
                     if after.is_none() {
                         return Ok(all);
