@@ -29,7 +29,7 @@ typed_row! {
             hash: Bytes,
             grant: Json<Grant>,
             created_at: Timestamp,
-            expires_at: Option<Timestamp>,
+            valid_until: Option<Timestamp>,
             note: Option<String>,
         }
     }
@@ -76,7 +76,7 @@ impl TokenStore {
             hash: Bytes::copy_from_slice(&token.hash().0),
             grant: Json(new.grant),
             created_at: now,
-            expires_at: new.expires_at,
+            valid_until: new.expires_at,
             note: new.note.filter(|note| !note.is_empty()),
         };
         let mut batch = partition_batch();
@@ -110,7 +110,7 @@ impl TokenStore {
                 id: row.id.parse().map_err(|_| unreadable("id"))?,
                 grant: row.grant.0,
                 created_at: row.created_at,
-                expires_at: row.expires_at,
+                expires_at: row.valid_until,
                 note: row.note,
             })
         };
@@ -150,9 +150,9 @@ impl TokenStore {
     /// Reads a token.
     pub(crate) async fn find(&self, id: &TokenId) -> Result<Option<StoredToken>> {
         let Some(row) = self.row(&TOKENS, id).await? else { return Ok(None) };
-        let TokenRow { hash, grant, expires_at, .. } = TokenRow::from_row(&row)?;
+        let TokenRow { hash, grant, valid_until, .. } = TokenRow::from_row(&row)?;
         let hash = TokenHash(hash.as_ref().try_into().map_err(|_| unreadable("hash"))?);
-        Ok(Some(StoredToken { hash, grant: grant.0, expires_at }))
+        Ok(Some(StoredToken { hash, grant: grant.0, expires_at: valid_until }))
     }
 
     async fn row(&self, table: &'static Schema, id: &TokenId) -> Result<Option<rashomon_tables::Row>> {

@@ -114,7 +114,8 @@ async fn guarded() -> (Api, String) {
     let new = NewToken { grant, expires_at: None, note: None };
     let token = access.create_token(new).await.expect("a store in memory does not fail");
     let token = token.reveal().to_owned();
-    let components = Components { buckets, access, clock, seed: 7, registry: Registry::default() };
+    let registry = Registry::default();
+    let components = Components { buckets, access, clock, seed: 7, registry, audit_log: None };
     (Api::new(Settings::default(), components), token)
 }
 

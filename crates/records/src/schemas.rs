@@ -392,7 +392,7 @@ pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// The tokens of clients. `hash` is the SHA-256 of the token, and `grant` (JSON) has its rights, domains and
-/// buckets. A token without `expires_at` does not expire.
+/// buckets. A token without `valid_until` does not expire.
 pub static TOKENS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("tokens")
         .partition("catalog", Text)
@@ -400,7 +400,7 @@ pub static TOKENS: LazyLock<Schema> = LazyLock::new(|| {
         .value("hash", Blob)
         .value("grant", Text)
         .value("created_at", Timestamp)
-        .value("expires_at", Timestamp)
+        .value("valid_until", Timestamp)
         .value("note", Text)
         .build()
 });

@@ -205,6 +205,9 @@ impl fmt::Debug for Schema {
 pub struct SchemaBuilder(Schema);
 
 impl SchemaBuilder {
+    /// The names of what stores keep with each row, which no column may have.
+    pub const OWN_NAMES: &[&str] = &["expires_at", "written_at"];
+
     /// Sets a version other than 1.
     #[must_use]
     pub const fn version(mut self, version: u32) -> Self {
@@ -258,7 +261,7 @@ impl SchemaBuilder {
     ///
     /// # Panics
     ///
-    /// If there is no partition column, or two columns share a name. Schemas are constants of the program.
+    /// If there is no partition column, two columns share a name, or a column has one of [`Self::OWN_NAMES`]. Schemas are constants of the program.
     #[must_use]
     pub fn build(self) -> Schema {
         let schema = self.0;
@@ -272,6 +275,21 @@ impl SchemaBuilder {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "table {} has two columns of one name", schema.name);
+        for own in Self::OWN_NAMES {
+            assert!(!names.contains(own), "table {} has a column {own}, a name that stores use", schema.name);
+        }
         schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a column expires_at, a name that stores use")]
+    fn no_column_has_a_name_that_stores_use() {
+        let schema = Schema::builder("t").partition("a", ColumnType::Text);
+        let _ = schema.value("expires_at", ColumnType::Timestamp).build();
     }
 }
