@@ -267,13 +267,14 @@ impl Access {
             return Ok(caller);
         }
         let now = self.clock.monotonic();
-        let is_bounded = |address| !self.attempts.are_left(address, now) && !self.was_valid(token);
-        if address.is_some_and(is_bounded) {
+        // Taken before the token is examined, so that concurrent requests cannot exceed the limit.
+        let is_left = address.is_none_or(|address| self.attempts.take(address, now));
+        if !is_left && !self.was_valid(token) {
             return Err(Refused::TooMany { retry_after: Attempts::retry_after() });
         }
         let found = if token.starts_with(PREFIX) { self.find(token).await } else { self.verify(token) };
-        if let (Err(Refused::Invalid(_)), Some(address)) = (&found, address) {
-            self.attempts.count(address, now);
+        if let Some(address) = address.filter(|_| is_left && !matches!(found, Err(Refused::Invalid(_)))) {
+            self.attempts.give_back(address);
         }
         found.map(Caller::Token)
     }
@@ -294,12 +295,14 @@ impl Access {
         let found_at = self.clock.monotonic();
         let Some(stored) = self.tokens.find(token.id()).await.map_err(Refused::Store)? else {
             self.cached.invalidate(token.id());
+            self.forget_use(token.id());
             return Err(unknown());
         };
         if !stored.hash.is(&token.hash()) {
             return Err(unknown());
         }
         if self.is_expired(stored.expires_at) {
+            self.cached.invalidate(token.id());
             return Err(Refused::Invalid("it has expired".to_owned()));
         }
         let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
@@ -363,10 +366,14 @@ impl Access {
         let was_stored = self.tokens.revoke(id).await?;
         self.revoked.insert(id.clone(), ());
         self.cached.invalidate(id);
+        self.forget_use(id);
+        Ok(was_stored)
+    }
+
+    fn forget_use(&self, id: &TokenId) {
         if let Some(uses) = &self.uses {
             uses.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
-        Ok(was_stored)
     }
 
     fn note_use(&self, id: &TokenId) {

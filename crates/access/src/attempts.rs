@@ -45,21 +45,23 @@ impl Attempts {
         Self(Cache::builder().max_capacity(MAX_ADDRESSES).time_to_idle(REFILL * (BURST + 1)).build())
     }
 
-    /// Whether the address may send another wrong token.
-    pub(crate) fn are_left(&self, address: IpAddr, now: Duration) -> bool {
-        let Some(bucket) = self.0.get(&network(address)) else { return true };
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.refill(now);
-        bucket.left > 0
-    }
-
-    /// Counts a wrong token.
-    pub(crate) fn count(&self, address: IpAddr, now: Duration) {
+    /// Takes one of the attempts of an address, before the token is examined. Returns whether there was one.
+    pub(crate) fn take(&self, address: IpAddr, now: Duration) -> bool {
         let full = || Arc::new(Mutex::new(Bucket { left: BURST, filled_at: now }));
         let bucket = self.0.get_with(network(address), full);
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.refill(now);
+        let is_left = bucket.left > 0;
         bucket.left = bucket.left.saturating_sub(1);
+        is_left
+    }
+
+    /// Gives an attempt back, since the token was not wrong.
+    pub(crate) fn give_back(&self, address: IpAddr) {
+        if let Some(bucket) = self.0.get(&network(address)) {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.left = (bucket.left + 1).min(BURST);
+        }
     }
 
     /// When an address without any attempts left may send another token.
@@ -90,24 +92,23 @@ mod tests {
     fn wrong_tokens_of_an_address_are_bounded_and_refilled() {
         let (attempts, one, other) = (Attempts::new(), address("10.0.0.1"), address("10.0.0.2"));
         for _ in 0..BURST {
-            assert!(attempts.are_left(one, START));
-            attempts.count(one, START);
+            assert!(attempts.take(one, START));
+            // A token that is not wrong costs nothing.
+            assert!(attempts.take(other, START));
+            attempts.give_back(other);
         }
-        assert!(!attempts.are_left(one, START));
-        assert!(attempts.are_left(other, START));
+        assert!(!attempts.take(one, START));
+        assert!(attempts.take(other, START));
         // More wrong tokens cost nothing more.
-        attempts.count(one, START);
-        assert!(!attempts.are_left(one, START + REFILL / 2));
-        assert!(attempts.are_left(one, START + REFILL));
-        attempts.count(one, START + REFILL);
-        assert!(!attempts.are_left(one, START + REFILL));
+        assert!(!attempts.take(one, START + REFILL / 2));
+        assert!(attempts.take(one, START + REFILL));
+        assert!(!attempts.take(one, START + REFILL));
         // After a long time the address has its burst again, and not more.
         let later = START + Duration::from_secs(86_400);
         for _ in 0..BURST {
-            assert!(attempts.are_left(one, later));
-            attempts.count(one, later);
+            assert!(attempts.take(one, later));
         }
-        assert!(!attempts.are_left(one, later));
+        assert!(!attempts.take(one, later));
     }
 
     #[test]
@@ -118,10 +119,10 @@ mod tests {
         ] {
             let attempts = Attempts::new();
             for _ in 0..BURST {
-                attempts.count(address(one), START);
+                attempts.take(address(one), START);
             }
-            assert!(!attempts.are_left(address(same), START), "{same}");
-            assert!(attempts.are_left(address(other), START), "{other}");
+            assert!(!attempts.take(address(same), START), "{same}");
+            assert!(attempts.take(address(other), START), "{other}");
         }
     }
 }

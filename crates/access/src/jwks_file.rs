@@ -98,7 +98,10 @@ impl JwksFile {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    // A pipe or a device without an end does not fill the memory.
+    // Opening a pipe would wait for a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut text)?;
     if text.len() as u64 > MAX_BYTES {
         return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));

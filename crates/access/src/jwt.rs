@@ -7,7 +7,7 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
 };
 use rashomon_clock::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{BucketPattern, DomainPattern, Grant, Rights, grant::MAX_PATTERNS};
 
@@ -17,8 +17,11 @@ const LEEWAY: Duration = Duration::from_secs(60);
 /// The maximum number of keys of a set.
 pub(crate) const MAX_KEYS: usize = 1000;
 
-/// The maximum size in bytes of a key's id, and of the subject of a token.
-const MAX_ID_BYTES: usize = 256;
+/// The minimum size of an RSA key.
+const MIN_RSA_BITS: usize = 2048;
+
+/// The maximum size in bytes of the subject of a token.
+const MAX_SUBJECT_BYTES: usize = 256;
 
 /// A set of public keys (RFC 7517).
 #[derive(Debug, Default)]
@@ -71,9 +74,9 @@ pub(crate) enum Invalid {
     Expired,
     #[error("its 'nbf' is in the future")]
     NotYet,
-    #[error("it is for another audience")]
+    #[error("it has no 'aud', or that of another audience")]
     Audience,
-    #[error("one of its claims 'rights', 'domains' or 'buckets' is malformed")]
+    #[error("one of its claims 'rights', 'domains', 'buckets' or 'sub' is malformed")]
     Claims,
 }
 
@@ -85,9 +88,18 @@ struct Claims {
     nbf: Option<f64>,
     aud: Option<OneOrMany>,
     sub: Option<String>,
+    #[serde(default, deserialize_with = "present")]
     rights: Option<serde_json::Value>,
+    #[serde(default, deserialize_with = "present")]
     domains: Option<serde_json::Value>,
+    #[serde(default, deserialize_with = "present")]
     buckets: Option<serde_json::Value>,
+}
+
+/// Reads a claim that is there. `null` is a value, and not an absent claim: without `buckets`, a token holds for all
+/// of them.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(from).map(Some)
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,7 +119,7 @@ impl OneOrMany {
 }
 
 impl KeySet {
-    /// Reads a set of keys. Keys of kinds that this server does not know are left out, as RFC 7517 says.
+    /// Reads a set of keys. It may have no keys: then no token is valid. Keys of kinds that this server does not know are left out, as RFC 7517 says.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Raw {
@@ -132,6 +144,14 @@ impl KeySet {
                 continue;
             };
             if jwk.common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
+                tracing::warn!(key = number, "a key of the JWKS file is not for signatures and is left out");
+                continue;
+            }
+            if is_short(&jwk) {
+                tracing::warn!(
+                    key = number,
+                    "an RSA key of the JWKS file has less than {MIN_RSA_BITS} bits and is left out"
+                );
                 continue;
             }
             let algorithms = algorithms(&jwk);
@@ -150,7 +170,9 @@ impl KeySet {
             set.keys.push(Key { key, algorithms });
         }
         if set.keys.is_empty() {
-            return Err(error("it has no key that can verify signatures".to_owned()));
+            tracing::warn!(
+                "the JWKS file has no key that can verify signatures: no JSON Web Token is accepted"
+            );
         }
         Ok(set)
     }
@@ -201,6 +223,15 @@ impl KeySet {
     }
 }
 
+/// Whether a key is an RSA key that is too short.
+fn is_short(jwk: &Jwk) -> bool {
+    match &jwk.algorithm {
+        // Each digit of the modulus has six bits.
+        AlgorithmParameters::RSA(key) => key.n.trim_end_matches('=').len() * 6 < MIN_RSA_BITS,
+        _ => false,
+    }
+}
+
 /// The algorithms for which a key may be used: the one that the key names, else all of its kind.
 fn algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
@@ -239,7 +270,10 @@ impl Claims {
             domains: patterns::<DomainPattern>(self.domains)?.unwrap_or_default(),
             buckets: patterns::<BucketPattern>(self.buckets)?,
         };
-        let subject = self.sub.filter(|subject| !subject.is_empty() && subject.len() <= MAX_ID_BYTES);
+        let subject = self.sub.filter(|subject| !subject.is_empty());
+        if subject.as_ref().is_some_and(|subject| subject.len() > MAX_SUBJECT_BYTES) {
+            return Err(Invalid::Claims);
+        }
         Ok(Verified { grant, valid_until, subject })
     }
 }

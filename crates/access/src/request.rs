@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_records::excerpt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{BucketPattern, DomainPattern, Grant, MAX_PATTERNS, NewToken, Right, token::MAX_NOTE_BYTES};
 
@@ -17,7 +17,7 @@ pub struct TokenRequest {
     /// The domains, where a `*` at the end of a name matches any ending; at least one.
     pub domains: Vec<String>,
     /// The buckets, in the same notation; without them, all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub buckets: Option<Vec<String>>,
     /// When the token expires: a time in RFC 3339, or a length of time such as `90d`; without it, never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,6 +25,11 @@ pub struct TokenRequest {
     /// A note for people: who has the token, and what for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// Reads a list that is there. `null` is an error: without the list, a token holds for all buckets.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    Vec::deserialize(from).map(Some)
 }
 
 impl TokenRequest {
@@ -82,7 +87,8 @@ fn parse_expiry(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     };
     let at = rfc3339::parse(text).or_else(length).ok_or_else(|| {
         format!(
-            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length of time such as 90d",
+            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length in weeks, days, hours or minutes such \
+             as 90d",
             excerpt(text)
         )
     })?;

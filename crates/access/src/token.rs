@@ -15,7 +15,7 @@ pub(crate) const PREFIX: &str = "rashomon_";
 /// The number of hexadecimal digits of the secret: 256 bits, which nobody can guess.
 const SECRET_DIGITS: usize = 64;
 
-/// The number of hexadecimal digits of the id: 32 bits of the time in seconds, and 48 random ones.
+/// The number of hexadecimal digits of the id: 48 bits of the time in milliseconds, and 32 random ones.
 const ID_DIGITS: usize = 20;
 
 /// The maximum size of a note in bytes.
@@ -94,11 +94,11 @@ impl TokenText {
     ///
     /// Fails if the operating system has no random numbers.
     pub(crate) fn generate(now: Timestamp) -> Result<Self, getrandom::Error> {
-        let (mut random, mut secret) = ([0; 6], [0; SECRET_DIGITS / 2]);
+        let (mut random, mut secret) = ([0; 4], [0; SECRET_DIGITS / 2]);
         getrandom::fill(&mut random)?;
         getrandom::fill(&mut secret)?;
-        let seconds = (now.as_micros() / 1_000_000) as u32;
-        let id = hex(seconds.to_be_bytes().into_iter().chain(random));
+        let millis = (now.as_micros() / 1000).to_be_bytes();
+        let id = hex(millis.into_iter().skip(2).chain(random));
         let text = format!("{PREFIX}{id}_{}", hex(secret));
         Ok(Self { id: TokenId(id.into()), text })
     }

@@ -178,6 +178,48 @@ async fn wrong_tokens_of_an_address_are_bounded() {
 }
 
 #[tokio::test]
+async fn concurrent_wrong_tokens_are_bounded_too() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let gate = Gate::new();
+    let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
+    let server = Server::on(Arc::clone(&faulty) as _, clock, None);
+    let wrong = server.other().make(None).await.reveal().replace("rashomon_0", "rashomon_1");
+    let number = faulty.calls(Call::Get) + 1;
+    let held = (number..number + 20)
+        .fold(Plan::empty(), |plan, call| plan.on(Call::Get, call, Fault::Pause(gate.clone())));
+    faulty.set_plan(held);
+    let lookups: Vec<_> = (0..20)
+        .map(|_| {
+            let (access, text) = (Arc::clone(&server.access), wrong.clone());
+            tokio::spawn(async move { access.authenticate(&text, Some(CLIENT.parse().unwrap())).await.err() })
+        })
+        .collect();
+    while faulty.calls(Call::Get) < number + 19 {
+        tokio::task::yield_now().await;
+    }
+    let refused = server.access.authenticate("another", Some(CLIENT.parse().unwrap())).await;
+    assert!(matches!(refused, Err(Refused::TooMany { .. })));
+    gate.open();
+    for lookup in lookups {
+        assert!(matches!(lookup.await.unwrap(), Some(Refused::Invalid(_))));
+    }
+}
+
+#[tokio::test]
+async fn expired_token_counts_as_a_wrong_one() {
+    let server = Server::new().await;
+    let expires_at = server.clock.now().saturating_add(Duration::from_secs(2));
+    let token = server.make(Some(expires_at)).await;
+    assert!(server.accepts(token.reveal()).await);
+    server.clock.advance(Duration::from_secs(4));
+    let mut last = None;
+    for _ in 0..30 {
+        last = server.access.authenticate(token.reveal(), Some(CLIENT.parse().unwrap())).await.err();
+    }
+    assert!(matches!(last, Some(Refused::TooMany { .. })));
+}
+
+#[tokio::test]
 async fn store_that_fails_makes_no_token_wrong() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
     let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
@@ -244,7 +286,7 @@ async fn changed_keys_are_used_and_broken_ones_are_not() {
     let (old, new) = (first.sign(Some("a"), &claims), second.sign(Some("b"), &claims));
     assert!(server.accepts(&old).await && !server.accepts(&new).await);
     // Broken: the earlier keys stay.
-    for broken in ["", "{", r#"{"keys": []}"#] {
+    for broken in ["", "{", "[]"] {
         std::fs::write(&file, broken).unwrap();
         server.access.maintain().await;
         assert!(server.accepts(&old).await && !server.accepts(&new).await, "{broken}");
@@ -256,6 +298,13 @@ async fn changed_keys_are_used_and_broken_ones_are_not() {
     std::fs::write(&file, key_set([second.jwk_with_id("b")])).unwrap();
     server.access.maintain().await;
     assert!(!server.accepts(&old).await && server.accepts(&new).await);
+    // Without any keys, no token is valid.
+    std::fs::write(&file, r#"{"keys": []}"#).unwrap();
+    server.access.maintain().await;
+    assert!(!server.accepts(&new).await);
+    std::fs::write(&file, key_set([second.jwk_with_id("b")])).unwrap();
+    server.access.maintain().await;
+    assert!(server.accepts(&new).await);
     // A verified token is refused after its time, although it is in memory.
     server.clock.advance(Duration::from_secs(660));
     assert!(!server.accepts(&new).await);
