@@ -86,7 +86,7 @@ impl Api {
             may_import: may(Right::Import),
         };
         if CONDITIONS.iter().any(|name| headers.contains_key(name)) {
-            writer.check_condition("a condition, such as If-Match,")?;
+            writer.check_condition("a condition, such as If-Match")?;
         }
         Ok(writer)
     }
@@ -139,7 +139,7 @@ impl Writer {
         if self.may_read {
             return Ok(());
         }
-        Err(refusal(self.is_anonymous, format!("{what} needs the right 'read'")))
+        Err(refusal(self.is_anonymous, format!("the right 'read' for {what}")))
     }
 
     /// Checks that the caller may send a time in the past.
@@ -147,7 +147,7 @@ impl Writer {
         if self.may_import {
             return Ok(());
         }
-        Err(refusal(self.is_anonymous, "_timestamp needs the right 'import'".to_owned()))
+        Err(refusal(self.is_anonymous, "the right 'import' for _timestamp".to_owned()))
     }
 
     /// Whether the caller may learn what is stored.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderValue, Uri, header};
 use percent_encoding::percent_decode_str;
 use rashomon_access::{MAX_TOKEN_BYTES, Refused, TokenText};
@@ -77,12 +78,14 @@ impl From<Refused> for Problem {
 pub(crate) fn has_token(uri: &Uri) -> bool {
     uri.query().is_some_and(has_parameter)
         || has_token_of_ours(uri.path())
+        || has_web_token(uri.path())
         || uri.query().is_some_and(has_token_of_ours)
 }
 
 /// A URL without the parts that seem to contain a token.
 pub(crate) fn without_token(uri: &Uri) -> Uri {
-    let path = if has_token_of_ours(uri.path()) { "*" } else { uri.path() };
+    let is_in_path = has_token_of_ours(uri.path()) || has_web_token(uri.path());
+    let path = if is_in_path { "*" } else { uri.path() };
     path.parse().unwrap_or(Uri::from_static("*"))
 }
 
@@ -95,11 +98,23 @@ fn has_parameter(query: &str) -> bool {
     })
 }
 
-/// Whether a text has the form of a signed JSON Web Token.
+/// Whether a text has the form of a signed JSON Web Token: three parts, of which the first one is a JSON object with
+/// an algorithm, in base64.
 fn is_web_token(text: &str) -> bool {
     let text = text.trim_start_matches("Bearer").trim_start();
-    // The header of a JSON Web Token is JSON in base64: it begins with `{"`.
-    text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2
+    let mut parts = text.split('.');
+    let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    let json = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();
+    serde_json::from_slice::<serde_json::Value>(&json).is_ok_and(|header| header.get("alg").is_some())
+}
+
+/// Whether a segment of a path is a JSON Web Token.
+fn has_web_token(path: &str) -> bool {
+    // A header takes at least this many characters.
+    path.len() > 40 && path.split('/').any(|segment| is_web_token(&decoded(segment)))
 }
 
 /// Whether a part of a URL contains a token of this service, in any place.
@@ -206,6 +221,8 @@ mod tests {
             &ours,
             &format!("rev/&page={ours}"),
             "limit=eyJhbGciOiJFUzI1NiJ9.e30.c2ln",
+            // With a space in the header's JSON.
+            "rev/&x=eyAiYWxnIjogIkVTMjU2In0.e30.c2ln",
         ] {
             assert!(has_token(&format!("/v1/a/page/B?{query}").parse().unwrap()), "{query}");
         }

@@ -5,7 +5,8 @@ use http::{HeaderMap, Uri, header};
 /// The host that a request names, with its port. `None` if it names none; browsers always name one.
 pub(crate) fn authority_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match uri.authority() {
-        Some(authority) => Some(authority.as_str()),
+        // A client may put a user before the host.
+        Some(authority) => authority.as_str().rsplit('@').next(),
         None => headers.get(header::HOST).and_then(|host| host.to_str().ok()),
     }
 }

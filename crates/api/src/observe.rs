@@ -72,7 +72,7 @@ where
         let method = request.method().clone();
         // No log may have the token.
         let has_token = credentials::has_token(request.uri());
-        let uri = if has_token { credentials::without_token(request.uri()) } else { request.uri().clone() };
+        let uri = if has_token { credentials::without_token(request.uri()) } else { local(request.uri()) };
         let mut record = Record::begin(&self.api, method, uri, request.headers());
         if let Some(log) = &self.api.audit_log {
             let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
@@ -101,6 +101,14 @@ where
                 Observing::Refused { problem: Some((problem, record)) }
             }
         }
+    }
+}
+
+/// A URL without the host and what may be before it, such as a password.
+fn local(uri: &Uri) -> Uri {
+    match uri.path_and_query().filter(|_| uri.authority().is_some()) {
+        Some(path) => path.clone().into(),
+        None => uri.clone(),
     }
 }
 

@@ -23,9 +23,7 @@ pub(crate) use self::archive::{
 };
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
-pub(crate) use self::token::{
-    ListTokensArguments, NewTokenArguments, RevokeTokensArguments, TokenCommand, TokenPlaceArguments,
-};
+pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
 pub(crate) use self::vacuum::VacuumArguments;
 use crate::{

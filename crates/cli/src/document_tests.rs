@@ -175,7 +175,9 @@ fn toml_in_the_documents_is_a_configuration() {
     let mut blocks = 0;
     for code in codes().iter().filter(|code| code.language.as_deref() == Some("toml")) {
         fs::write(file.path(), &code.text).unwrap();
-        let loaded = Settings::load(RawSettings::default(), Some(file.path()));
+        // The files of an example do not exist here.
+        let load = if code.text.contains("/etc/") { Settings::load_offline } else { Settings::load };
+        let loaded = load(RawSettings::default(), Some(file.path()));
         assert!(loaded.is_ok(), "{}:\n{}\n{}", code.document, code.text, loaded.unwrap_err());
         blocks += 1;
     }

@@ -1,12 +1,14 @@
 //! Tokens: makes, lists and revokes them. Each needs the right `admin` on everything.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::{MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
+use http::{HeaderValue, Method, StatusCode, header, request::Parts};
+use rashomon_access::{Caller, MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
 use rashomon_buckets::{Listing, excerpt};
 use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde::Serialize;
@@ -15,6 +17,7 @@ use utoipa::ToSchema;
 use crate::{
     Api,
     answer::{json_type, of_type, options},
+    audit::Audit,
     authorize::caller_of,
     caching::Caching,
     no_body::no_body,
@@ -61,7 +64,7 @@ pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Resp
             check_admin(&api, &head)?;
             check_writable(&api)?;
             refuse_query(&head)?;
-            create(&api, &head.headers, body).await
+            create(&api, &head, body).await
         }
         Method::OPTIONS => Ok(options(METHODS)),
         _ => Err(Problem::method_not_allowed(METHODS)),
@@ -80,14 +83,27 @@ pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     check_writable(&api)?;
     refuse_query(&head)?;
     let id: TokenId = head.uri.path().strip_prefix("/v1/tokens/").unwrap_or_default().parse()?;
-    let revoked = api.read(api.access.revoke_token(&id)).await?.map_err(Problem::of_bucket)?;
+    let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
+    let claim = api.claim(Some(0)).await?;
+    let revoked = api.write(claim, Audit::of(&head.extensions), async move {
+        let revoked = access.revoke_token(&id).await;
+        if matches!(revoked, Ok(true)) {
+            tracing::info!(token = %id, by, "token revoked");
+        }
+        revoked.map(|revoked| (revoked, id))
+    });
+    let (revoked, id) = revoked.await?.map_err(Problem::of_bucket)?;
     if !revoked {
         return Err(Problem::not_found(format!("there is no token with the id {id}")));
     }
-    tracing::info!(token = %id, "token revoked");
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
     Ok(response)
+}
+
+/// The name of a caller, for the log.
+fn name_of(caller: &Caller) -> String {
+    caller.token().map_or_else(|| "a client without a token".to_owned(), ToString::to_string)
 }
 
 fn check_admin(api: &Api, head: &Parts) -> Result<()> {
@@ -135,7 +151,8 @@ async fn list(api: &Api, query: Option<&str>) -> Result<Response> {
     )
 }
 
-async fn create(api: &Api, headers: &HeaderMap, body: Body) -> Result<Response> {
+async fn create(api: &Api, head: &Parts, body: Body) -> Result<Response> {
+    let headers = &head.headers;
     refuse_content_encoding(headers)?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
@@ -148,12 +165,23 @@ async fn create(api: &Api, headers: &HeaderMap, body: Body) -> Result<Response> 
     while let Some(piece) = body.next().await? {
         text.extend_from_slice(&piece);
     }
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::malformed("the body is not a JSON object with the members rights and domains"));
+    }
     let request: TokenRequest = serde_json::from_slice(&text)
         .map_err(|error| Problem::malformed(format!("the body is no request for a token: {error}")))?;
     let new = request.check(api.clock.now()).map_err(Problem::invalid)?;
-    // The token is stored even if the client goes away. It then expires, or an operator revokes it.
-    let token = api.read(api.access.create_token(new)).await?.map_err(Problem::of_bucket)?;
-    tracing::info!(token = %token.id(), "token made");
+    let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
+    let claim = api.claim(Some(0)).await?;
+    // Stored and logged even if the client goes away, so that no token exists that no log names.
+    let made = api.write(claim, Audit::of(&head.extensions), async move {
+        let made = access.create_token(new).await;
+        if let Ok(token) = &made {
+            tracing::info!(token = %token.id(), by, "token made");
+        }
+        made
+    });
+    let token = made.await?.map_err(Problem::of_bucket)?;
     json(StatusCode::CREATED, "new-token", &NewTokenJson { id: token.id().as_str(), token: token.reveal() })
 }
 

@@ -274,3 +274,27 @@ async fn exchange(server: &Server, request: &str, headers: &str) -> String {
     let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
     server.exchange(request.as_bytes()).await
 }
+
+#[tokio::test]
+async fn tokens_are_made_and_revoked_even_if_the_client_goes_away() {
+    let audited = Audited::new().await;
+    let (world, gate) = (&audited.world, Gate::new());
+    let body = r#"{"rights": ["read"], "domains": ["*"]}"#;
+    let number = world.store.calls(Call::Write) + 1;
+    world.store.set_plan(Plan::empty().on(Call::Write, number, Fault::Pause(gate.clone())));
+    let request =
+        Request::post("/v1/tokens").header("host", "localhost").header("content-type", "application/json");
+    let request = request.body(Body::from(body)).unwrap();
+    let making = tokio::spawn(world.router.clone().oneshot(request));
+    gate.reached().await;
+    making.abort();
+    assert!(making.await.unwrap_err().is_cancelled());
+    gate.open();
+    let lines = audited.lines(1).await;
+    assert_eq!((&lines[0]["status"], &lines[0]["write"]), (&Value::Null, &json!("done")));
+    let listed = world.get("/v1/tokens").await.expect(200).json();
+    let id = listed["tokens"][0]["id"].as_str().unwrap();
+    world.request("DELETE", &format!("/v1/tokens/{id}"), &[], "").await.expect(204);
+    let lines = audited.lines(2).await;
+    assert_eq!((&lines[1]["status"], &lines[1]["write"]), (&json!(204), &json!("done")));
+}

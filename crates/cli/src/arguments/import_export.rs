@@ -21,7 +21,7 @@ pub(crate) struct ImportArguments {
     ///
     /// If the environment variable RASHOMON_TOKEN is set, the requests carry this token (Authorization: Bearer).
     /// Certificates are checked by the authorities of the system, or those in the file that SSL_CERT_FILE names.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "config", "jobs"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["data", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 
     /// Number of groups of revisions that are hashed and compressed in parallel [default: one per core]

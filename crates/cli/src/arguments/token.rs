@@ -1,7 +1,10 @@
 //! The command line of `rashomon token`.
 
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
-use rashomon_access::TokenId;
+use rashomon_access::{TokenId, TokenText};
+use rashomon_buckets::NameError;
 use rashomon_http_client::ServerUrl;
 
 use super::StoreArguments;
@@ -54,7 +57,7 @@ pub(crate) struct TokenPlaceArguments {
     pub(crate) store: StoreArguments,
 
     /// Ask a running server instead of opening the store. The variable RASHOMON_TOKEN has the token for the
-    /// requests, which must grant `admin` on every domain. A configuration file is not read
+    /// requests, which must grant `admin` on every domain and every bucket. A configuration file is not read
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) to: Option<ServerUrl>,
 }
@@ -105,5 +108,18 @@ pub(crate) struct RevokeTokensArguments {
 
     /// Ids of the tokens, as `rashomon token list` prints them
     #[arg(required = true, value_name = "ID")]
-    pub(crate) ids: Vec<TokenId>,
+    pub(crate) ids: Vec<NamedToken>,
+}
+
+/// The id of a token, or the token itself, which has its id in it. No error repeats a token.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedToken(pub(crate) TokenId);
+
+impl FromStr for NamedToken {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let of_token = TokenText::parse(text).map(|token| token.id().clone());
+        of_token.map_or_else(|| text.parse(), Ok).map(Self)
+    }
 }

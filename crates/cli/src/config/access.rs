@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rashomon_access::{AnonymousRights, DomainRights, Policy, Rights};
+use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_api::OperatorPages;
 use rashomon_buckets::{BucketName, DomainName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -145,12 +145,28 @@ impl AccessSettings {
         if audience.is_some() && jwks_file.is_none() {
             problem("[access] has an audience, but no jwks_file with the keys of JSON Web Tokens: add it");
         }
+        let of_domain = |domain: &RawDomainRights| {
+            domain
+                .anonymous
+                .into_iter()
+                .chain(domain.buckets.values().map(|bucket| bucket.anonymous))
+                .collect()
+        };
+        let all: Vec<Rights> =
+            domains.values().flat_map(|domain| -> Vec<Rights> { of_domain(domain) }).collect();
+        if anonymous.into_iter().chain(all).any(|rights| rights.contains(Right::Admin)) {
+            problem(
+                "'admin' cannot be a right of clients without a token, who could then make tokens with every right: \
+                 make a token with --rights admin",
+            );
+        }
         if audience.as_ref().is_some_and(String::is_empty) {
             problem("the audience of [access] is empty: name the audience that JSON Web Tokens have");
         }
-        // An empty table means that nothing is allowed without a token. The other members say nothing about rights.
-        let is_empty = !open && origins.is_empty() && operator_pages.is_none() && proxies.is_empty();
-        let rights = (has_rights || is_empty).then(|| RightsSettings {
+        // Only a table of origins alone says nothing about rights. An empty one allows nothing without a token.
+        let is_of_origins =
+            !has_rights && !origins.is_empty() && operator_pages.is_none() && proxies.is_empty();
+        let rights = (!open && !is_of_origins).then(|| RightsSettings {
             anonymous: AnonymousRights {
                 everywhere: anonymous.unwrap_or_default(),
                 domains: domains.into_iter().map(|(name, rights)| (name, rights.into())).collect(),

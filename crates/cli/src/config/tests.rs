@@ -163,6 +163,9 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
     let policy = |file: &str| load(file).unwrap().access.policy();
     assert_eq!(policy(""), Policy::Open);
     assert_eq!(policy("[access]\norigins = ['https://en.example.org']"), Policy::Open);
+    for closed in ["operator_pages = 'token'", "proxies = ['127.0.0.1']"] {
+        assert!(matches!(policy(&format!("[access]\n{closed}")), Policy::Anonymous(_)), "{closed}");
+    }
     let Policy::Anonymous(none) = policy("[access]") else { panic!("an empty table allows nothing") };
     assert!(!none.hold_somewhere(Right::Read));
     let file = "[access]\nanonymous = ['read']\n[access.domains.a]\nanonymous = []";
@@ -188,11 +191,16 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
 fn contradictions_of_access_are_refused() {
     refused("[access]\nopen = true\nanonymous = ['read']", "remove open, or the rights");
     refused("[access]\naudience = 'x'", "no jwks_file");
+    refused(
+        "[access]\nanonymous = ['read', 'admin']",
+        "'admin' cannot be a right of clients without a token",
+    );
+    refused("[access.domains.a.buckets.page]\nanonymous = ['admin']", "'admin' cannot be a right");
     refused("[access]\njwks_file = '/nonexistent/jwks.json'", "jwks_file of [access]: ");
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("jwks.json");
-    std::fs::write(&keys, "{\"keys\": []}").unwrap();
-    refused(&format!("[access]\njwks_file = '{}'", keys.display()), "no key that can verify");
+    std::fs::write(&keys, "{\"keys\": 1}").unwrap();
+    refused(&format!("[access]\njwks_file = '{}'", keys.display()), "no set of keys as in RFC 7517");
 }
 
 #[test]

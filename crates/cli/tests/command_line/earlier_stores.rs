@@ -87,7 +87,14 @@ fn upgraded_stores_open_and_export_as_before() {
         let fixture = entry.unwrap().path();
         let (digests, exports) = describe(unpack_upgraded(&fixture).path());
         let read = |name: &str| fs::read(fixture.join(name)).unwrap();
-        assert_eq!(digests.as_bytes(), read("digests.txt"), "{}", fixture.display());
+        let before = String::from_utf8(read("digests.txt")).unwrap();
+        // Tables that later versions have added are empty.
+        let is_kept = |line: &&str| {
+            let name = line.split(':').next().unwrap();
+            before.contains(&format!("{name}:")) || !line.contains(": 0 rows")
+        };
+        let kept: Vec<_> = digests.lines().filter(is_kept).collect();
+        assert_eq!(kept, before.lines().collect::<Vec<_>>(), "{}", fixture.display());
         let before = zstd::decode_all(&*read("exports.jsonl.zst")).unwrap();
         assert!(exports.as_bytes() == before, "the export of {} differs", fixture.display());
         with_archive += usize::from(!digests.contains("archive_blocks: 0 rows"));

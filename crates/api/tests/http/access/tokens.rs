@@ -129,11 +129,11 @@ async fn bad_requests_for_a_token_are_refused() {
     };
     let large = with("note", "x".repeat(64 << 10).into());
     for (content_type, body, status, part) in [
-        (JSON.1, String::new(), 400, "request for a token"),
+        (JSON.1, String::new(), 400, "JSON object"),
         (JSON.1, "{".to_owned(), 400, "request for a token"),
-        (JSON.1, "\u{0}".to_owned(), 400, "request for a token"),
-        (JSON.1, "[]".to_owned(), 400, "request for a token"),
-        (JSON.1, "null".to_owned(), 400, "request for a token"),
+        (JSON.1, "\u{0}".to_owned(), 400, "JSON object"),
+        (JSON.1, "[]".to_owned(), 400, "JSON object"),
+        (JSON.1, "null".to_owned(), 400, "JSON object"),
         (JSON.1, "{}".to_owned(), 400, "rights"),
         (JSON.1, r#"{"rights": ["read"]}"#.to_owned(), 400, "domains"),
         (JSON.1, with("rights", "read".into()), 400, "sequence"),

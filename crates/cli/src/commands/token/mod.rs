@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use self::place::Place;
 use crate::{
-    arguments::{ListTokensArguments, NewTokenArguments, RevokeTokensArguments, TokenCommand},
+    arguments::{ListTokensArguments, NamedToken, NewTokenArguments, RevokeTokensArguments, TokenCommand},
     errors::CommandError,
     exit::Exit,
     logging, output,
@@ -67,11 +67,11 @@ async fn revoke(arguments: RevokeTokensArguments) -> Result<Exit, CommandError> 
     let mut place = Place::open(&arguments.place, Absent::Refuse).await?;
     let mut exit = Exit::Done;
     let mut result = Ok(());
-    for id in &arguments.ids {
+    for NamedToken(id) in &arguments.ids {
         match place.revoke(id).await {
             Ok(true) => output::line(format_args!("revoked {id}"))?,
             Ok(false) => {
-                output::to_stderr(format_args!("there is no token with the id {id}"));
+                output::to_stderr(format_args!("error: there is no token with the id {id}"));
                 exit = Exit::Failed;
             }
             Err(error) => {

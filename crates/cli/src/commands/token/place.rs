@@ -80,7 +80,8 @@ impl Place {
                 }
             }
             Self::Server { server, client } => {
-                let mut query = String::new();
+                // A page must fit into the size limit of an answer, whatever the tokens hold.
+                let mut query = "?limit=20".to_owned();
                 loop {
                     let path = format!("/v1/tokens{query}");
                     let (status, answer) = client.json(Method::GET, &path, None).await?;
