@@ -20,16 +20,16 @@ pub struct TokenRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub buckets: Option<Vec<String>>,
     /// When the token expires: a time in RFC 3339, or a length of time such as `90d`; without it, never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub expires: Option<String>,
     /// A note for people: who has the token, and what for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub note: Option<String>,
 }
 
-/// Reads a list that is there. `null` is an error: without the list, a token holds for all buckets.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    Vec::deserialize(from).map(Some)
+/// Reads a member that is there. `null` is an error: without `buckets`, for example, a token holds for all of them.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 impl TokenRequest {

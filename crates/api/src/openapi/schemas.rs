@@ -127,6 +127,7 @@ pub(super) fn token_request() -> Object {
             text("A time, such as `2030-01-31T00:00:00Z`, or a length of time, such as `90d`. Without it: never."),
         )
         .property("note", text("A note for people, in one line of at most 1,024 bytes."))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .build()
 }
 
