@@ -100,7 +100,7 @@ pub(crate) struct AccessSettings {
     pub(crate) open: bool,
     /// The origins whose pages may send requests that change data.
     pub(crate) origins: BTreeSet<Origin>,
-    /// The rights, if the configuration has any. Without them, a server on loopback is open.
+    /// The rights, if the configuration has any and is not open. Without them, a server on loopback is open.
     pub(crate) rights: Option<RightsSettings>,
     operator_pages: Option<OperatorPages>,
     /// The proxies whose `X-Forwarded-For` names the client.
@@ -145,16 +145,11 @@ impl AccessSettings {
         if audience.is_some() && jwks_file.is_none() {
             problem("[access] has an audience, but no jwks_file with the keys of JSON Web Tokens: add it");
         }
-        let of_domain = |domain: &RawDomainRights| {
-            domain
-                .anonymous
-                .into_iter()
-                .chain(domain.buckets.values().map(|bucket| bucket.anonymous))
-                .collect()
+        let anonymous = AnonymousRights {
+            everywhere: anonymous.unwrap_or_default(),
+            domains: domains.into_iter().map(|(name, rights)| (name, rights.into())).collect(),
         };
-        let all: Vec<Rights> =
-            domains.values().flat_map(|domain| -> Vec<Rights> { of_domain(domain) }).collect();
-        if anonymous.into_iter().chain(all).any(|rights| rights.contains(Right::Admin)) {
+        if anonymous.hold_somewhere(Right::Admin) {
             problem(
                 "'admin' cannot be a right of clients without a token, who could then make tokens with every right: \
                  make a token with --rights admin",
@@ -166,23 +161,14 @@ impl AccessSettings {
         // Only a table of origins alone says nothing about rights. An empty one allows nothing without a token.
         let is_of_origins =
             !has_rights && !origins.is_empty() && operator_pages.is_none() && proxies.is_empty();
+        // A flag overrides the file.
+        let open = open || flag.is_some();
         let rights = (!open && !is_of_origins).then(|| RightsSettings {
-            anonymous: AnonymousRights {
-                everywhere: anonymous.unwrap_or_default(),
-                domains: domains.into_iter().map(|(name, rights)| (name, rights.into())).collect(),
-            },
+            anonymous,
             jwks_file,
             audience: audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned()),
         });
-        // A flag overrides the file.
-        let open = open || flag == Some(Access::Open);
-        Self {
-            open,
-            origins: origins.into_iter().collect(),
-            rights: rights.filter(|_| !open),
-            operator_pages,
-            proxies,
-        }
+        Self { open, origins: origins.into_iter().collect(), rights, operator_pages, proxies }
     }
 
     /// Whether nothing was configured.
@@ -198,10 +184,7 @@ impl AccessSettings {
     /// Who may do what without a token. Without configured rights everybody may do everything: such a server
     /// listens on loopback.
     pub(crate) fn policy(&self) -> Policy {
-        match &self.rights {
-            Some(rights) if !self.open => Policy::Anonymous(rights.anonymous.clone()),
-            _ => Policy::Open,
-        }
+        self.rights.as_ref().map_or(Policy::Open, |rights| Policy::Anonymous(rights.anonymous.clone()))
     }
 
     /// The file with the keys of JSON Web Tokens.
