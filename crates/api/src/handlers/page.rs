@@ -66,31 +66,29 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     }
     let caller = caller_of(&head.extensions);
     let may = |right| api.check_write(caller, right, &page, &head.headers);
-    match (&head.method, resource) {
+    let writer;
+    let written = match (&head.method, resource) {
         (&Method::POST, Resource::RevisionList(list)) => {
             check_not_listed(&list)?;
-            let writer = may(Right::Write)?;
-            let written = write::revision(api, page, writer, head, body).await;
-            written.map_err(|problem| writer.conceal(problem))
+            writer = may(Right::Write)?;
+            write::revision(api, page, writer, head, body).await
         }
         (&Method::POST, Resource::RenderList(rev, list)) => {
             check_not_listed(&list)?;
-            let writer = may(Right::Write)?;
-            let written = write::render(api, page, RenderBase::Revision(rev), writer, head, body).await;
-            written.map_err(|problem| writer.conceal(problem))
+            writer = may(Right::Write)?;
+            write::render(api, page, RenderBase::Revision(rev), writer, head, body).await
         }
         (&Method::POST, Resource::Document(Selector::Render(tid))) => {
-            let writer = may(Right::Write)?;
-            let written = write::render(api, page, RenderBase::Render(tid), writer, head, body).await;
-            written.map_err(|problem| writer.conceal(problem))
+            writer = may(Right::Write)?;
+            write::render(api, page, RenderBase::Render(tid), writer, head, body).await
         }
         (&Method::PUT, Resource::Property(Selector::Render(tid), name)) => {
-            let writer = may(Right::Rewrite)?;
-            let written = rewrite::property(api, page, tid, name, writer, head, body).await;
-            written.map_err(|problem| writer.conceal(problem))
+            writer = may(Right::Rewrite)?;
+            rewrite::property(api, page, tid, name, writer, head, body).await
         }
-        _ => Err(Problem::method_not_allowed(methods)),
-    }
+        _ => return Err(Problem::method_not_allowed(methods)),
+    };
+    written.map_err(|problem| writer.conceal(problem))
 }
 
 /// A write must address the list itself, not a part of it.
