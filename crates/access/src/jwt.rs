@@ -7,9 +7,9 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse},
 };
 use rashomon_clock::Timestamp;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use crate::{BucketPattern, DomainPattern, Grant, Rights, grant::MAX_PATTERNS};
+use crate::{BucketPattern, DomainPattern, Grant, Rights, grant::MAX_PATTERNS, present::present};
 
 /// How much the clocks of the issuer and of this server may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -94,12 +94,6 @@ struct Claims {
     domains: Option<serde_json::Value>,
     #[serde(default, deserialize_with = "present")]
     buckets: Option<serde_json::Value>,
-}
-
-/// Reads a claim that is there. `null` is a value, and not an absent claim: without `buckets`, a token holds for all
-/// of them.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
-    serde_json::Value::deserialize(from).map(Some)
 }
 
 #[derive(Debug, Deserialize)]

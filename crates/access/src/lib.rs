@@ -15,6 +15,7 @@ mod jwks_file;
 mod jwt;
 mod pattern;
 mod policy;
+mod present;
 mod request;
 mod rights;
 #[cfg(any(test, feature = "signer"))]

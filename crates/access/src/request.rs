@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_records::excerpt;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use crate::{BucketPattern, DomainPattern, Grant, MAX_PATTERNS, NewToken, Right, token::MAX_NOTE_BYTES};
+use crate::{
+    BucketPattern, DomainPattern, Grant, MAX_PATTERNS, NewToken, Right, present::present,
+    token::MAX_NOTE_BYTES,
+};
 
 /// A request for a new token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +28,6 @@ pub struct TokenRequest {
     /// A note for people: who has the token, and what for.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub note: Option<String>,
-}
-
-/// Reads a member that is there. `null` is an error: without `buckets`, for example, a token holds for all of them.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
 }
 
 impl TokenRequest {
