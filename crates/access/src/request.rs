@@ -1,8 +1,6 @@
 //! A request for a new token, as the API and the command line take it.
 
-use std::time::Duration;
-
-use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_clock::{Timestamp, length, rfc3339};
 use rashomon_records::excerpt;
 use serde::{Deserialize, Serialize};
 
@@ -78,15 +76,11 @@ where
 
 /// Reads the time at which a token expires: a time, or a length of time from now.
 fn parse_expiry(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    let length = || {
-        let span = text.parse::<jiff::Span>().ok()?;
-        let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
-        Some(now.saturating_add(Duration::try_from(length).ok()?))
-    };
-    let at = rfc3339::parse(text).or_else(length).ok_or_else(|| {
+    let after = || length::parse(text).map(|length| now.saturating_add(length));
+    let at = rfc3339::parse(text).or_else(after).ok_or_else(|| {
         format!(
-            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length in weeks, days, hours or minutes such \
-             as 90d",
+            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length in weeks, days, hours or \
+             minutes such as 90d",
             excerpt(text)
         )
     })?;
@@ -98,6 +92,8 @@ fn parse_expiry(text: &str, now: Timestamp) -> Result<Timestamp, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::Rights;
 

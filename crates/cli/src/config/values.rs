@@ -10,6 +10,7 @@ use std::{
 use clap::ValueEnum;
 use rashomon_audit::Target;
 use rashomon_buckets::excerpt;
+use rashomon_clock::length;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -131,14 +132,9 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.parse::<jiff::Span>().ok();
-        parsed
-            .and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok())
-            .and_then(|duration| Duration::try_from(duration).ok())
-            .map(Self)
-            .ok_or_else(|| {
-                format!("'{}' is not a length of time; write 250ms, 30s, 5m, 1h 30m or 30d", excerpt(text))
-            })
+        length::parse(text).map(Self).ok_or_else(|| {
+            format!("'{}' is not a length of time; write 250ms, 30s, 5m, 1h 30m or 30d", excerpt(text))
+        })
     }
 }
 
