@@ -34,6 +34,9 @@ const MAX_JSON_BYTES: usize = 1 << 20;
 /// The maximum number of bytes of another program's error that are shown.
 const MAX_REASON_BYTES: usize = 1024;
 
+/// The maximum number of bytes of a server's error that are shown.
+pub const MAX_ERROR_BYTES: usize = 4096;
+
 /// The protocol that the client offers by ALPN.
 const HTTP_1_1: &[u8] = b"http/1.1";
 
@@ -228,6 +231,14 @@ impl Client<Full<Bytes>> {
             Err(_) => Err(failed(&format!("no answer came within {} s", JSON_TIME.as_secs()))),
         }
     }
+}
+
+/// The reason why a server refused a request: the `detail` of its answer, which is a problem document (RFC 9457). It
+/// has at most [`MAX_ERROR_BYTES`].
+#[must_use]
+pub fn refusal_reason(answer: &Value) -> String {
+    let detail = answer["detail"].as_str().unwrap_or("the answer gives no reason; is it a rashomon server?");
+    shorten(detail, MAX_ERROR_BYTES)
 }
 
 /// The last cause of an error, which says what happened.

@@ -13,7 +13,7 @@ mod token;
 mod token_file;
 
 pub use authorities::{AuthoritiesError, client_config};
-pub use client::{Client, ClientError, TOKEN_VARIABLE, connect, last_cause};
+pub use client::{Client, ClientError, MAX_ERROR_BYTES, TOKEN_VARIABLE, connect, last_cause, refusal_reason};
 pub use server_url::ServerUrl;
 pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};
 pub use token_file::{TokenFile, TokenFileError};

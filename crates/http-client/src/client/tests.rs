@@ -98,3 +98,14 @@ fn only_a_token_is_accepted_and_it_is_not_shown() {
         assert!(!error.to_string().contains("secr"), "{error}");
     }
 }
+
+#[test]
+fn reason_of_a_refusal_is_the_detail_of_the_problem_document() {
+    assert_eq!(refusal_reason(&json!({"status": 403, "detail": "no right"})), "no right");
+    for other in [Value::Null, json!([1]), json!("text"), json!({"detail": 1})] {
+        let reason = refusal_reason(&other);
+        assert_eq!(reason, "the answer gives no reason; is it a rashomon server?", "{other}");
+    }
+    let long = refusal_reason(&json!({"detail": "x".repeat(2 * MAX_ERROR_BYTES)}));
+    assert_eq!(long.len(), MAX_ERROR_BYTES);
+}

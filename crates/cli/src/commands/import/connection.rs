@@ -7,12 +7,12 @@ use futures::TryStreamExt as _;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::{DomainName, shorten};
-use rashomon_http_client::{ServerUrl, connect, last_cause};
+use rashomon_buckets::DomainName;
+use rashomon_http_client::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
-use super::{is_standard_input, remote::MAX_ERROR_BYTES};
+use super::is_standard_input;
 use crate::errors::CommandError;
 
 /// The number of bytes of the dump that one read returns.
@@ -116,12 +116,8 @@ impl Answer {
     async fn refusal(mut self, status: StatusCode) -> CommandError {
         // If the connection ends early, the message is the received part.
         while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
-        let problem: Option<serde_json::Value> = serde_json::from_slice(&self.buffer).ok();
-        let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());
-        let detail = shorten(
-            detail.unwrap_or("the answer gives no reason; is it a rashomon server?"),
-            MAX_ERROR_BYTES,
-        );
-        CommandError::Import(format!("{} refused the import ({status}): {detail}", self.server))
+        let problem: serde_json::Value = serde_json::from_slice(&self.buffer).unwrap_or_default();
+        let reason = refusal_reason(&problem);
+        CommandError::Import(format!("{} refused the import ({status}): {reason}", self.server))
     }
 }

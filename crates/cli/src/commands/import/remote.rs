@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_buckets::{excerpt, shorten};
 use rashomon_clock::Clock;
-use rashomon_http_client::ServerUrl;
+use rashomon_http_client::{MAX_ERROR_BYTES, ServerUrl};
 use serde::Deserialize;
 
 use super::{
@@ -21,9 +21,6 @@ use crate::{
     progress::{Done, Progress},
     signals::Signals,
 };
-
-/// The maximum number of bytes of a server's error that are shown.
-pub(super) const MAX_ERROR_BYTES: usize = 4096;
 
 /// A line of the answer.
 #[derive(Debug, Deserialize)]

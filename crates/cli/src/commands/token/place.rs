@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use http_body_util::Full;
 use rashomon_access::{MAX_LISTED, TokenDocument, TokenId, TokenRequest, TokenStore};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_http_client::{Client, ServerUrl, connect};
+use rashomon_http_client::{Client, ServerUrl, connect, refusal_reason};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -139,7 +139,6 @@ fn problem_is(answer: &Value, name: &str) -> bool {
 }
 
 fn refused(server: &ServerUrl, status: StatusCode, answer: &Value) -> CommandError {
-    let detail = answer["detail"].as_str().unwrap_or("the answer gives no reason; is it a rashomon server?");
-    let detail = rashomon_buckets::shorten(detail, 4096);
-    CommandError::Refused(format!("{server} refused the request ({status}): {detail}"))
+    let reason = refusal_reason(answer);
+    CommandError::Refused(format!("{server} refused the request ({status}): {reason}"))
 }
