@@ -20,7 +20,7 @@ pub(crate) struct JwksFile {
     state: Mutex<State>,
 }
 
-/// What was last read.
+/// The state after the last reading of the file.
 #[derive(Debug)]
 struct State {
     /// The content of the file that `current` was made from.

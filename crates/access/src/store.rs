@@ -50,7 +50,7 @@ pub struct TokenStore {
     clock: Arc<dyn Clock>,
 }
 
-/// A token, as it is compared with what a client sends.
+/// The properties of a stored token that decide about a request.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredToken {
     pub(crate) hash: TokenHash,

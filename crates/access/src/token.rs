@@ -1,4 +1,4 @@
-//! Tokens: their text, and what is stored of them.
+//! Tokens: their texts, their hashes, and their properties.
 
 use std::{fmt, str::FromStr};
 
@@ -163,7 +163,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// What a new token grants.
+/// The properties of a token that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
     /// The rights, domains and buckets.

@@ -1,4 +1,4 @@
-//! Which requests are in the audit log, and what is said about them.
+//! The requests that are in the audit log, and the content of their lines.
 //!
 //! Each request has an entry, if there is an audit log. The middleware (`observe`) holds it until the request is
 //! answered or its client is gone. The task of a write holds it until the write is done. The line is written when the
@@ -35,7 +35,7 @@ const MAX_METHOD_BYTES: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit(Option<Arc<AuditEntry>>);
 
-/// What the audit log will say about a request.
+/// The content of the line about a request.
 #[derive(Debug)]
 struct AuditEntry {
     log: AuditLog,

@@ -30,7 +30,7 @@ pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
     extensions.get().unwrap_or(&ANONYMOUS)
 }
 
-/// What the caller of a write may do besides.
+/// The caller of a write, and its rights that change the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     /// Whether the caller has no token, so that one might help.
@@ -127,7 +127,7 @@ impl Api {
         response
     }
 
-    /// Whether everybody may read a page, so that shared caches may keep what is read.
+    /// Whether everybody may read a page, so that shared caches may keep the answer.
     pub(crate) fn is_public(&self, page: &Page) -> bool {
         self.access.anybody_may(Right::Read, &page.domain, &page.bucket)
     }

@@ -104,7 +104,7 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// What [`Tls::reload`] did.
+/// The result of [`Tls::reload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsReload {
     /// The files have the content that is in use.
@@ -285,7 +285,7 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 /// A connection with TLS.
 pub(crate) type TlsStream<S> = tokio_rustls::server::TlsStream<S>;
 
-/// What a client begins a connection with.
+/// The beginning of a connection, as the client sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// The client has closed the connection.

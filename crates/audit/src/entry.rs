@@ -26,7 +26,7 @@ pub struct Entry<'a> {
     pub path: &'a str,
     /// The status of the answer; `None` if the client was gone before there was an answer.
     pub status: Option<u16>,
-    /// What is known of the write; `None` if the request has not reached the store as a write.
+    /// The state of the write; `None` if the request has not reached the store as a write.
     pub write: Option<WriteState>,
     /// How many bytes of the body were received.
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub struct Entry<'a> {
     pub microseconds: u64,
 }
 
-/// What is known of a write.
+/// The state of a write, as far as the server knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteState {

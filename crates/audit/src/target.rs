@@ -1,4 +1,4 @@
-//! Where the lines of an audit log go.
+//! The target of an audit log: standard error or a file.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the lines of an audit log go.
+/// The target of the lines of an audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Standard error.

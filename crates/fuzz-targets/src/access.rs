@@ -23,11 +23,11 @@ const KEYS: &[u8] = include_bytes!("access/keys.json");
 /// A token for each of [`KEYS`], signed by the issuer. They expire in 2100.
 const SIGNED: &str = include_str!("access/tokens.txt");
 
-/// What stands for the server's token in an input. The token is another one in each run.
+/// The placeholder for the server's token in an input. The server makes a new token in each run.
 const PLACEHOLDER: &[u8] = b"TOKEN";
 
 /// Any header `Authorization` and any URL. The bytes up to the first line feed are the header, and the rest is the
-/// end of a URL. In both, `TOKEN` stands for a valid token.
+/// end of a URL. In both, `TOKEN` is replaced with a valid token.
 ///
 /// # Panics
 ///
@@ -63,7 +63,7 @@ fn is_bearer(value: &[u8], token: &str) -> bool {
     rest.is_some_and(|rest| rest.trim_start_matches([' ', '\t']) == token)
 }
 
-/// Any bytes as a set of keys: they are refused, or verify tokens or do not.
+/// Reads any bytes as a set of keys, and verifies tokens with the set if there is one.
 ///
 /// # Panics
 ///
@@ -83,7 +83,7 @@ pub fn web_token(input: &[u8]) {
     let Ok(token) = std::str::from_utf8(input) else { return };
     for token in [token, token.trim_end()] {
         let is_valid = fuzzing::verify(KEYS, token, NOW).expect("the keys can be read");
-        // A signature has several forms, so only what is signed is compared.
+        // A signature has several forms, so only the signed part is compared.
         let message = |token: &str| token.rsplit_once('.').map(|(message, _)| message.to_owned());
         let is_signed = SIGNED.lines().any(|signed| message(signed) == message(token));
         assert!(is_signed || !is_valid, "{token}");

@@ -21,7 +21,7 @@ fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     (directory, files)
 }
 
-/// Collects what is logged.
+/// Collects the lines of the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

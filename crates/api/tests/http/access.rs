@@ -105,7 +105,7 @@ impl World {
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const HTML: (&str, &str) = ("content-type", "text/html");
 const JSON: (&str, &str) = ("content-type", "application/json");
-/// What browsers send.
+/// The header by which a browser is recognized.
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml");
 
 /// A request for a token that may read enwiki.

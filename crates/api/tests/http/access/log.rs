@@ -1,4 +1,4 @@
-//! What a test logs.
+//! The log of a test.
 
 use std::{
     io::Write,
@@ -7,7 +7,7 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The log of a test.
+/// Collects the lines of the log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 
