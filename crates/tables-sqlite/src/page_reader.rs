@@ -225,20 +225,26 @@ impl LogIndex {
     /// Reads the position of the last commit.
     /// <https://www.sqlite.org/walformat.html#the_wal_index_file_format>
     fn position(&self) -> Result<LogPosition> {
+        self.position_with(std::thread::sleep)
+    }
+
+    /// Reads the position of the last commit, and calls `pause` before it reads the header again.
+    fn position_with(&self, pause: impl Fn(Duration)) -> Result<LogPosition> {
         /// The header is stored twice. A writer changes one copy after the other, so equal copies are
-        /// complete.
+        /// complete. On a busy machine, the writer may have to wait for a processor between the two.
         const COPY_BYTES: usize = 48;
         const COMMITS_AT: usize = 8;
         const FRAMES_AT: usize = 16;
         const SALTS_AT: usize = 32;
-        const ATTEMPTS: usize = 10_000;
+        const ATTEMPTS: u32 = 5_000;
+        const PAUSE: Duration = Duration::from_millis(1);
         const VERSION: u32 = 3_007_000;
         for _ in 0..ATTEMPTS {
             let mut copies = [0; 2 * COPY_BYTES];
             self.file.read_exact_at(&mut copies, 0).map_err(|error| Error::from_io(&self.path, &error))?;
             let (first, second) = copies.split_at(COPY_BYTES);
             if first != second {
-                std::thread::yield_now();
+                pause(PAUSE);
                 continue;
             }
             // Numbers in the index have the byte order of the machine; the salts are bytes of the log.
@@ -256,6 +262,53 @@ impl LogIndex {
             salts.copy_from_slice(&first[SALTS_AT..SALTS_AT + 8]);
             return Ok(LogPosition { salts, frames: number(FRAMES_AT), commits: number(COMMITS_AT) });
         }
-        Err(Error::unavailable(format!("{} changes without a pause: try again", self.path.display())))
+        Err(Error::unavailable(format!(
+            "the two headers of {} have been different for {:?}: try again; if that does not help, restart the \
+             program that has the store open",
+            self.path.display(),
+            PAUSE * ATTEMPTS
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, fs};
+
+    use super::*;
+
+    fn header() -> [u8; 48] {
+        let mut header = [0; 48];
+        header[..4].copy_from_slice(&3_007_000_u32.to_ne_bytes());
+        header[16..20].copy_from_slice(&7_u32.to_ne_bytes());
+        header
+    }
+
+    fn index(folder: &Path, copies: [[u8; 48]; 2]) -> LogIndex {
+        fs::write(file::log_index_path(folder), copies.concat()).unwrap();
+        LogIndex::open(folder).unwrap()
+    }
+
+    /// A writer that waits for a processor between the two copies of the header does not fail a backup.
+    #[test]
+    fn position_is_read_after_a_slow_writer_has_changed_both_copies() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(folder.path(), [[0; 48], header()]);
+        let waited = Cell::new(Duration::ZERO);
+        let position = index.position_with(|pause| {
+            waited.set(waited.get() + pause);
+            if waited.get() == Duration::from_secs(2) {
+                fs::write(&index.path, [header(); 2].concat()).unwrap();
+            }
+        });
+        assert_eq!(position.unwrap().frames, 7);
+    }
+
+    #[test]
+    fn copies_that_stay_different_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(folder.path(), [[0; 48], header()]);
+        let error = index.position_with(drop).unwrap_err().to_string();
+        assert!(error.contains("have been different for 5s"), "{error}");
     }
 }
