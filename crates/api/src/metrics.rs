@@ -17,6 +17,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use rashomon_access::Refused;
 
 /// The kind of a request, as far as metrics distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +84,12 @@ struct RequestLabels {
     status: &'static str,
 }
 
+/// Why a token was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedTokenLabels {
+    reason: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: Route,
@@ -101,6 +108,8 @@ pub(crate) struct Metrics {
     pub(crate) received_bytes: Counter,
     /// Bytes of sent bodies whose length was known beforehand.
     sent_bytes: Counter,
+    /// Tokens that were refused.
+    refused_tokens: Family<RefusedTokenLabels, Counter>,
     /// Connections that ended in the handshake of TLS.
     pub(crate) failed_handshakes: Counter,
     /// Reads of the latest that were answered with prepared headers.
@@ -130,12 +139,18 @@ impl Metrics {
             in_flight: Gauge::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
+            refused_tokens: Family::default(),
             failed_handshakes: Counter::default(),
             prepared_hits: Counter::default(),
         };
         registry.register("requests_in_flight", "Requests not yet answered", metrics.in_flight.clone());
         registry.register("received_bytes", "Bytes of bodies received", metrics.received_bytes.clone());
         registry.register("sent_bytes", "Bytes of bodies sent, of known length", metrics.sent_bytes.clone());
+        registry.register(
+            "refused_tokens",
+            "Requests whose token was refused: it was not valid, or its address had sent too many of those",
+            metrics.refused_tokens.clone(),
+        );
         registry.register(
             "tls_handshake_failures",
             "Connections that ended in the handshake of TLS",
@@ -147,6 +162,16 @@ impl Metrics {
             metrics.prepared_hits.clone(),
         );
         metrics
+    }
+
+    /// Counts a token that was refused. A token that the store could not look up is none.
+    pub(crate) fn count_refused_token(&self, refused: &Refused) {
+        let reason = match refused {
+            Refused::Invalid(_) => "invalid",
+            Refused::TooMany { .. } => "too_many",
+            Refused::Store(_) => return,
+        };
+        self.refused_tokens.get_or_create(&RefusedTokenLabels { reason }).inc();
     }
 
     /// Counts a request that was answered. A request whose client goes away before that is not counted.

@@ -154,6 +154,9 @@ where
         let proxies = &api.settings.proxies;
         let address = client_address(request.extensions(), request.headers(), proxies);
         let found = api.read(api.access.authenticate(&token, address)).await;
+        if let Ok(Err(refused)) = &found {
+            api.metrics.count_refused_token(refused);
+        }
         match found.and_then(|found| found.map_err(Problem::from)) {
             Ok(caller) => {
                 audit.set_caller(&caller);

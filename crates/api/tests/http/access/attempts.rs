@@ -59,6 +59,14 @@ async fn address_with_too_many_wrong_tokens_has_to_wait() {
     assert!(statuses[..refused].iter().all(|status| status == "401"), "{statuses:?}");
     assert!(statuses[refused..].iter().all(|status| status == "429"), "{statuses:?}");
 
+    // Both answers are counted.
+    let metrics = get("/metrics", "connection: close\r\n");
+    let metrics = server.exchange(&metrics).await;
+    for (reason, count) in [("invalid", refused), ("too_many", MANY - refused)] {
+        let line = format!("refused_tokens_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+
     // A new token is not even looked up, so that nobody learns whether it is right.
     let answer = exchange(&server, "127.0.0.1", &fresh).await;
     assert_eq!(status(&answer), "429", "{answer}");
