@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
 
@@ -20,11 +20,11 @@ use crate::{
     attempts::Attempts,
     jwks_file::JwksFile,
     jwt::Verified,
-    token::{PREFIX, TokenHash},
+    token::{PREFIX, ReceivedToken, TokenHash},
 };
 
-/// How long a token that was found in the store is accepted without looking again. A revoked token is refused
-/// by all servers of the store after this time.
+/// How long a token that was found in the store is accepted without looking again, if other processes can
+/// revoke it. A revoked token is refused by all servers of the store after this time.
 const RECHECK_AFTER: Duration = Duration::from_secs(3);
 
 /// A time that no lookup of a token takes.
@@ -33,8 +33,12 @@ const LONGEST_LOOKUP: Duration = Duration::from_secs(600);
 /// The maximum number of tokens in memory.
 const MAX_CACHED_TOKENS: u64 = 20_000;
 
-/// The maximum size in bytes of all JSON Web Tokens in memory.
+/// The maximum size in bytes of all JSON Web Tokens in memory, with their rights.
 const MAX_CACHED_JWT_BYTES: u64 = 8 << 20;
+
+/// The size in bytes of the parts of a JSON Web Token in memory that have a fixed size, roughly: pointers, counters, and
+/// an entry of the cache.
+const JWT_OVERHEAD: usize = 400;
 
 /// The maximum size of a token that a client sends.
 pub const MAX_TOKEN_BYTES: usize = 8 << 10;
@@ -110,6 +114,8 @@ pub struct AccessOptions<'a> {
 pub struct Access {
     policy: Policy,
     tokens: TokenStore,
+    /// Whether only this process can revoke a token.
+    is_alone: bool,
     clock: Arc<dyn Clock>,
     cached: Cache<TokenId, Arc<CachedToken>>,
     /// The tokens that this process has revoked, for longer than a lookup takes.
@@ -129,11 +135,14 @@ pub struct Access {
 /// A token that was found in the store.
 #[derive(Debug)]
 struct CachedToken {
+    id: TokenId,
     hash: TokenHash,
     identity: Arc<Identity>,
     expires_at: Option<Timestamp>,
     /// When the store was asked, by the monotonic clock.
     found_at: Duration,
+    /// When the next use has to be noted: milliseconds of the monotonic clock.
+    note_after: AtomicU64,
 }
 
 /// A verified JSON Web Token.
@@ -160,13 +169,23 @@ impl Access {
         let AccessOptions { policy, jwks_file, audience, stores_uses } = options;
         // The cache passes a reference to its key.
         #[allow(clippy::borrowed_box)]
-        let weight = |token: &Box<str>, _: &Arc<CachedJwt>| u32::try_from(token.len()).unwrap_or(u32::MAX);
+        let weight = |token: &Box<str>, known: &Arc<CachedJwt>| {
+            let identity = known.identity.name.len() + known.identity.grant.size();
+            u32::try_from(token.len() + identity + JWT_OVERHEAD).unwrap_or(u32::MAX)
+        };
+        let revoked = Cache::builder()
+            .max_capacity(MAX_CACHED_TOKENS)
+            .time_to_live(LONGEST_LOOKUP)
+            // The default policy may refuse a new entry, which would be a token that was just revoked.
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
         Ok(Self {
             policy,
+            is_alone: tokens.has_one_process(),
             tokens,
             clock,
             cached: Cache::new(MAX_CACHED_TOKENS),
-            revoked: Cache::builder().max_capacity(MAX_CACHED_TOKENS).time_to_live(LONGEST_LOOKUP).build(),
+            revoked,
             jwks: jwks_file.map(JwksFile::open).transpose()?,
             generation: AtomicU64::new(0),
             cached_jwts: Cache::builder().max_capacity(MAX_CACHED_JWT_BYTES).weigher(weight).build(),
@@ -245,13 +264,15 @@ impl Access {
     #[must_use]
     pub fn recognize(&self, token: &str) -> Option<Caller> {
         let identity = if token.starts_with(PREFIX) {
-            let token = TokenText::parse(token)?;
+            let token = ReceivedToken::parse(token)?;
             let known = self.cached.get(token.id())?;
-            let age = self.clock.monotonic().saturating_sub(known.found_at);
-            let fits =
-                age < RECHECK_AFTER && known.hash.is(&token.hash()) && !self.is_expired(known.expires_at);
-            // The use is noted when the store is asked, which happens every few seconds.
-            fits.then(|| Arc::clone(&known.identity))?
+            let now = self.clock.monotonic();
+            let is_fresh = self.is_alone || now.saturating_sub(known.found_at) < RECHECK_AFTER;
+            if !is_fresh || !known.hash.is(&token.hash()) || self.is_expired(known.expires_at) {
+                return None;
+            }
+            self.note_use(&known, now);
+            Arc::clone(&known.identity)
         } else {
             let known = self.cached_jwts.get(token)?;
             let fits = known.generation == self.generation.load(Ordering::Acquire)
@@ -282,7 +303,7 @@ impl Access {
     /// Whether the token was valid when it was last examined. Such a token is examined again even if its
     /// address has sent too many wrong ones.
     fn was_valid(&self, token: &str) -> bool {
-        match TokenText::parse(token) {
+        match ReceivedToken::parse(token) {
             Some(token) => self.cached.get(token.id()).is_some_and(|known| known.hash.is(&token.hash())),
             None => self.cached_jwts.contains_key(token),
         }
@@ -291,34 +312,37 @@ impl Access {
     /// Looks an opaque token up in the store.
     async fn find(&self, token: &str) -> Result<Arc<Identity>, Refused> {
         let unknown = || Refused::Invalid("this server does not know it, or it was revoked".to_owned());
-        let token = TokenText::parse(token).ok_or_else(unknown)?;
+        let token = ReceivedToken::parse(token).ok_or_else(unknown)?;
+        let id: TokenId = token.id().parse().map_err(|_| unknown())?;
         let found_at = self.clock.monotonic();
-        let Some(stored) = self.tokens.find(token.id()).await.map_err(Refused::Store)? else {
-            self.cached.invalidate(token.id());
-            self.forget_use(token.id());
+        let Some(stored) = self.tokens.find(&id).await.map_err(Refused::Store)? else {
+            self.cached.invalidate(&id);
+            self.forget_use(&id);
             return Err(unknown());
         };
         if !stored.hash.is(&token.hash()) {
             return Err(unknown());
         }
         if self.is_expired(stored.expires_at) {
-            self.cached.invalidate(token.id());
+            self.cached.invalidate(&id);
             return Err(Refused::Invalid("it has expired".to_owned()));
         }
-        let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
-        let cached = CachedToken {
+        let identity = Arc::new(Identity { name: id.as_str().into(), grant: stored.grant });
+        let cached = Arc::new(CachedToken {
+            id,
             hash: stored.hash,
             identity: Arc::clone(&identity),
             expires_at: stored.expires_at,
             found_at,
-        };
-        self.cached.insert(token.id().clone(), Arc::new(cached));
+            note_after: AtomicU64::new(0),
+        });
+        self.cached.insert(cached.id.clone(), Arc::clone(&cached));
         // The row may have been read before this process revoked the token.
-        if self.revoked.contains_key(token.id()) {
-            self.cached.invalidate(token.id());
+        if self.revoked.contains_key(&cached.id) {
+            self.cached.invalidate(&cached.id);
             return Err(unknown());
         }
-        self.note_use(token.id());
+        self.note_use(&cached, found_at);
         Ok(identity)
     }
 
@@ -376,15 +400,22 @@ impl Access {
         }
     }
 
-    fn note_use(&self, id: &TokenId) {
+    /// Notes that a token is used, at most once in [`USE_PRECISION`]. `now` is the time of the monotonic clock.
+    fn note_use(&self, token: &CachedToken, now: Duration) {
         let Some(uses) = &self.uses else { return };
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        if millis(now) < token.note_after.load(Ordering::Relaxed) {
+            return;
+        }
+        token.note_after.store(millis(now + USE_PRECISION), Ordering::Relaxed);
         let now = self.clock.now();
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
-        match uses.get_mut(id) {
+        match uses.get_mut(&token.id) {
+            // Another server of the store may revoke the token, so it was looked up again.
             Some(last) if now.since(last.at) < USE_PRECISION && now >= last.at => {}
             Some(last) => *last = LastUse { at: now, is_stored: false },
             None => {
-                uses.insert(id.clone(), LastUse { at: now, is_stored: false });
+                uses.insert(token.id.clone(), LastUse { at: now, is_stored: false });
             }
         }
     }

@@ -37,6 +37,12 @@ impl Grant {
             && self.domains.iter().any(DomainPattern::is_any)
             && self.buckets.as_ref().is_none_or(|buckets| buckets.iter().any(BucketPattern::is_any))
     }
+
+    /// The size of the patterns in memory in bytes, roughly.
+    pub(crate) fn size(&self) -> usize {
+        let domains = self.domains.iter().map(DomainPattern::size).sum::<usize>();
+        domains + self.buckets.iter().flatten().map(BucketPattern::size).sum::<usize>()
+    }
 }
 
 #[cfg(test)]

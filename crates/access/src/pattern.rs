@@ -30,6 +30,11 @@ macro_rules! pattern {
                 self.open && self.beginning.is_empty()
             }
 
+            /// The size of the pattern in memory in bytes.
+            pub(crate) fn size(&self) -> usize {
+                size_of::<Self>() + self.beginning.len()
+            }
+
             /// Whether the pattern matches a name.
             #[must_use]
             pub fn matches(&self, name: &$name) -> bool {

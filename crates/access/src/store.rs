@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::try_join;
+use futures::{StreamExt as _, future::try_join, stream};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{
     Listing, Result,
@@ -11,12 +11,15 @@ use rashomon_records::{
     schemas::{TOKEN_USES, TOKENS},
     typed_row,
 };
-use rashomon_tables::{Batch, ClusteringRange, Key, RowStream, Scan, Schema, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, RowStream, Scan, Schema, TableStore, Value};
 
 use crate::{Grant, NewToken, TokenId, TokenInfo, TokenText, token::TokenHash};
 
 /// The one partition of the tables of tokens.
 const PARTITION: &str = "tokens";
+
+/// The number of tokens that are looked up at the same time when their last uses are stored.
+const CONCURRENT_LOOKUPS: usize = 16;
 
 /// The maximum number of tokens of a list.
 pub const MAX_LISTED: usize = 500;
@@ -63,6 +66,11 @@ impl TokenStore {
     #[must_use]
     pub fn new(tables: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         Self { tables, clock }
+    }
+
+    /// Whether only this process writes to the store, so that no other one can revoke a token.
+    pub(crate) fn has_one_process(&self) -> bool {
+        self.tables.partition_versions().is_some()
     }
 
     /// Makes a token, and stores its hash. Nobody can learn the token later, so the caller has to show it.
@@ -132,19 +140,19 @@ impl TokenStore {
     /// Revokes a token. Returns whether there was one. A revoked token cannot be restored.
     pub async fn revoke(&self, id: &TokenId) -> Result<bool> {
         let (token, last_use) = try_join(self.row(&TOKENS, id), self.row(&TOKEN_USES, id)).await?;
+        let now = self.clock.now();
+        // The server that wrote a row may have had a later clock than this one.
+        let after = |row: &Row| now.max(row.written_at.just_after());
         let mut batch = partition_batch();
-        let is_stored = token.is_some();
-        for (table, row) in [(&*TOKENS, token), (&*TOKEN_USES, last_use)] {
-            if let Some(row) = row {
-                // The server that wrote the row may have had a later clock than this one.
-                let at = self.clock.now().max(row.written_at.just_after());
-                batch.delete(table, vec![id.as_str().into()], at);
-            }
+        if let Some(token) = &token {
+            batch.delete(&TOKENS, vec![id.as_str().into()], after(token));
         }
-        if !batch.mutations.is_empty() {
+        if token.is_some() || last_use.is_some() {
+            // Deleted even if it was not read: another server may store the use at this moment.
+            batch.delete(&TOKEN_USES, vec![id.as_str().into()], last_use.as_ref().map_or(now, after));
             self.tables.write(Vec::new(), batch).await?;
         }
-        Ok(is_stored)
+        Ok(token.is_some())
     }
 
     /// Reads a token.
@@ -155,18 +163,33 @@ impl TokenStore {
         Ok(Some(StoredToken { hash, grant: grant.0, expires_at: valid_until }))
     }
 
-    async fn row(&self, table: &'static Schema, id: &TokenId) -> Result<Option<rashomon_tables::Row>> {
+    async fn row(&self, table: &'static Schema, id: &TokenId) -> Result<Option<Row>> {
         let key = Key::new(vec![PARTITION.into()], vec![Value::from(id.as_str())]);
         Ok(self.tables.get(table, &key).await?)
     }
 
-    /// Stores the last uses of tokens.
+    /// Stores the last uses of tokens. The use of a token that was revoked meanwhile is deleted again.
     pub(crate) async fn note_uses(&self, uses: &[(TokenId, Timestamp)]) -> Result<()> {
         let mut batch = partition_batch();
         for (id, used_at) in uses {
             UseRow { id: id.as_str().to_owned(), used_at: *used_at }.put(&mut batch, *used_at);
         }
-        Ok(self.tables.write(Vec::new(), batch).await?)
+        self.tables.write(Vec::new(), batch).await?;
+        // Looked up after the write, so that a revocation is seen by one of the two.
+        let is_revoked = async |used: &(TokenId, Timestamp)| -> Result<_> {
+            Ok(self.row(&TOKENS, &used.0).await?.is_none().then(|| used.clone()))
+        };
+        let mut lookups = stream::iter(uses).map(is_revoked).buffer_unordered(CONCURRENT_LOOKUPS);
+        let mut batch = partition_batch();
+        while let Some(revoked) = lookups.next().await {
+            if let Some((id, used_at)) = revoked? {
+                batch.delete(&TOKEN_USES, vec![id.as_str().into()], used_at.just_after());
+            }
+        }
+        if !batch.mutations.is_empty() {
+            self.tables.write(Vec::new(), batch).await?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tokens: their texts, their hashes, and their properties.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Borrow, fmt, str::FromStr};
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, digest};
 use rashomon_clock::Timestamp;
@@ -32,13 +32,26 @@ impl TokenId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The id of a token. `None` if the text does not have the form of a token.
+    #[must_use]
+    pub fn of_token(text: &str) -> Option<Self> {
+        ReceivedToken::parse(text).map(|token| Self(token.id.into()))
+    }
+}
+
+/// An id is equal to its text, also as the key of a map.
+impl Borrow<str> for TokenId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
 }
 
 impl FromStr for TokenId {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        if text.len() == ID_DIGITS && text.bytes().all(is_digit) {
+        if is_id(text) {
             return Ok(Self(text.into()));
         }
         Err(NameError(format!(
@@ -73,6 +86,10 @@ impl fmt::Debug for TokenId {
     }
 }
 
+fn is_id(text: &str) -> bool {
+    text.len() == ID_DIGITS && text.bytes().all(is_digit)
+}
+
 fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
@@ -103,20 +120,16 @@ impl TokenText {
         Ok(Self { id: TokenId(id.into()), text })
     }
 
-    /// Reads a token. `None` if the text does not have the form of one.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
-        let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
-        let id = id.parse().ok().filter(|_| is_secret)?;
-        Some(Self { id, text: text.to_owned() })
+    /// Whether a text has the form of a token.
+    fn is_token(text: &str) -> bool {
+        ReceivedToken::parse(text).is_some()
     }
 
     /// Whether a token is anywhere in a text.
     #[must_use]
     pub fn is_in(text: &str) -> bool {
         let mut places = text.match_indices(PREFIX).map(|(place, _)| place);
-        places.any(|place| text.get(place..place + Self::BYTES).and_then(Self::parse).is_some())
+        places.any(|place| text.get(place..place + Self::BYTES).is_some_and(Self::is_token))
     }
 
     /// The id.
@@ -132,8 +145,32 @@ impl TokenText {
     }
 
     pub(crate) fn hash(&self) -> TokenHash {
-        let hash = digest::digest(&digest::SHA256, self.text.as_bytes());
-        TokenHash(hash.as_ref().try_into().unwrap_or_default())
+        TokenHash::of(&self.text)
+    }
+}
+
+/// A token that a client has sent. Nobody knows yet whether it is valid.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedToken<'a> {
+    id: &'a str,
+    text: &'a str,
+}
+
+impl<'a> ReceivedToken<'a> {
+    /// Reads a token. `None` if the text does not have the form of one.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
+        (is_secret && is_id(id)).then_some(Self { id, text })
+    }
+
+    /// The text of the id.
+    pub(crate) const fn id(&self) -> &'a str {
+        self.id
+    }
+
+    pub(crate) fn hash(&self) -> TokenHash {
+        TokenHash::of(self.text)
     }
 }
 
@@ -151,6 +188,11 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
 pub(crate) struct TokenHash(pub(crate) [u8; 32]);
 
 impl TokenHash {
+    fn of(text: &str) -> Self {
+        let hash = digest::digest(&digest::SHA256, text.as_bytes());
+        Self(hash.as_ref().try_into().unwrap_or_default())
+    }
+
     /// Compares two hashes in a time that does not depend on their bytes.
     pub(crate) fn is(&self, other: &Self) -> bool {
         verify_slices_are_equal(&self.0, &other.0).is_ok()
@@ -199,8 +241,8 @@ mod tests {
     fn token_is_read_as_it_was_made() {
         let time = Timestamp::from_micros(1_700_000_000_000_000);
         let made = TokenText::generate(time).unwrap();
-        let read = TokenText::parse(made.reveal()).unwrap();
-        assert_eq!(read.id(), made.id());
+        let read = ReceivedToken::parse(made.reveal()).unwrap();
+        assert_eq!(read.id(), made.id().as_str());
         assert!(read.hash().is(&made.hash()));
         assert_eq!(made.reveal().len(), TokenText::BYTES);
         // Ids of later tokens are higher.
@@ -231,7 +273,7 @@ mod tests {
             &text.replace("rashomon_", "rashomon-"),
             &format!("{}g", &text[..text.len() - 1]),
         ] {
-            assert!(TokenText::parse(bad).is_none(), "{bad}");
+            assert!(!TokenText::is_token(bad), "{bad}");
         }
         for (with, is_in) in [
             (text.to_owned(), true),

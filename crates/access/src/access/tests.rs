@@ -1,6 +1,6 @@
 use rashomon_clock::ManualClock;
 use rashomon_records::schemas;
-use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Rates, TableStore};
+use rashomon_tables::{Call, Fault, Faulty, Gate, Isolated, Memory, Plan, Rates, Scan, TableStore};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -19,8 +19,9 @@ struct Server {
 
 const CLIENT: &str = "192.0.2.1";
 
+/// A store to which several processes write.
 async fn tables(clock: &Arc<ManualClock>) -> Arc<dyn TableStore> {
-    let tables = Arc::new(Memory::new(Arc::clone(clock) as Arc<dyn Clock>));
+    let tables = Arc::new(Isolated::new(Memory::new(Arc::clone(clock) as Arc<dyn Clock>), 1));
     for table in schemas::all() {
         tables.create(table).await.unwrap();
     }
@@ -131,6 +132,30 @@ async fn lookup_that_began_before_the_revocation_does_not_bring_the_token_back()
     gate.open();
     assert!(!lookup.await.unwrap());
     assert!(server.access.recognize(token.reveal()).is_none());
+}
+
+#[tokio::test]
+async fn only_process_of_a_store_looks_a_token_up_once() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    for table in schemas::all() {
+        memory.create(table).await.unwrap();
+    }
+    let faulty = Arc::new(Faulty::new(memory, Plan::empty()));
+    let server = Server::on(Arc::clone(&faulty) as _, clock, None);
+    let token = server.make(None).await;
+    assert!(server.accepts(token.reveal()).await);
+    let lookups = faulty.calls(Call::Get);
+    server.clock.advance(Duration::from_secs(86_400));
+    assert!(server.accepts(token.reveal()).await);
+    assert_eq!(faulty.calls(Call::Get), lookups);
+    // Its use is stored all the same.
+    server.access.maintain().await;
+    let list = server.access.tokens().list(None, 10).await.unwrap();
+    assert_eq!(list.items[0].used_at, Some(server.clock.now()));
+    // And a revocation holds at once.
+    server.access.revoke_token(token.id()).await.unwrap();
+    assert!(!server.accepts(token.reveal()).await);
 }
 
 #[tokio::test]
@@ -246,6 +271,8 @@ async fn last_use_is_stored_and_does_not_bring_a_token_back() {
     // Another server stores a use after the token was revoked.
     server.access.revoke_token(used.id()).await.unwrap();
     other.access.maintain().await;
+    let scan = Scan::new(vec!["tokens".into()], std::num::NonZeroUsize::MIN);
+    assert_eq!(server.tables.scan(&schemas::TOKEN_USES, scan).await.unwrap().items, []);
     server.clock.advance(RECHECK_AFTER);
     assert!(!other.accepts(used.reveal()).await);
     let list = server.access.tokens().list(None, 10).await.unwrap();

@@ -11,7 +11,7 @@ use rashomon_buckets::{
     DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore, schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_tables::{Faulty, Memory, Plan, Scan, TableStore};
+use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -122,6 +122,13 @@ impl World {
     pub(crate) async fn in_memory_with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
         Self::over(Arc::new(Memory::new(clock.clone())), clock, settings).await
+    }
+
+    /// Makes a world over a store in memory that other servers write to as well.
+    pub(crate) async fn of_several_servers() -> Self {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let store = Isolated::new(Memory::new(clock.clone()), 1);
+        Self::over(Arc::new(store), clock, Settings::default()).await
     }
 
     async fn over(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use rashomon_access::{TokenId, TokenText};
+use rashomon_access::TokenId;
 use rashomon_buckets::NameError;
 use rashomon_http_client::ServerUrl;
 
@@ -119,7 +119,7 @@ impl FromStr for NamedToken {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let of_token = TokenText::parse(text).map(|token| token.id().clone());
+        let of_token = TokenId::of_token(text);
         of_token.map_or_else(|| text.parse(), Ok).map(Self)
     }
 }

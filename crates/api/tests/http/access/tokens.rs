@@ -56,8 +56,9 @@ async fn made_token_is_accepted_and_listed_until_it_is_revoked() {
 
 #[tokio::test]
 async fn other_servers_of_the_store_refuse_a_revoked_token_within_five_seconds() {
-    let (_, world) = guarded().await;
-    let other = world.with_access(Settings::default(), super::public_domain());
+    let open = World::of_several_servers().await;
+    let guarded = || open.with_access(Settings::default(), super::public_domain());
+    let (world, other) = (guarded(), guarded());
     let admin = world.token(&[Right::Admin], &["*"]).await;
     let token = world.token(&[Right::Read], &["enwiki"]).await;
     let url = format!("{PAGE}?rev/");
