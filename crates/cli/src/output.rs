@@ -5,6 +5,8 @@ use std::{
     io::{ErrorKind, Write as _},
 };
 
+use hyper::body::Body;
+use rashomon_http_client::{Client, ServerUrl, TOKEN_VARIABLE};
 use serde::Serialize;
 
 use crate::errors::CommandError;
@@ -28,6 +30,16 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
 /// elsewhere.
 pub(crate) fn to_stderr(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Warns if a client sends its token over a network without encryption.
+pub(crate) fn warn_of_exposed_token<B: Body + 'static>(server: &ServerUrl, client: &Client<B>) {
+    if client.exposes_token() {
+        to_stderr(format_args!(
+            "warning: {TOKEN_VARIABLE} is sent to {server} without encryption, so anybody on the way can read it: \
+             use https://"
+        ));
+    }
 }
 
 /// Formats a number for people: `16,251`.

@@ -162,6 +162,12 @@ impl<B> Client<B>
 where
     B: Body + 'static,
 {
+    /// Whether the requests carry a token over a network without encryption.
+    #[must_use]
+    pub fn exposes_token(&self) -> bool {
+        self.token.is_some() && !self.server.is_https() && !self.server.is_loopback()
+    }
+
     /// Begins a request. `path` begins with a slash, and does not have the prefix of the server.
     #[must_use]
     pub fn request(&self, method: Method, path: &str) -> request::Builder {

@@ -1,6 +1,6 @@
 //! The address of a server.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use rashomon_records::excerpt;
 
@@ -54,6 +54,14 @@ impl ServerUrl {
         address.unwrap_or(&self.host)
     }
 
+    /// Whether the host is named as one of this machine: `localhost`, or a loopback address.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let host = self.host();
+        host.eq_ignore_ascii_case("localhost")
+            || host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
+    }
+
     /// `HOST:PORT`.
     #[must_use]
     pub fn authority(&self) -> &str {
@@ -96,6 +104,20 @@ mod tests {
         );
         assert_eq!(parsed("https://wiki.example.org"), Ok("https://wiki.example.org:443".to_owned()));
         assert_eq!("https://[::1]:7231".parse::<ServerUrl>().unwrap().host(), "::1");
+    }
+
+    #[test]
+    fn loopback_is_told_from_other_hosts() {
+        for (text, is_loopback) in [
+            ("http://localhost:7231", true),
+            ("http://127.0.0.2", true),
+            ("http://[::1]:7231", true),
+            ("http://[::ffff:127.0.0.1]", true),
+            ("http://localhost.example.org", false),
+            ("http://192.0.2.1", false),
+        ] {
+            assert_eq!(text.parse::<ServerUrl>().unwrap().is_loopback(), is_loopback, "{text}");
+        }
     }
 
     #[test]

@@ -109,6 +109,27 @@ fn token_of_the_environment_is_sent_and_not_shown() {
 }
 
 #[test]
+fn token_over_a_network_without_encryption_is_warned_of() {
+    let directory = tempdir().unwrap();
+    fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();
+    for (host, token, is_warned) in
+        [("0.0.0.0", "secret", true), ("127.0.0.1", "secret", false), ("0.0.0.0", "", false)]
+    {
+        let (address, head) = recorder();
+        let port = address.rsplit(':').next().unwrap();
+        let mut command = rashomon(directory.path());
+        command.args(["import", "--to", &format!("http://{host}:{port}"), "--domain", "wiki", "dump.xml"]);
+        if !token.is_empty() {
+            command.env("RASHOMON_TOKEN", token);
+        }
+        let ran = finish(&mut command).ends_with(1);
+        let warning = format!("RASHOMON_TOKEN is sent to http://{host}:{port} without encryption");
+        assert_eq!(ran.stderr.contains(&warning), is_warned, "{host} {token}: {ran:?}");
+        head.join().unwrap();
+    }
+}
+
+#[test]
 fn unusable_token_is_an_error_that_does_not_show_it() {
     let directory = tempdir().unwrap();
     fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();

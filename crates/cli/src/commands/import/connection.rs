@@ -13,7 +13,7 @@ use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
 use super::is_standard_input;
-use crate::errors::CommandError;
+use crate::{errors::CommandError, output};
 
 /// The number of bytes of the dump that one read returns.
 const READ_BYTES: usize = 1 << 16;
@@ -55,6 +55,7 @@ pub(super) async fn send(
     upload: Upload,
 ) -> Result<Answer, CommandError> {
     let mut client = connect(server).await?;
+    output::warn_of_exposed_token(server, &client);
     let Upload { reader, size } = upload;
     let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
     let mut request = (client.request(Method::POST, &format!("/v1/{domain}/import")))

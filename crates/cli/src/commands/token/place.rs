@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::{
     arguments::TokenPlaceArguments,
     errors::CommandError,
+    output,
     store::{Absent, Store},
 };
 
@@ -29,6 +30,7 @@ impl Place {
     pub(super) async fn open(arguments: &TokenPlaceArguments, absent: Absent) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
             let client = connect(server).await?;
+            output::warn_of_exposed_token(server, &client);
             return Ok(Self::Server { server: server.clone(), client });
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
