@@ -1,11 +1,11 @@
 //! The file with the keys that verify JSON Web Tokens. It is read again when it changes.
 
 use std::{
-    fs::File,
-    io::{self, Read as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
 };
+
+use rashomon_watched_file::{Reload, Source, Watched, read_regular_file};
 
 use crate::jwt::KeySet;
 
@@ -14,20 +14,7 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// A file with a set of keys.
 #[derive(Debug)]
-pub(crate) struct JwksFile {
-    path: PathBuf,
-    current: RwLock<Arc<KeySet>>,
-    state: Mutex<State>,
-}
-
-/// The state after the last reading of the file.
-#[derive(Debug)]
-struct State {
-    /// The content of the file that `current` was made from.
-    text: Vec<u8>,
-    /// The last error that was logged, so that the same error is logged once.
-    logged: Option<String>,
-}
+pub(crate) struct JwksFile(Watched<JwksSource>);
 
 /// The error for a file of keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,66 +32,47 @@ pub fn check_jwks_file(path: &Path) -> Result<(), JwksError> {
 impl JwksFile {
     /// Reads the file for the first time.
     pub(crate) fn open(path: &Path) -> Result<Self, JwksError> {
-        let error = |reason: String| JwksError { path: path.display().to_string(), reason };
-        let text = read(path).map_err(|cause| error(format!("it cannot be read: {cause}")))?;
-        let keys = KeySet::parse(&text).map_err(|cause| error(cause.to_string()))?;
-        Ok(Self {
-            path: path.to_owned(),
-            current: RwLock::new(Arc::new(keys)),
-            state: Mutex::new(State { text, logged: None }),
-        })
+        let watched = Watched::open(JwksSource(path.to_owned()));
+        watched.map(Self).map_err(|reason| JwksError { path: path.display().to_string(), reason })
     }
 
     /// The keys.
     pub(crate) fn keys(&self) -> Arc<KeySet> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.current()
     }
 
     /// Reads the file again. If it has changed and can be used, its keys replace the earlier ones. Otherwise
     /// the earlier ones stay, and the log says why. Returns whether the keys were replaced. Blocks.
     pub(crate) fn reload(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = match read(&self.path) {
-            Ok(text) if text == state.text => Ok(None),
-            Ok(text) => {
-                KeySet::parse(&text).map(|keys| Some((text, keys))).map_err(|cause| cause.to_string())
+        let path = self.0.source().0.display();
+        match self.0.reload() {
+            Reload::Replaced => {
+                tracing::info!(%path, keys = self.keys().len(), "the JWKS file has changed");
+                return true;
             }
-            Err(cause) => Err(format!("it cannot be read: {cause}")),
-        };
-        match changed {
-            Ok(None) => {
-                state.logged = None;
-                false
+            Reload::Failed { error: reason, is_new: true } => {
+                tracing::error!(%path, reason, "the JWKS file cannot be used; the earlier keys stay in use");
             }
-            Ok(Some((text, keys))) => {
-                tracing::info!(path = %self.path.display(), keys = keys.len(), "the JWKS file has changed");
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-                *state = State { text, logged: None };
-                true
-            }
-            Err(reason) => {
-                if state.logged.as_ref() != Some(&reason) {
-                    tracing::error!(
-                        path = %self.path.display(), reason,
-                        "the JWKS file cannot be used; the earlier keys stay in use"
-                    );
-                    state.logged = Some(reason);
-                }
-                false
-            }
+            Reload::Failed { .. } | Reload::Unchanged => {}
         }
+        false
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    // Opening a pipe would wait for a writer.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+/// The path of a file with a set of keys.
+#[derive(Debug)]
+struct JwksSource(PathBuf);
+
+impl Source for JwksSource {
+    type Contents = Vec<u8>;
+    type Value = KeySet;
+    type Error = String;
+
+    fn read(&self) -> Result<Vec<u8>, String> {
+        read_regular_file(&self.0, MAX_BYTES).map_err(|error| format!("it cannot be read: {error}"))
     }
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
+
+    fn parse(&self, text: Vec<u8>) -> Result<KeySet, String> {
+        KeySet::parse(&text).map_err(|error| error.to_string())
     }
-    Ok(text)
 }

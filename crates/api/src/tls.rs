@@ -1,14 +1,13 @@
 //! TLS: the certificate of the server and its key, which are replaced when their files change.
 
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
+use rashomon_watched_file::{ReadError, Reload, Source, Watched, read_regular_file};
 use rustls::{
     ServerConfig,
     crypto::aws_lc_rs,
@@ -16,7 +15,6 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use xxhash_rust::xxh3::xxh3_128;
 
 /// How often a server should call [`Tls::reload`].
 pub const TLS_RELOAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,8 +52,8 @@ pub enum TlsError {
         setting: &'static str,
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
+        /// The reason.
+        source: ReadError,
     },
     /// A file does not have the expected content.
     #[error("{setting} {} {why}", path.display())]
@@ -82,27 +80,7 @@ pub enum TlsError {
 
 /// The server's side of TLS, with the certificate and the key that are in use. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Tls(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    files: TlsFiles,
-    loaded: RwLock<Loaded>,
-    /// Why the files could not be loaded the last time. `None` if they could.
-    failure: Mutex<Option<String>>,
-}
-
-struct Loaded {
-    config: Arc<ServerConfig>,
-    /// Identifies the content of the files.
-    fingerprint: u128,
-}
-
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded").finish_non_exhaustive()
-    }
-}
+pub struct Tls(Arc<Watched<PemFiles>>);
 
 /// The result of [`Tls::reload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,8 +101,7 @@ impl Tls {
     /// Returns an error if a file cannot be read, has no certificate or no key, or if the key is not that of the
     /// certificate.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let loaded = Contents::read(&files)?.load(&files)?;
-        Ok(Self(Arc::new(Shared { files, loaded: RwLock::new(loaded), failure: Mutex::new(None) })))
+        Watched::open(PemFiles(files)).map(|watched| Self(Arc::new(watched)))
     }
 
     /// Loads the certificate and its key again if the files have changed. Existing connections keep theirs.
@@ -132,73 +109,64 @@ impl Tls {
     /// If the files cannot be used, nothing changes, and the reason is logged: once, or at every call with
     /// `requested`, which means that somebody waits for the result.
     pub async fn reload(&self, requested: bool) -> TlsReload {
-        let shared = Arc::clone(&self.0);
+        let this = self.clone();
         // The files may be on a disk that does not answer.
-        let reloaded = tokio::task::spawn_blocking(move || shared.reload(requested)).await;
+        let reloaded = tokio::task::spawn_blocking(move || this.reload_blocking(requested)).await;
         reloaded.unwrap_or(TlsReload::Failed)
     }
 
-    /// The acceptor of a new connection.
-    fn acceptor(&self) -> TlsAcceptor {
-        let loaded = self.0.loaded.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&loaded.config).into()
-    }
-}
-
-impl Shared {
-    fn reload(&self, requested: bool) -> TlsReload {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = Contents::read(&self.files).and_then(|contents| {
-            let current = self.loaded.read().unwrap_or_else(PoisonError::into_inner).fingerprint;
-            if contents.fingerprint() == current { Ok(None) } else { contents.load(&self.files).map(Some) }
-        });
-        match loaded {
-            Ok(None) => {
-                *failure = None;
-                TlsReload::Unchanged
-            }
-            Ok(Some(loaded)) => {
-                *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
-                *failure = None;
+    fn reload_blocking(&self, requested: bool) -> TlsReload {
+        match self.0.reload() {
+            Reload::Unchanged => TlsReload::Unchanged,
+            Reload::Replaced => {
+                let PemFiles(files) = self.0.source();
                 tracing::info!(
-                    certificate = %self.files.certificate.display(),
+                    certificate = %files.certificate.display(),
                     "the TLS certificate has changed; new connections get the new one"
                 );
                 TlsReload::Replaced
             }
-            Err(error) => {
-                let error = error.to_string();
-                if requested || failure.as_ref() != Some(&error) {
+            Reload::Failed { error, is_new } => {
+                if requested || is_new {
                     tracing::warn!(
                         %error,
                         "cannot load the changed TLS certificate; the previous one stays in use"
                     );
                 }
-                *failure = Some(error);
                 TlsReload::Failed
             }
         }
     }
 }
 
+/// The files, as the source of the settings of TLS.
+#[derive(Debug)]
+struct PemFiles(TlsFiles);
+
+impl Source for PemFiles {
+    type Contents = Contents;
+    type Value = ServerConfig;
+    type Error = TlsError;
+
+    fn read(&self) -> Result<Contents, TlsError> {
+        let TlsFiles { certificate, key } = &self.0;
+        Ok(Contents { certificate: read(CERTIFICATE, certificate)?, key: read(KEY, key)? })
+    }
+
+    fn parse(&self, contents: Contents) -> Result<ServerConfig, TlsError> {
+        contents.config(&self.0)
+    }
+}
+
 /// The bytes of the two files.
+#[derive(Hash)]
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Contents {
-    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        Ok(Self { certificate: read(CERTIFICATE, &files.certificate)?, key: read(KEY, &files.key)? })
-    }
-
-    fn fingerprint(&self) -> u128 {
-        let hashes = [xxh3_128(&self.certificate), xxh3_128(&self.key)].map(u128::to_le_bytes);
-        xxh3_128(&hashes.concat())
-    }
-
-    fn load(self, files: &TlsFiles) -> Result<Loaded, TlsError> {
-        let fingerprint = self.fingerprint();
+    fn config(&self, files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         let certificates = self.certificates(&files.certificate)?;
         let key = self.key(&files.key)?;
         let unusable = |error: rustls::Error| match error {
@@ -223,7 +191,7 @@ impl Contents {
             .with_single_cert(certificates, key)
             .map_err(unusable)?;
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
-        Ok(Loaded { config: config.into(), fingerprint })
+        Ok(config)
     }
 
     fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -264,22 +232,16 @@ fn unusable(setting: &'static str, path: &Path, why: impl Into<String>) -> TlsEr
     TlsError::Unusable { setting, path: path.to_owned(), why: why.into() }
 }
 
-/// Reads a regular file. Another kind of file could make the server wait, and could not be read again.
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |source| TlsError::Unreadable { setting, path: path.to_owned(), source };
-    let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(unusable(setting, path, "is not a regular file: name a PEM file"));
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let why =
-            format!("has more than {MAX_FILE_BYTES} bytes: write only the needed certificates or the key");
-        return Err(unusable(setting, path, why));
-    }
-    Ok(bytes)
+    read_regular_file(path, MAX_FILE_BYTES).map_err(|error| match error {
+        ReadError::NotRegular => unusable(setting, path, "is not a regular file: name a PEM file"),
+        ReadError::TooLarge { max_bytes } => {
+            let why =
+                format!("has more than {max_bytes} bytes: write only the needed certificates or the key");
+            unusable(setting, path, why)
+        }
+        source => TlsError::Unreadable { setting, path: path.to_owned(), source },
+    })
 }
 
 /// A connection with TLS.
@@ -316,7 +278,7 @@ impl Tls {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        self.acceptor().accept(stream).await
+        TlsAcceptor::from(self.0.current()).accept(stream).await
     }
 }
 

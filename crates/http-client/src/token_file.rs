@@ -1,11 +1,8 @@
 //! A file with the token of a client.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc};
+
+use rashomon_watched_file::{ReadError, Reload, Source, Watched, read_regular_file};
 
 use crate::{BearerToken, MAX_TOKEN_BYTES, TokenError};
 
@@ -21,8 +18,8 @@ pub enum TokenFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
+        /// The reason.
+        source: ReadError,
     },
     /// The file does not contain a token alone.
     #[error("{}: {source}; write the token as the only line of the file", path.display())]
@@ -36,20 +33,7 @@ pub enum TokenFileError {
 
 /// A file with a token, which may be replaced while it is in use.
 #[derive(Debug, Clone)]
-pub struct TokenFile(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    path: PathBuf,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    token: BearerToken,
-    /// Why the file could not be read the last time. `None` if it could.
-    failure: Option<String>,
-}
+pub struct TokenFile(Arc<Watched<TokenSource>>);
 
 impl TokenFile {
     /// Reads a file whose only line is a token.
@@ -58,58 +42,54 @@ impl TokenFile {
     ///
     /// Returns an error if the file cannot be read, or has something else.
     pub fn open(path: PathBuf) -> Result<Self, TokenFileError> {
-        let state = Mutex::new(State { token: read(&path)?, failure: None });
-        Ok(Self(Arc::new(Shared { path, state })))
+        Ok(Self(Arc::new(Watched::open(TokenSource(path))?)))
     }
 
     /// The token that the file has now. If the file cannot be used any more, this is logged once, and the last token
     /// stays in use.
     pub async fn token(&self) -> BearerToken {
-        let shared = Arc::clone(&self.0);
+        let watched = Arc::clone(&self.0);
         // The file may be on a disk that does not answer.
-        let token = tokio::task::spawn_blocking(move || shared.read_again()).await;
-        token.unwrap_or_else(|_| self.0.state.lock().unwrap_or_else(PoisonError::into_inner).token.clone())
-    }
-}
-
-impl Shared {
-    fn read_again(&self) -> BearerToken {
-        let read = read(&self.path);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match read {
-            Ok(token) => {
-                state.token = token;
-                state.failure = None;
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if state.failure.as_ref() != Some(&error) {
-                    tracing::warn!(%error, "cannot read the changed token; the previous one stays in use");
-                }
-                state.failure = Some(error);
-            }
+        let reload = tokio::task::spawn_blocking(move || watched.reload()).await;
+        if let Ok(Reload::Failed { error, is_new: true }) = reload {
+            tracing::warn!(%error, "cannot read the changed token; the previous one stays in use");
         }
-        state.token.clone()
+        BearerToken::clone(&self.0.current())
     }
 }
 
-fn read(path: &Path) -> Result<BearerToken, TokenFileError> {
-    let unreadable = |source| TokenFileError::Unreadable { path: path.to_owned(), source };
-    // Another kind of file, such as a named pipe, could make the reader wait.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
+/// The path of a file with a token.
+#[derive(Debug)]
+struct TokenSource(PathBuf);
+
+impl TokenSource {
+    fn no_token(&self, source: TokenError) -> TokenFileError {
+        TokenFileError::NoToken { path: self.0.clone(), source }
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    BearerToken::parse(line).map_err(|source| TokenFileError::NoToken { path: path.to_owned(), source })
+}
+
+impl Source for TokenSource {
+    type Contents = Vec<u8>;
+    type Value = BearerToken;
+    type Error = TokenFileError;
+
+    fn read(&self) -> Result<Vec<u8>, TokenFileError> {
+        read_regular_file(&self.0, MAX_FILE_BYTES).map_err(|error| match error {
+            ReadError::TooLarge { .. } => self.no_token(TokenError::TooLong),
+            source => TokenFileError::Unreadable { path: self.0.clone(), source },
+        })
+    }
+
+    fn parse(&self, bytes: Vec<u8>) -> Result<BearerToken, TokenFileError> {
+        let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        BearerToken::parse(line).map_err(|source| self.no_token(source))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::*;
 

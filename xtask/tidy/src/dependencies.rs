@@ -11,6 +11,7 @@ use super::{Problem, Tree};
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-audit", &["rashomon-clock"]),
+    ("rashomon-watched-file", &[]),
     ("rashomon-blocks", &[]),
     ("rashomon-tables", &["rashomon-clock"]),
     ("rashomon-tables-sqlite", &["rashomon-tables", "rashomon-clock"]),
@@ -45,7 +46,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
-    ("rashomon-http-client", &["rashomon-records"]),
+    ("rashomon-http-client", &["rashomon-records", "rashomon-watched-file"]),
     ("rashomon-generator-http", &["rashomon-http-client", "rashomon-buckets"]),
     (
         "rashomon-simulation",
@@ -75,7 +76,10 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-sample-wiki", &["rashomon-service", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
-    ("rashomon-access", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
+    (
+        "rashomon-access",
+        &["rashomon-records", "rashomon-tables", "rashomon-watched-file", "rashomon-clock"],
+    ),
     (
         "rashomon-api",
         &[
@@ -84,6 +88,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-forms",
             "rashomon-dumps",
             "rashomon-buckets",
+            "rashomon-watched-file",
             "rashomon-clock",
         ],
     ),

@@ -1,4 +1,8 @@
-use std::{fs, io::Write, sync::MutexGuard};
+use std::{
+    fs,
+    io::Write,
+    sync::{Mutex, MutexGuard},
+};
 
 use tempfile::TempDir;
 use tracing_subscriber::fmt::MakeWriter;
@@ -104,19 +108,19 @@ fn failed_reload_is_logged_once_unless_somebody_asks() {
         };
         fs::write(&files.key, "").unwrap();
         for _ in 0..3 {
-            assert_eq!(tls.0.reload(false), TlsReload::Failed);
+            assert_eq!(tls.reload_blocking(false), TlsReload::Failed);
             assert_eq!(warnings(), 1);
         }
-        assert_eq!(tls.0.reload(true), TlsReload::Failed);
+        assert_eq!(tls.reload_blocking(true), TlsReload::Failed);
         assert_eq!(warnings(), 2);
         // Another reason is logged, and so is the same one after a success.
         fs::write(&files.key, KEY_OF_ELSEWHERE).unwrap();
-        assert_eq!((tls.0.reload(false), tls.0.reload(false)), (TlsReload::Failed, TlsReload::Failed));
+        assert_eq!((tls.reload_blocking(false), tls.reload_blocking(false)), (TlsReload::Failed, TlsReload::Failed));
         assert_eq!(warnings(), 3);
         fs::write(&files.key, KEY_OF_LOCALHOST).unwrap();
-        assert_eq!(tls.0.reload(false), TlsReload::Unchanged);
+        assert_eq!(tls.reload_blocking(false), TlsReload::Unchanged);
         fs::write(&files.key, KEY_OF_ELSEWHERE).unwrap();
-        assert_eq!(tls.0.reload(false), TlsReload::Failed);
+        assert_eq!(tls.reload_blocking(false), TlsReload::Failed);
         assert_eq!(warnings(), 4);
     });
 }
