@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, header};
 use rashomon_buckets::{Expect, PropertyVersion};
-use rashomon_clock::Timestamp;
-
-use crate::http_date;
+use rashomon_clock::{Timestamp, http_date};
 
 /// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,6 @@ mod credentials;
 mod extract;
 mod handlers;
 mod host;
-mod http_date;
 mod json;
 mod metrics;
 mod negotiate;

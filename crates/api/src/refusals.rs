@@ -6,12 +6,12 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Collected};
+use rashomon_clock::http_date;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
     Api,
     conversation::Ended,
-    http_date,
     observe::Record,
     problem::{Kind, Problem},
 };

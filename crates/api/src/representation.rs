@@ -6,13 +6,12 @@ use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, Title};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, http_date};
 
 use crate::{
     caching::Caching,
     conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
-    http_date,
     negotiate::{self, ContentEncoding},
     no_body::no_body,
     problem::{Kind, Problem, Result, header_value},

@@ -3,6 +3,7 @@
 //! Only this crate reads the time of the system. All other crates take a [`Clock`], so that tests and the
 //! simulation can set and advance the time.
 
+pub mod http_date;
 pub mod length;
 pub mod rfc3339;
 

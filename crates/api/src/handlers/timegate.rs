@@ -3,13 +3,12 @@
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use rashomon_buckets::{Error, Missing, Page, PropertyName};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{Timestamp, http_date};
 
 use crate::{
     Api,
     answer::redirect,
     caching::Caching,
-    http_date,
     problem::{Problem, Result, header_value},
     representation,
 };

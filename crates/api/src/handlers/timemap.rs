@@ -5,11 +5,11 @@ use std::fmt::Write;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};
 use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
+use rashomon_clock::http_date;
 
 use crate::{
     Api, answer,
     extract::{Listed, MAX_LIMIT},
-    http_date,
     page_token::list_href,
     problem::Result,
 };

@@ -1,22 +1,26 @@
-//! Dates in headers (RFC 9110, section 5.6.7).
+//! Times as texts in headers of HTTP (RFC 9110, section 5.6.7).
 
 use jiff::{civil, fmt::strtime, tz::Offset};
-use rashomon_clock::Timestamp;
+
+use crate::Timestamp;
 
 /// Formats a time for a header, rounded down to the second.
-pub(crate) fn format(time: Timestamp) -> String {
+#[must_use]
+pub fn format(time: Timestamp) -> String {
     strtime::format("%a, %d %b %Y %H:%M:%S GMT", to_civil(time)).unwrap_or_default()
 }
 
-/// Parses the format that RFC 7089 requires: `Thu, 31 May 2007 20:35:00 GMT`.
-pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+/// Parses the format that RFC 7089 requires: `Thu, 31 May 2007 20:35:00 GMT`. `None` for any other text.
+#[must_use]
+pub fn parse(text: &str) -> Option<Timestamp> {
     // The parser also accepts a day of one digit, which the RFC does not allow.
     let fixed = text.len() == "Thu, 31 May 2007 20:35:00 GMT".len();
     fixed.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
 }
 
-/// Parses a date of an HTTP header, also in the two obsolete formats.
-pub(crate) fn parse_any(text: &str) -> Option<Timestamp> {
+/// Parses a date of an HTTP header, also in the two obsolete formats. `None` for any other text.
+#[must_use]
+pub fn parse_any(text: &str) -> Option<Timestamp> {
     parse(text)
         .or_else(|| parse_as("%A, %d-%b-%y %H:%M:%S GMT", text))
         .or_else(|| parse_as("%a %b %e %H:%M:%S %Y", text))
