@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::{Extensions, HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use crate::serve::PeerAddress;
+use crate::connections::PeerAddress;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -19,7 +19,7 @@ pub(crate) fn client_address(
     headers: &HeaderMap,
     proxies: &[IpNet],
 ) -> Option<IpAddr> {
-    let PeerAddress(mut address) = *extensions.get()?;
+    let mut address = extensions.get::<PeerAddress>()?.ip();
     if !is_proxy(address, proxies) {
         return Some(address);
     }
@@ -56,7 +56,7 @@ mod tests {
 
     fn client(peer: &str, headers: &[&str]) -> String {
         let mut extensions = Extensions::new();
-        extensions.insert(PeerAddress(peer.parse().unwrap()));
+        extensions.insert(PeerAddress::new(peer.parse().unwrap()));
         let mut map = HeaderMap::new();
         for header in headers {
             map.append(FORWARDED_FOR, header.parse().unwrap());

@@ -12,7 +12,7 @@ mod browsers;
 mod caching;
 mod client_address;
 mod conditional;
-mod conversation;
+mod connections;
 mod credentials;
 mod extract;
 mod handlers;
@@ -36,7 +36,6 @@ mod settings;
 mod staging;
 mod state;
 mod stored_headers;
-mod tls;
 
 use axum::{
     Router,
@@ -44,15 +43,15 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
+pub use connections::{ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 use http::Method;
 pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
-pub use serve::{ServeOptions, serve};
+pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;
 pub use state::{Api, Components};
-pub use tls::{TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 
 use crate::{
     answer::options,

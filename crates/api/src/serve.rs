@@ -1,78 +1,18 @@
-//! Serves connections: limits their number, what they may send, and how slow they may be.
+//! Serves the API on connections.
 
-use std::{io, net::IpAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, io};
 
-use hyper::{
-    Request,
-    body::Incoming,
-    server::conn::http1,
-    service::{Service, service_fn},
-};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use serde::{Deserialize, Serialize};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-};
-use tokio_io_timeout::TimeoutStream;
-use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
+use axum::{Router, body::Body, response::Response};
+use http::Request;
+use hyper::body::Incoming;
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
 
 use crate::{
     Api,
-    conversation::{Answering, Conversation, Ended, Exchanges},
+    connections::{self, Application, Refusal, ServeOptions, Tls},
     refusals, router,
-    tls::{Opening, Tls, TlsStream},
 };
-
-/// The pause after a failed attempt to accept, for example if the system has no more file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The limits of connections. Times are in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServeOptions {
-    /// How many connections may be open; others wait to be accepted.
-    pub max_connections: usize,
-    /// The size limit of a request's head. It exceeds that of URLs, so that a long URL gets its own error.
-    pub max_head_bytes: usize,
-    /// How long a head may take to arrive, and how long a connection may be idle between requests. Before the
-    /// first request, the handshake of TLS may take as long again.
-    pub head_seconds: u64,
-    /// The maximum time in which a client reads nothing of an answer.
-    pub stalled_seconds: u64,
-    /// How long to wait at shutdown for running requests.
-    pub shutdown_seconds: u64,
-}
-
-impl Default for ServeOptions {
-    fn default() -> Self {
-        Self {
-            max_connections: 10_000,
-            max_head_bytes: 128 << 10,
-            head_seconds: 60,
-            stalled_seconds: 60,
-            shutdown_seconds: 30,
-        }
-    }
-}
-
-/// The address of the client that sent a request: an extension of the request. An IPv4 address that is mapped to
-/// IPv6 (RFC 4291, section 2.5.5.2) has its IPv4 form, so that each client has one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeerAddress(pub(crate) IpAddr);
-
-impl PeerAddress {
-    fn new(address: IpAddr) -> Self {
-        Self(address.to_canonical())
-    }
-}
-
-/// Marks a request that came over TLS: an extension of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Encrypted;
 
 /// Serves until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running requests
 /// finish for a limited time, and returns. The caller then has to wait for writes whose clients have gone, with
@@ -84,220 +24,29 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
     options: ServeOptions,
 ) -> io::Result<()> {
-    let connections = Arc::new(Semaphore::new(options.max_connections));
-    let server = Arc::new(Server::new(api, tls, options));
-    let (tasks, stopping) = (TaskTracker::new(), CancellationToken::new());
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &connections) => accepted,
-            () = &mut shutdown => break,
-        };
-        let (stream, peer, permit) = accepted?;
-        // Each connection has a token of its own. All connections would poll, and lock, a shared one.
-        let (server, stopping) = (Arc::clone(&server), stopping.child_token());
-        tasks.spawn(async move {
-            server.serve(stream, peer, &stopping).await;
-            drop(permit);
-        });
-    }
-    drop(listener);
-    stopping.cancel();
-    tasks.close();
-    let limit = Duration::from_secs(options.shutdown_seconds);
-    if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
-        tracing::warn!(
-            "closing the connections of requests that did not finish within {} s",
-            options.shutdown_seconds
-        );
-    }
-    Ok(())
+    let clock = api.clock.clone();
+    let served = Served { router: router(api.clone()), api };
+    connections::serve(listener, served, clock, tls, shutdown, options).await
 }
 
-/// The state that all connections share.
-struct Server {
+/// The API behind a server.
+struct Served {
     api: Api,
-    http: http1::Builder,
-    service: TowerToHyperService<axum::Router>,
-    tls: Option<Tls>,
-    options: ServeOptions,
+    router: Router,
 }
 
-impl Server {
-    fn new(api: Api, tls: Option<Tls>, options: ServeOptions) -> Self {
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_secs(options.head_seconds))
-            .max_buf_size(options.max_head_bytes)
-            // The buffer size does not limit a head that arrives in one piece.
-            .max_header_size(options.max_head_bytes);
-        let service = TowerToHyperService::new(router(api.clone()));
-        Self { api, http, service, tls, options }
+impl Application for Served {
+    type Body = Body;
+
+    async fn answer(&self, request: Request<Incoming>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
     }
 
-    /// Serves a connection to its end.
-    async fn serve(&self, stream: TcpStream, peer: PeerAddress, stopping: &CancellationToken) {
-        // Without this an answer may wait for the client's acknowledgement of the previous one.
-        let _ = stream.set_nodelay(true);
-        let Some(stream) = self.open(stream, stopping).await else { return };
-        let (give_back, given_back) = oneshot::channel();
-        let exchanges = Arc::new(Exchanges::default());
-        let conversation = Conversation::new(stream, Arc::clone(&exchanges), give_back);
-        let result = self.converse(conversation, peer, &exchanges, stopping).await;
-        if let Ok(ended) = given_back.await {
-            self.end(ended, result, stopping).await;
-        }
+    fn refuse(&self, refusal: Refusal, cause: Option<&dyn fmt::Display>) -> Response {
+        refusals::answer(&self.api, refusal, cause)
     }
 
-    /// Prepares a connection for HTTP, which may take a handshake of TLS. `None` if there is nothing to serve.
-    async fn open(&self, stream: TcpStream, stopping: &CancellationToken) -> Option<Stream> {
-        let Some(tls) = &self.tls else { return Some(Either::Left(self.limited(stream))) };
-        let limit = Duration::from_secs(self.options.head_seconds);
-        let opened = tokio::select! {
-            opened = tokio::time::timeout(limit, self.negotiate(tls, stream)) => opened,
-            () = stopping.cancelled() => return None,
-        };
-        let error = match opened {
-            Ok(Ok(Negotiated::Tls(stream))) => return Some(Either::Right(stream)),
-            Ok(Ok(Negotiated::Nothing)) => return None,
-            Ok(Ok(Negotiated::Text(mut stream))) => {
-                if refusals::send(&self.api, &mut stream, refusals::without_tls()).await.is_ok() {
-                    refusals::close(stream).await;
-                }
-                return None;
-            }
-            Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the handshake did not end in time"),
-        };
+    fn handshake_failed(&self) {
         self.api.metrics.failed_handshakes.inc();
-        tracing::debug!(%error, "TLS handshake failed");
-        None
-    }
-
-    async fn negotiate(&self, tls: &Tls, stream: TcpStream) -> io::Result<Negotiated> {
-        // A connection that is reset before its first byte has not failed in a handshake.
-        let opening = Opening::of(&stream).await.unwrap_or(Opening::Nothing);
-        let stream = self.limited(stream);
-        Ok(match opening {
-            Opening::Nothing => Negotiated::Nothing,
-            Opening::Text => Negotiated::Text(stream),
-            Opening::Handshake => Negotiated::Tls(Box::new(tls.accept(stream).await?)),
-        })
-    }
-
-    /// Limits the time in which a client reads nothing. The limit is below TLS, where each byte that a client reads
-    /// counts.
-    fn limited(&self, stream: TcpStream) -> Plain {
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
-        Box::pin(stream)
-    }
-
-    /// Answers the requests of a connection until there are no more.
-    async fn converse(
-        &self,
-        conversation: Conversation<Stream>,
-        peer: PeerAddress,
-        exchanges: &Arc<Exchanges>,
-        stopping: &CancellationToken,
-    ) -> hyper::Result<()> {
-        let is_encrypted = self.tls.is_some();
-        let service = service_fn(|mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
-            if is_encrypted {
-                request.extensions_mut().insert(Encrypted);
-            }
-            let exchange = exchanges.begin();
-            let answer = self.service.call(request);
-            async move { answer.await.map(|answer| answer.map(|body| Answering::new(body, exchange))) }
-        });
-        let connection = self.http.serve_connection(TokioIo::new(conversation), service);
-        let mut connection = std::pin::pin!(connection);
-        tokio::select! {
-            biased;
-            result = &mut connection => return result,
-            () = stopping.cancelled() => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        connection.await
-    }
-
-    /// Sends the last answer, if the client still waits for one, and closes the connection.
-    async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
-        let Err(error) = result else {
-            // At shutdown, a connection without a pending answer is closed without waiting for its client.
-            if stopping.is_cancelled() {
-                refusals::close_at_once(ended.stream).await;
-            } else {
-                refusals::close(ended.stream).await;
-            }
-            return;
-        };
-        // The client went away, was too slow, or did not send HTTP.
-        tracing::debug!(%error, "connection ended");
-        if let Some(problem) = refusals::problem_of(&ended, &error, self.options.max_head_bytes) {
-            let mut stream = ended.stream;
-            if refusals::send(&self.api, &mut stream, problem).await.is_ok() {
-                refusals::close(stream).await;
-            }
-        }
-    }
-}
-
-/// A connection without TLS that is closed if the client reads nothing.
-type Plain = Pin<Box<TimeoutStream<TcpStream>>>;
-
-/// Such a connection, with or without TLS.
-type Stream = Either<Plain, Box<TlsStream<Plain>>>;
-
-/// How a connection to a server with TLS began.
-enum Negotiated {
-    /// The connection has ended before its first byte.
-    Nothing,
-    /// The client does not use TLS.
-    Text(Plain),
-    /// The handshake has succeeded.
-    Tls(Box<TlsStream<Plain>>),
-}
-
-/// Accepts the next connection when there is room for one more.
-async fn accept(
-    listener: &TcpListener,
-    connections: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, PeerAddress, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(connections).acquire_owned().await.map_err(io::Error::other)?;
-    loop {
-        match listener.accept().await {
-            Ok((stream, address)) => return Ok((stream, PeerAddress::new(address.ip()), permit)),
-            // Only this connection failed; the next one may succeed.
-            Err(error) if is_of_connection(&error) => {}
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections; trying again");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-fn is_of_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mapped_address_is_the_ipv4_address() {
-        for (address, expected) in [
-            ("::ffff:192.0.2.7", "192.0.2.7"),
-            ("192.0.2.7", "192.0.2.7"),
-            ("2001:db8::7", "2001:db8::7"),
-            ("::1", "::1"),
-        ] {
-            let expected = PeerAddress(expected.parse().unwrap());
-            assert_eq!(PeerAddress::new(address.parse().unwrap()), expected, "{address}");
-        }
     }
 }

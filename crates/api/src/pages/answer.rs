@@ -8,8 +8,8 @@ use rashomon_buckets::DomainName;
 use super::address::{Address, PageAddresses, domain_url, encode_value};
 use crate::{
     caching::Caching,
+    connections::Encrypted,
     problem::{Kind, Problem, Result},
-    serve::Encrypted,
 };
 
 /// The policy of the server's own pages. They load a style sheet and an icon of this server, show stored

@@ -1,7 +1,7 @@
 //! Tells the server's answers on a connection from those of the HTTP library itself.
 //!
 //! A request with an unreadable head never reaches a service: the library answers it by itself, with a status
-//! and nothing else. Here such answers are detected and held back, so that `refusals` can send a proper one.
+//! and nothing else. Here such answers are detected and held back, so that `last_answer` can send a proper one.
 
 use std::{
     io,

@@ -10,11 +10,11 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::*;
 
 const CERTIFICATE_OF_LOCALHOST: &str =
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem");
+    include_str!("../../../../generator-http/tests/upstream/certificates/localhost.pem");
 const KEY_OF_LOCALHOST: &str =
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.key");
+    include_str!("../../../../generator-http/tests/upstream/certificates/localhost.key");
 const KEY_OF_ELSEWHERE: &str =
-    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key");
+    include_str!("../../../../generator-http/tests/upstream/certificates/elsewhere.key");
 
 fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     let directory = tempfile::tempdir().unwrap();
@@ -115,7 +115,10 @@ fn failed_reload_is_logged_once_unless_somebody_asks() {
         assert_eq!(warnings(), 2);
         // Another reason is logged, and so is the same one after a success.
         fs::write(&files.key, KEY_OF_ELSEWHERE).unwrap();
-        assert_eq!((tls.reload_blocking(false), tls.reload_blocking(false)), (TlsReload::Failed, TlsReload::Failed));
+        assert_eq!(
+            (tls.reload_blocking(false), tls.reload_blocking(false)),
+            (TlsReload::Failed, TlsReload::Failed)
+        );
         assert_eq!(warnings(), 3);
         fs::write(&files.key, KEY_OF_LOCALHOST).unwrap();
         assert_eq!(tls.reload_blocking(false), TlsReload::Unchanged);
