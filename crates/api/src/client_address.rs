@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use http::{Extensions, HeaderMap, HeaderName};
 use ipnet::IpNet;
-
-use crate::connections::PeerAddress;
+use rashomon_connections::PeerAddress;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

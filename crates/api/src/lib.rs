@@ -12,7 +12,6 @@ mod browsers;
 mod caching;
 mod client_address;
 mod conditional;
-mod connections;
 mod credentials;
 mod extract;
 mod handlers;
@@ -43,11 +42,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-pub use connections::{ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 use http::Method;
 pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
+pub use rashomon_connections::{ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;

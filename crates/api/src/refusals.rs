@@ -4,10 +4,10 @@
 use std::fmt;
 
 use axum::response::{IntoResponse, Response};
+use rashomon_connections::Refusal;
 
 use crate::{
     Api,
-    connections::Refusal,
     observe::Record,
     problem::{Kind, Problem},
 };

@@ -5,14 +5,11 @@ use std::{fmt, io};
 use axum::{Router, body::Body, response::Response};
 use http::Request;
 use hyper::body::Incoming;
+use rashomon_connections::{Application, Refusal, ServeOptions, Tls};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 
-use crate::{
-    Api,
-    connections::{self, Application, Refusal, ServeOptions, Tls},
-    refusals, router,
-};
+use crate::{Api, refusals, router};
 
 /// Serves until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running requests
 /// finish for a limited time, and returns. The caller then has to wait for writes whose clients have gone, with
@@ -26,7 +23,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let clock = api.clock.clone();
     let served = Served { router: router(api.clone()), api };
-    connections::serve(listener, served, clock, tls, shutdown, options).await
+    rashomon_connections::serve(listener, served, clock, tls, shutdown, options).await
 }
 
 /// The API behind a server.

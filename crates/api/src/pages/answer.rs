@@ -4,11 +4,11 @@ use askama::Template;
 use axum::{body::Body, response::Response};
 use http::{Extensions, HeaderMap, HeaderValue, header};
 use rashomon_buckets::DomainName;
+use rashomon_connections::Encrypted;
 
 use super::address::{Address, PageAddresses, domain_url, encode_value};
 use crate::{
     caching::Caching,
-    connections::Encrypted,
     problem::{Kind, Problem, Result},
 };
 

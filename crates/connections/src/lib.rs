@@ -5,7 +5,7 @@
 //! ([`ServeOptions`]). It refuses requests that cannot be read ([`Refusal`]), with answers that the application makes.
 //! [`Tls`] has the certificate of the server, which is replaced when its files change.
 //!
-//! The module does not know the routes of an application, nor the form of its answers.
+//! The crate does not know the routes of an application, nor the form of its answers.
 
 mod application;
 mod conversation;

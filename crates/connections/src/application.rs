@@ -28,7 +28,6 @@ pub trait Application: Send + Sync + 'static {
 
 /// Why a server refuses a request that it cannot read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Refusal {
     /// The HTTP library cannot read a URL of this length.
     UrlTooLong,

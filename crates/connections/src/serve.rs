@@ -14,7 +14,7 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
-use super::{
+use crate::{
     application::{Application, Encrypted, PeerAddress, Refusal},
     conversation::{Answering, Conversation, Ended, Exchanges},
     last_answer,
@@ -58,7 +58,7 @@ impl Default for ServeOptions {
 ///
 /// # Errors
 ///
-/// A connection that cannot be accepted is no error: the next one is tried.
+/// Returns no error at present. If a connection cannot be accepted, the server tries the next one.
 pub async fn serve(
     listener: TcpListener,
     application: impl Application,

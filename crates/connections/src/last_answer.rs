@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Collected};
 use rashomon_clock::{Timestamp, http_date};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{
+use crate::{
     application::{Application, Refusal},
     conversation::Ended,
 };

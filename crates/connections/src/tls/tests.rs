@@ -10,11 +10,11 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::*;
 
 const CERTIFICATE_OF_LOCALHOST: &str =
-    include_str!("../../../../generator-http/tests/upstream/certificates/localhost.pem");
+    include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem");
 const KEY_OF_LOCALHOST: &str =
-    include_str!("../../../../generator-http/tests/upstream/certificates/localhost.key");
+    include_str!("../../../generator-http/tests/upstream/certificates/localhost.key");
 const KEY_OF_ELSEWHERE: &str =
-    include_str!("../../../../generator-http/tests/upstream/certificates/elsewhere.key");
+    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key");
 
 fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     let directory = tempfile::tempdir().unwrap();
