@@ -11,7 +11,7 @@ use rashomon_clock::rfc3339;
 use utoipa::openapi::{Object, RefOr, Schema};
 
 use super::{
-    document::url_template,
+    documents,
     operation::{Chapter, Content, Operation, RequestBody, Verb},
     operations,
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
@@ -158,7 +158,7 @@ fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
     OperationView {
         id: operation.id,
         verb: operation.verb.name(),
-        url: url_template(operation),
+        url: operation.url_template(),
         summary: operation.summary,
         description: spans(operation.description),
         inputs: inputs(operation),
@@ -177,7 +177,7 @@ fn view(operation: &Operation, base: &str, sample: &Sample) -> OperationView {
 
 fn inputs(operation: &Operation) -> Vec<Item> {
     let mut inputs: Vec<_> = (operation.parameters.iter())
-        .map(|name| item(&format!("&{name}="), parameters::list_parameter(name).0))
+        .map(|name| item(&format!("&{name}="), parameters::list_parameter(name)))
         .collect();
     let headers = REQUEST_HEADERS.iter().filter(|(name, ..)| operation.headers.contains(name));
     inputs.extend(headers.map(|(name, meaning, _)| item(name, meaning)));
@@ -212,7 +212,7 @@ fn members(object: &Object) -> Vec<Item> {
 
 fn document(name: &'static str) -> DocumentView {
     let example = schemas::example(name).map(|example| format!("{example:#}")).unwrap_or_default();
-    let schema = schemas::all().into_iter().find(|(known, _)| known == name);
+    let schema = documents::schemas().into_iter().find(|(known, _)| known == name);
     let members = match schema {
         Some((_, RefOr::T(Schema::Object(object)))) => members(&object),
         _ => Vec::new(),
@@ -275,7 +275,7 @@ async fn find_render(api: &Api) -> Option<(Page, Render)> {
 }
 
 fn curl(operation: &Operation, base: &str, sample: &Sample) -> String {
-    let template = url_template(operation);
+    let template = operation.url_template();
     // An example that is pasted without reading must not write to a real page.
     let url = match operation.verb {
         Verb::Get | Verb::Options => sample.fill(&template),

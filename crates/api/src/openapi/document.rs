@@ -51,10 +51,18 @@ const MOVED: Answer = Answer {
     headers: &["Location", "Cache-Control"],
 };
 
-/// Builds the document.
-pub(crate) fn build() -> OpenApi {
-    let with_query = paths(operations::all().filter(|operation| operation.query.is_some()));
-    let with_query = serde_json::to_value(with_query).unwrap_or_default();
+/// Builds the document. `documents` has the schemas of the documents in answers, by name. A list has at most
+/// `max_list_entries` entries.
+///
+/// # Panics
+///
+/// Panics if the table of operations names a document, a header, a variable or a parameter that has no description.
+pub(crate) fn build(documents: Vec<(String, RefOr<Schema>)>, max_list_entries: usize) -> OpenApi {
+    let paths = |with_query: bool| {
+        let chosen = operations::all().filter(|operation| operation.query.is_some() == with_query);
+        paths(chosen, max_list_entries)
+    };
+    let with_query = serde_json::to_value(paths(true)).unwrap_or_default();
     let tags = Chapter::ALL
         .map(|chapter| TagBuilder::new().name(chapter.name()).description(Some(chapter.title())).build());
     let mut document = OpenApiBuilder::new()
@@ -65,21 +73,13 @@ pub(crate) fn build() -> OpenApi {
                 .description(Some(DESCRIPTION))
                 .license(Some(License::new("MIT OR Apache-2.0"))),
         )
-        .paths(paths(operations::all().filter(|operation| operation.query.is_none())))
-        .components(Some(components()))
+        .paths(paths(false))
+        .components(Some(components(documents)))
         .security(Some([SecurityRequirement::default(), SecurityRequirement::new(BEARER, NO_SCOPES)]))
         .tags(Some(tags))
         .build();
     document.extensions = Some(ExtensionsBuilder::new().add("x-ms-paths", with_query).build());
     document
-}
-
-/// The path of an operation with its query.
-pub(crate) fn url_template(operation: &Operation) -> String {
-    match operation.query {
-        Some(query) => format!("{}?{query}", operation.path),
-        None => operation.path.to_owned(),
-    }
 }
 
 const fn method(verb: Verb) -> HttpMethod {
@@ -93,15 +93,15 @@ const fn method(verb: Verb) -> HttpMethod {
 }
 
 /// The operations, each under its URL.
-fn paths<'a>(operations: impl Iterator<Item = &'a Operation>) -> Paths {
+fn paths<'a>(operations: impl Iterator<Item = &'a Operation>, max_list_entries: usize) -> Paths {
     operations.fold(Paths::new(), |mut paths, of| {
-        paths.add_path_operation(url_template(of), vec![method(of.verb)], operation(of));
+        paths.add_path_operation(of.url_template(), vec![method(of.verb)], operation(of, max_list_entries));
         paths
     })
 }
 
 /// Converts one operation.
-fn operation(of: &Operation) -> path::Operation {
+fn operation(of: &Operation, max_list_entries: usize) -> path::Operation {
     let description = Some(of.description).filter(|text| !text.is_empty());
     let mut operation = OperationBuilder::new()
         .tag(of.chapter.name())
@@ -113,8 +113,9 @@ fn operation(of: &Operation) -> path::Operation {
         operation = operation.parameter(url_parameter(name));
     }
     for name in of.parameters {
-        let (meaning, schema) = parameters::list_parameter(name);
-        let parameter = parameter(name, ParameterIn::Query, meaning).schema(Some(schema));
+        let schema = parameters::list_parameter_schema(name, max_list_entries);
+        let parameter =
+            parameter(name, ParameterIn::Query, parameters::list_parameter(name)).schema(Some(schema));
         operation = operation.parameter(parameter);
     }
     for name in of.headers {
@@ -240,9 +241,10 @@ fn request_body(body: RequestBody) -> Sent {
     .build()
 }
 
-fn components() -> Components {
+fn components(documents: Vec<(String, RefOr<Schema>)>) -> Components {
     let mut components = ComponentsBuilder::new().response(ANY_PROBLEM, any_problem());
-    for (name, mut schema) in schemas::all() {
+    let bodies = schemas::bodies().map(|(name, schema)| (name.to_owned(), schema.into()));
+    for (name, mut schema) in documents.into_iter().chain(bodies) {
         if let (RefOr::T(Schema::Object(object)), Some(example)) = (&mut schema, schemas::example(&name)) {
             object.examples.push(example);
         }

@@ -3,6 +3,7 @@
 
 mod docs;
 mod document;
+mod documents;
 mod operation;
 mod operations;
 mod parameters;
@@ -17,7 +18,7 @@ use axum::{
 };
 use http::HeaderValue;
 
-use crate::{Api, answer, authorize::caller_of, caching::Caching, problem::Result};
+use crate::{Api, answer, authorize::caller_of, caching::Caching, extract::MAX_LIMIT, problem::Result};
 
 /// The document and its page.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
@@ -25,8 +26,10 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
 }
 
 /// The document in its served form. Nothing in it depends on settings.
-static DOCUMENT: LazyLock<String> =
-    LazyLock::new(|| document::build().to_pretty_json().expect("a document of strings and numbers"));
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    let document = document::build(documents::schemas(), MAX_LIMIT);
+    document.to_pretty_json().expect("a document of strings and numbers")
+});
 
 /// `/openapi.json`
 async fn openapi(State(api): State<Api>, request: Request) -> Result<Response> {

@@ -33,11 +33,26 @@ pub(crate) struct Operation {
 /// The methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
+    /// `GET`
     Get,
+    /// `POST`
     Post,
+    /// `PUT`
     Put,
+    /// `DELETE`
     Delete,
+    /// `OPTIONS`
     Options,
+}
+
+impl Operation {
+    /// The path with the query.
+    pub(crate) fn url_template(&self) -> String {
+        match self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.to_owned(),
+        }
+    }
 }
 
 impl Verb {
@@ -56,12 +71,19 @@ impl Verb {
 /// The chapters of the API, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chapter {
+    /// Reads of a page.
     Reading,
+    /// Reads of a page as it was at a time.
     TimeTravel,
+    /// Writes of a page.
     Writing,
+    /// Imports and exports of histories.
     Histories,
+    /// Tokens.
     Access,
+    /// Resources for operators.
     Operators,
+    /// HTML pages.
     People,
 }
 
@@ -122,9 +144,11 @@ pub(crate) enum RequestBody {
 /// One kind of answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
+    /// The status.
     pub(crate) status: u16,
     /// When this answer is given, and what it means.
     pub(crate) meaning: &'static str,
+    /// The content.
     pub(crate) content: Content,
     /// Headers that this answer always has, besides those of every answer.
     pub(crate) headers: &'static [&'static str],

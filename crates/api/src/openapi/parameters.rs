@@ -6,8 +6,6 @@ use utoipa::openapi::{
     header::{Header, HeaderBuilder},
 };
 
-use crate::extract::MAX_LIMIT;
-
 /// A tid, in examples.
 pub(crate) const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 
@@ -27,9 +25,13 @@ const REVISION_PATTERN: &str = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[0-1][0-9]{17
 
 /// A variable in the template of a path or a query, where its name is in braces.
 pub(crate) struct UrlVariable {
+    /// The name.
     pub(crate) name: &'static str,
+    /// The meaning of the values, and their form.
     pub(crate) meaning: &'static str,
+    /// A value.
     pub(crate) example: &'static str,
+    /// The regular expression of the values, if there is one.
     pattern: Option<&'static str>,
 }
 
@@ -102,19 +104,22 @@ pub(crate) fn url_variable(name: &str) -> &'static UrlVariable {
     found.unwrap_or_else(|| panic!("the table of operations has a variable without a description: {name}"))
 }
 
-/// The parameters that may follow the query of a list, after `&`.
-pub(crate) fn list_parameter(name: &str) -> (&'static str, Object) {
+/// The meaning of a parameter that may follow the query of a list, after `&`.
+pub(crate) fn list_parameter(name: &str) -> &'static str {
+    match name {
+        "limit" => "Maximum number of entries.",
+        "page" => "Position in the list: opaque, taken from `next`.",
+        other => panic!("the table of operations has a parameter without a description: {other}"),
+    }
+}
+
+/// The schema of such a parameter. A list has at most `max_entries` entries.
+pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
     let schema = ObjectBuilder::new();
     match name {
-        "limit" => (
-            "Maximum number of entries.",
-            schema.schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_LIMIT)).build(),
-        ),
-        "page" => (
-            "Position in the list: opaque, taken from `next`.",
-            schema.schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$")).build(),
-        ),
-        other => panic!("the table of operations has a parameter without a description: {other}"),
+        "limit" => schema.schema_type(Type::Integer).minimum(Some(1)).maximum(Some(max_entries)).build(),
+        "page" => schema.schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$")).build(),
+        other => panic!("the table of operations has a parameter without a schema: {other}"),
     }
 }
 

@@ -1,37 +1,15 @@
-//! The schemas of the documents, derived where the documents are written, with an example of each.
+//! The schemas of the bodies that clients send, and an example of each document and each body.
 
 use serde_json::{Value, json};
-use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{
-        ArrayBuilder, KnownFormat, Object, ObjectBuilder, RefOr, Schema, SchemaFormat, Type,
-        schema::AdditionalProperties,
-    },
+use utoipa::openapi::{
+    ArrayBuilder, KnownFormat, Object, ObjectBuilder, RefOr, SchemaFormat, Type, schema::AdditionalProperties,
 };
 
 use super::parameters::{self, TID};
-use crate::{handlers::tokens, json as documents, problem};
 
-/// All schemas, by name.
-pub(crate) fn all() -> Vec<(String, RefOr<Schema>)> {
-    let mut schemas = Vec::new();
-    add::<documents::RenderJson<'_>>(&mut schemas);
-    add::<documents::RevisionJson<'_>>(&mut schemas);
-    add::<documents::RevisionListJson<'_>>(&mut schemas);
-    add::<documents::WrittenJson<'_>>(&mut schemas);
-    add::<problem::Document<'_>>(&mut schemas);
-    add::<tokens::NewTokenJson<'_>>(&mut schemas);
-    add::<tokens::TokenListJson>(&mut schemas);
-    schemas.push(("NewRevision".to_owned(), new_revision().into()));
-    schemas.push(("NewRender".to_owned(), new_render().into()));
-    schemas.push(("TokenRequest".to_owned(), token_request().into()));
-    schemas
-}
-
-/// Adds a schema, and those that it refers to.
-fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-    schemas.push((T::name().into_owned(), <T as PartialSchema>::schema()));
-    T::schemas(schemas);
+/// The schemas of the bodies that clients send, by name.
+pub(crate) fn bodies() -> [(&'static str, Object); 3] {
+    [("NewRevision", new_revision()), ("NewRender", new_render()), ("TokenRequest", token_request())]
 }
 
 /// The schema of a document, by the name in its profile.
@@ -74,6 +52,7 @@ fn properties(form: ObjectBuilder) -> Object {
     form.additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(property.into())))).build()
 }
 
+/// The form of a new revision.
 pub(super) fn new_revision() -> Object {
     let form = ObjectBuilder::new()
         .description(Some(
@@ -98,6 +77,7 @@ pub(super) fn new_revision() -> Object {
     properties(form)
 }
 
+/// The form of a new render.
 pub(super) fn new_render() -> Object {
     let form = ObjectBuilder::new()
         .description(Some("The fields of a new render."))
@@ -106,6 +86,7 @@ pub(super) fn new_render() -> Object {
     properties(form)
 }
 
+/// The request for a token.
 pub(super) fn token_request() -> Object {
     let list = |description: &str, item: ObjectBuilder| {
         ArrayBuilder::new().items(item.build()).description(Some(description)).min_items(Some(1))
@@ -171,7 +152,7 @@ pub(crate) fn example(schema: &str) -> Option<Value> {
             "tid": TID, "href": format!("?rev/{TID}/"),
         }),
         "Problem" => json!({
-            "type": format!("{}not-found", problem::TYPE_BASE),
+            "type": "urn:rashomon:problem:not-found",
             "title": "Not found", "status": 404,
             "detail": "there is no page of this title",
             "instance": "/v1/enwiki/page/Main_Paige?rev/latest/html",

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::{
-    document::url_template,
     operation::{Verb, names_in},
     operations, parameters,
 };
@@ -95,7 +94,7 @@ fn every_resource_is_described_with_its_methods() {
 #[test]
 fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
     for operation in operations::all() {
-        let mut url = url_template(operation);
+        let mut url = operation.url_template();
         for name in names_in(&url.clone()) {
             url = url.replace(&format!("{{{name}}}"), parameters::url_variable(name).example);
         }

@@ -1,0 +1,27 @@
+//! The schemas of the documents in answers, derived where the documents are written.
+
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
+
+use crate::{handlers::tokens, json, problem};
+
+/// The schemas, by name.
+pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
+    let mut schemas = Vec::new();
+    add::<json::RenderJson<'_>>(&mut schemas);
+    add::<json::RevisionJson<'_>>(&mut schemas);
+    add::<json::RevisionListJson<'_>>(&mut schemas);
+    add::<json::WrittenJson<'_>>(&mut schemas);
+    add::<problem::Document<'_>>(&mut schemas);
+    add::<tokens::NewTokenJson<'_>>(&mut schemas);
+    add::<tokens::TokenListJson>(&mut schemas);
+    schemas
+}
+
+/// Adds a schema, and those that it refers to.
+fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), <T as PartialSchema>::schema()));
+    T::schemas(schemas);
+}
