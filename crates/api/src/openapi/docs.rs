@@ -8,15 +8,14 @@ use axum::{
 use rashomon_access::Right;
 use rashomon_buckets::{Definitions, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
-use utoipa::openapi::{Object, RefOr, Schema};
-
-use super::{
-    documents,
-    operation::{Chapter, Content, Operation, RequestBody, Verb},
-    operations,
+use rashomon_openapi::{
+    Chapter, Content, Operation, RequestBody, Verb, operations,
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
     schemas,
 };
+use utoipa::openapi::{Object, RefOr, Schema};
+
+use super::documents;
 use crate::{
     Api, Settings,
     authorize::caller_of,
@@ -112,7 +111,7 @@ impl DocsPage {
         let chapter = |chapter: Chapter| ChapterView {
             name: chapter.name(),
             title: chapter.title(),
-            operations: (operations::all())
+            operations: (operations())
                 .filter(|operation| operation.chapter == chapter)
                 .map(|operation| view(operation, base, sample))
                 .collect(),

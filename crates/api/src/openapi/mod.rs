@@ -2,12 +2,7 @@
 //! table of operations, which the tests use, too.
 
 mod docs;
-mod document;
 mod documents;
-mod operation;
-mod operations;
-mod parameters;
-mod schemas;
 
 use std::sync::LazyLock;
 
@@ -27,7 +22,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
 
 /// The document in its served form. Nothing in it depends on settings.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
-    let document = document::build(documents::schemas(), MAX_LIMIT);
+    let document = rashomon_openapi::document(documents::schemas(), MAX_LIMIT);
     document.to_pretty_json().expect("a document of strings and numbers")
 });
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    operation::{Verb, names_in},
-    operations, parameters,
-};
+use rashomon_openapi::{PAGE, Verb, names_in, operations, parameters};
+
 use crate::extract::{Resource, Selector};
 
 /// Routes for incomplete requests, such as a missing title or slash, and for files that the HTML pages load.
@@ -18,7 +16,7 @@ fn every_route_is_described_and_nothing_else() {
         .map(|(path, _)| path.replace("{*", "{"))
         .filter(|path| !UNDOCUMENTED_ROUTES.contains(&path.as_str()))
         .collect();
-    let described: BTreeSet<String> = operations::all().map(|operation| operation.path.to_owned()).collect();
+    let described: BTreeSet<String> = operations().map(|operation| operation.path.to_owned()).collect();
     assert_eq!(described, routes);
 }
 
@@ -74,9 +72,8 @@ fn every_resource_is_described_with_its_methods() {
         let resource = Resource::parse(Some(example)).unwrap();
         let query = query_of(&resource);
         let of_page = |verb| {
-            operations::all().any(|operation| {
-                operation.path == operations::PAGE && operation.query == query && operation.verb == verb
-            })
+            operations()
+                .any(|operation| operation.path == PAGE && operation.query == query && operation.verb == verb)
         };
         let methods = resource.methods();
         for verb in [Verb::Get, Verb::Post, Verb::Put] {
@@ -84,16 +81,14 @@ fn every_resource_is_described_with_its_methods() {
         }
         known.insert(query);
     }
-    let described: BTreeSet<_> = operations::all()
-        .filter(|operation| operation.path == operations::PAGE)
-        .map(|operation| operation.query)
-        .collect();
+    let described: BTreeSet<_> =
+        operations().filter(|operation| operation.path == PAGE).map(|operation| operation.query).collect();
     assert_eq!(described, known);
 }
 
 #[test]
 fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
-    for operation in operations::all() {
+    for operation in operations() {
         let mut url = operation.url_template();
         for name in names_in(&url.clone()) {
             url = url.replace(&format!("{{{name}}}"), parameters::url_variable(name).example);
@@ -103,10 +98,4 @@ fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
             assert_eq!(query_of(&resource), Some(query), "{url}");
         }
     }
-}
-
-#[test]
-fn names_of_operations_are_given_once() {
-    let names: BTreeSet<_> = operations::all().map(|operation| operation.id).collect();
-    assert_eq!(names.len(), operations::all().count());
 }

@@ -7,13 +7,13 @@ use utoipa::openapi::{
 };
 
 /// A tid, in examples.
-pub(crate) const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
+pub const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 
 /// The id of a token, in examples.
-pub(crate) const TOKEN_ID: &str = "6a4e7f30a1b2c3d4e5f6";
+pub const TOKEN_ID: &str = "6a4e7f30a1b2c3d4e5f6";
 
 /// The pattern of a tid: a UUID of version 1, in lower case.
-pub(crate) const TID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
+const TID_PATTERN: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$";
 
 /// The pattern of the numbers from 1 to 2^63 - 1.
 const REVISION_PATTERN: &str = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[0-1][0-9]{17}|92[0-1][0-9]{16}|922[0-2][0-9]{15}|\
@@ -24,13 +24,14 @@ const REVISION_PATTERN: &str = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[0-1][0-9]{17
      9223372036854775807)$";
 
 /// A variable in the template of a path or a query, where its name is in braces.
-pub(crate) struct UrlVariable {
+#[derive(Debug)]
+pub struct UrlVariable {
     /// The name.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The meaning of the values, and their form.
-    pub(crate) meaning: &'static str,
+    pub meaning: &'static str,
     /// A value.
-    pub(crate) example: &'static str,
+    pub example: &'static str,
     /// The regular expression of the values, if there is one.
     pattern: Option<&'static str>,
 }
@@ -49,7 +50,7 @@ impl UrlVariable {
 }
 
 /// All variables in the templates of paths and queries.
-pub(crate) const URL_VARIABLES: [UrlVariable; 7] = [
+pub const URL_VARIABLES: [UrlVariable; 7] = [
     UrlVariable {
         name: "domain",
         meaning: "The name of a domain, which is one wiki.",
@@ -99,13 +100,23 @@ pub(crate) const URL_VARIABLES: [UrlVariable; 7] = [
 ];
 
 /// Returns the variable of this name.
-pub(crate) fn url_variable(name: &str) -> &'static UrlVariable {
+///
+/// # Panics
+///
+/// Panics if there is no such variable.
+#[must_use]
+pub fn url_variable(name: &str) -> &'static UrlVariable {
     let found = URL_VARIABLES.iter().find(|known| known.name == name);
     found.unwrap_or_else(|| panic!("the table of operations has a variable without a description: {name}"))
 }
 
 /// The meaning of a parameter that may follow the query of a list, after `&`.
-pub(crate) fn list_parameter(name: &str) -> &'static str {
+///
+/// # Panics
+///
+/// Panics if there is no such parameter.
+#[must_use]
+pub fn list_parameter(name: &str) -> &'static str {
     match name {
         "limit" => "Maximum number of entries.",
         "page" => "Position in the list: opaque, taken from `next`.",
@@ -124,7 +135,7 @@ pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
 }
 
 /// The headers of requests: name, meaning, example.
-pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
+pub const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     (
         "If-None-Match",
         "Entity tags of versions that the client has: 304 if one of them is current.",
@@ -163,7 +174,7 @@ pub(crate) const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
 ];
 
 /// The headers of answers: name, meaning, example.
-pub(crate) const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
+pub const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     (
         "ETag",
         "The version of the bytes. For a property: `\"{rev}/{tid}\"`, or `\"{rev}/{tid}/{microseconds}\"` once it \

@@ -1,38 +1,38 @@
 //! The description of an operation: plain data from which the OpenAPI document and the page `/docs` are made.
-//! The tests use it, too.
+//! The tests of the API use it, too.
 
 /// A request and its answers.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub struct Operation {
     /// The name of the operation, for generators of clients.
-    pub(crate) id: &'static str,
+    pub id: &'static str,
     /// The method of the request.
-    pub(crate) verb: Verb,
+    pub verb: Verb,
     /// The path, with names in braces.
-    pub(crate) path: &'static str,
+    pub path: &'static str,
     /// The query after `?`, read as a path, with names in braces.
-    pub(crate) query: Option<&'static str>,
+    pub query: Option<&'static str>,
     /// The parameters that may follow the query, after `&`.
-    pub(crate) parameters: &'static [&'static str],
+    pub parameters: &'static [&'static str],
     /// A summary in one line.
-    pub(crate) summary: &'static str,
+    pub summary: &'static str,
     /// Further information; may be empty.
-    pub(crate) description: &'static str,
+    pub description: &'static str,
     /// The request headers that have a meaning here.
-    pub(crate) headers: &'static [&'static str],
+    pub headers: &'static [&'static str],
     /// The body of the request.
-    pub(crate) body: Option<RequestBody>,
+    pub body: Option<RequestBody>,
     /// The answers, the usual one first. The problems that any request can have come in addition.
-    pub(crate) answers: &'static [Answer],
+    pub answers: &'static [Answer],
     /// The options for `curl` in addition to the URL.
-    pub(crate) curl: &'static str,
+    pub curl: &'static str,
     /// The chapter that describes the operation.
-    pub(crate) chapter: Chapter,
+    pub chapter: Chapter,
 }
 
 /// The methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
     /// `GET`
     Get,
     /// `POST`
@@ -47,7 +47,8 @@ pub(crate) enum Verb {
 
 impl Operation {
     /// The path with the query.
-    pub(crate) fn url_template(&self) -> String {
+    #[must_use]
+    pub fn url_template(&self) -> String {
         match self.query {
             Some(query) => format!("{}?{query}", self.path),
             None => self.path.to_owned(),
@@ -57,7 +58,8 @@ impl Operation {
 
 impl Verb {
     /// The name in a request.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
@@ -70,7 +72,7 @@ impl Verb {
 
 /// The chapters of the API, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chapter {
+pub enum Chapter {
     /// Reads of a page.
     Reading,
     /// Reads of a page as it was at a time.
@@ -89,7 +91,7 @@ pub(crate) enum Chapter {
 
 impl Chapter {
     /// All chapters.
-    pub(crate) const ALL: [Self; 7] = [
+    pub const ALL: [Self; 7] = [
         Self::Reading,
         Self::TimeTravel,
         Self::Writing,
@@ -100,7 +102,8 @@ impl Chapter {
     ];
 
     /// The name as a tag and as an anchor.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Reading => "reading",
             Self::TimeTravel => "time-travel",
@@ -113,7 +116,8 @@ impl Chapter {
     }
 
     /// The title as a heading.
-    pub(crate) const fn title(self) -> &'static str {
+    #[must_use]
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Reading => "Reading",
             Self::TimeTravel => "Time travel",
@@ -128,7 +132,7 @@ impl Chapter {
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestBody {
+pub enum RequestBody {
     /// The fields of a new revision.
     NewRevision,
     /// The fields of a new render.
@@ -143,20 +147,20 @@ pub(crate) enum RequestBody {
 
 /// One kind of answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// When this answer is given, and what it means.
-    pub(crate) meaning: &'static str,
+    pub meaning: &'static str,
     /// The content.
-    pub(crate) content: Content,
+    pub content: Content,
     /// Headers that this answer always has, besides those of every answer.
-    pub(crate) headers: &'static [&'static str],
+    pub headers: &'static [&'static str],
 }
 
 /// The content of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
     /// No content.
     Empty,
     /// A JSON document, by the name in its profile.
@@ -171,7 +175,8 @@ pub(crate) enum Content {
 
 impl Content {
     /// The media type; `None` if there is no content, or if the content may have any type.
-    pub(crate) fn media_type(self) -> Option<String> {
+    #[must_use]
+    pub fn media_type(self) -> Option<String> {
         match self {
             Self::Empty | Self::Property => None,
             Self::Document(name) => Some(format!("application/json; profile=\"urn:rashomon:{name}/1.0\"")),
@@ -182,6 +187,6 @@ impl Content {
 }
 
 /// The names in braces in a path or a query, in order.
-pub(crate) fn names_in(template: &str) -> impl Iterator<Item = &str> {
+pub fn names_in(template: &str) -> impl Iterator<Item = &str> {
     template.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
 }

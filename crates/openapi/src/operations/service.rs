@@ -1,7 +1,7 @@
 //! Operations for operators, and HTML pages.
 
 use super::{CACHED, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
-use crate::openapi::operation::{
+use crate::operation::{
     Answer,
     Chapter::{Access, Operators, People},
     Content::{Document, Empty, Other, Problem},

@@ -5,7 +5,7 @@ use utoipa::openapi::{
     ArrayBuilder, KnownFormat, Object, ObjectBuilder, RefOr, SchemaFormat, Type, schema::AdditionalProperties,
 };
 
-use super::parameters::{self, TID};
+use crate::parameters::{self, TID};
 
 /// The schemas of the bodies that clients send, by name.
 pub(crate) fn bodies() -> [(&'static str, Object); 3] {
@@ -53,7 +53,8 @@ fn properties(form: ObjectBuilder) -> Object {
 }
 
 /// The form of a new revision.
-pub(super) fn new_revision() -> Object {
+#[must_use]
+pub fn new_revision() -> Object {
     let form = ObjectBuilder::new()
         .description(Some(
             "The fields of a new revision. Every name without a leading `_` is a property; \
@@ -78,7 +79,8 @@ pub(super) fn new_revision() -> Object {
 }
 
 /// The form of a new render.
-pub(super) fn new_render() -> Object {
+#[must_use]
+pub fn new_render() -> Object {
     let form = ObjectBuilder::new()
         .description(Some("The fields of a new render."))
         .property("_timestamp", date_time(TIMESTAMP))
@@ -87,7 +89,8 @@ pub(super) fn new_render() -> Object {
 }
 
 /// The request for a token.
-pub(super) fn token_request() -> Object {
+#[must_use]
+pub fn token_request() -> Object {
     let list = |description: &str, item: ObjectBuilder| {
         ArrayBuilder::new().items(item.build()).description(Some(description)).min_items(Some(1))
     };
@@ -122,7 +125,8 @@ fn properties_example() -> Value {
 }
 
 /// An example of the schema with this name. `None` if the schema is only a part of others.
-pub(crate) fn example(schema: &str) -> Option<Value> {
+#[must_use]
+pub fn example(schema: &str) -> Option<Value> {
     let example = match schema {
         "Render" => json!({
             "domain": "enwiki", "title": "Main_Page", "rev": 12345, "parent": 12344,

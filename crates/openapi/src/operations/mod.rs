@@ -5,7 +5,7 @@ mod reading;
 mod service;
 mod writing;
 
-use super::operation::{
+use crate::operation::{
     Answer, Chapter,
     Content::{self, Empty, Problem},
     Operation,
@@ -13,7 +13,7 @@ use super::operation::{
 };
 
 /// All operations, in the order of the documentation.
-pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
+pub fn operations() -> impl Iterator<Item = &'static Operation> {
     (reading::READING.iter())
         .chain(reading::TIME_TRAVEL)
         .chain(writing::WRITING)
@@ -22,7 +22,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
 }
 
 /// The path of a page.
-pub(super) const PAGE: &str = "/v1/{domain}/page/{title}";
+pub const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
 

@@ -3,7 +3,7 @@
 use super::{
     CACHED, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED, answer, get, plain, problem, redirect,
 };
-use crate::openapi::operation::{
+use crate::operation::{
     Answer,
     Chapter::{Reading, TimeTravel},
     Content::{Document, Empty, Other, Problem, Property},

@@ -1,7 +1,7 @@
 //! Writes and imports.
 
 use super::{NO_MATCH_OR_CHANGED, answer, get, plain, problem};
-use crate::openapi::operation::{
+use crate::operation::{
     Answer,
     Chapter::{Histories, Writing},
     Content::{Document, Other, Problem},

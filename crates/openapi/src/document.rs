@@ -15,9 +15,9 @@ use utoipa::openapi::{
     tag::TagBuilder,
 };
 
-use super::{
+use crate::{
     operation::{Answer, Chapter, Content, Operation, RequestBody, Verb, names_in},
-    operations,
+    operations::operations,
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS},
     schemas,
 };
@@ -57,9 +57,10 @@ const MOVED: Answer = Answer {
 /// # Panics
 ///
 /// Panics if the table of operations names a document, a header, a variable or a parameter that has no description.
-pub(crate) fn build(documents: Vec<(String, RefOr<Schema>)>, max_list_entries: usize) -> OpenApi {
+#[must_use]
+pub fn document(documents: Vec<(String, RefOr<Schema>)>, max_list_entries: usize) -> OpenApi {
     let paths = |with_query: bool| {
-        let chosen = operations::all().filter(|operation| operation.query.is_some() == with_query);
+        let chosen = operations().filter(|operation| operation.query.is_some() == with_query);
         paths(chosen, max_list_entries)
     };
     let with_query = serde_json::to_value(paths(true)).unwrap_or_default();
