@@ -1,0 +1,222 @@
+//! The server with a small application behind it, over real sockets.
+
+// Clippy lets tests unwrap, but not their helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fmt, fs,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_connections::{
+    Application, Encrypted, PeerAddress, Refusal, ServeOptions, Tls, TlsFiles, serve,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+const CERTIFICATE: &str = include_str!("../../generator-http/tests/upstream/certificates/localhost.pem");
+const KEY: &str = include_str!("../../generator-http/tests/upstream/certificates/localhost.key");
+
+/// The time of the server, and its form in a header.
+const NOW: Timestamp = Timestamp::from_micros(1_180_643_700_000_000);
+const DATE: &str = "date: Thu, 31 May 2007 20:35:00 GMT";
+
+/// A time limit that no step of a test reaches on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers every request with what the server told about it.
+#[derive(Clone, Default)]
+struct Mirror(Arc<Seen>);
+
+/// What the application was told.
+#[derive(Default)]
+struct Seen {
+    refusals: Mutex<Vec<(Refusal, Option<String>)>>,
+    failed_handshakes: AtomicU64,
+}
+
+impl Application for Mirror {
+    type Body = Full<Bytes>;
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let extensions = request.extensions();
+        let peer = extensions.get::<PeerAddress>().unwrap().ip();
+        let is_encrypted = extensions.get::<Encrypted>().is_some();
+        let text = format!("{} of {peer}, encrypted: {is_encrypted};", request.uri());
+        Response::new(Full::from(text))
+    }
+
+    fn refuse(&self, refusal: Refusal, cause: Option<&dyn fmt::Display>) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::from(format!("{refusal:?}")));
+        *response.status_mut() = StatusCode::IM_A_TEAPOT;
+        self.0.refusals.lock().unwrap().push((refusal, cause.map(ToString::to_string)));
+        response
+    }
+
+    fn handshake_failed(&self) {
+        self.0.failed_handshakes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    mirror: Mirror,
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    async fn start(tls: Option<Tls>, options: ServeOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let mirror = Mirror::default();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let done = tokio::spawn(serve(listener, mirror.clone(), clock, tls, shutdown, options));
+        Self { address, mirror, stop, done }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    async fn connect_with_tls(&self) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await.unwrap()
+    }
+
+    /// Sends a request that is refused. Checks the answer, and returns the refusal with its cause.
+    async fn refused(&self, request: &[u8]) -> (Refusal, Option<String>) {
+        let mut stream = self.connect().await;
+        // The request may be refused before all of it is sent.
+        let _ = stream.write_all(request).await;
+        let mut answer = String::new();
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+        read.expect("the connection is closed").expect("the answer is not lost to a reset");
+        let (refusal, cause) = self.mirror.0.refusals.lock().unwrap().pop().unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, format!("{refusal:?}"));
+        assert!(head.starts_with("HTTP/1.1 418 "), "{answer}");
+        for line in [&format!("content-length: {}", body.len()), "connection: close", DATE] {
+            assert!(head.lines().any(|found| found == line), "no {line}: {answer}");
+        }
+        (refusal, cause)
+    }
+
+    fn failed_handshakes(&self) -> u64 {
+        self.mirror.0.failed_handshakes.load(Ordering::SeqCst)
+    }
+}
+
+fn tls() -> Tls {
+    let directory = tempfile::tempdir().unwrap();
+    let files =
+        TlsFiles { certificate: directory.path().join("chain.pem"), key: directory.path().join("key.pem") };
+    fs::write(&files.certificate, CERTIFICATE).unwrap();
+    fs::write(&files.key, KEY).unwrap();
+    Tls::load(files).unwrap()
+}
+
+/// Sends a request, and reads up to the end of its answer.
+async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), url: &str) -> String {
+    stream.write_all(format!("GET {url} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while answer.last() != Some(&b';') {
+        answer.push(tokio::time::timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[tokio::test]
+async fn requests_of_a_connection_reach_the_application() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    let mut stream = server.connect().await;
+    assert_eq!(ask(&mut stream, "/any/path?x").await, "/any/path?x of 127.0.0.1, encrypted: false;");
+    assert_eq!(ask(&mut stream, "/").await, "/ of 127.0.0.1, encrypted: false;");
+    assert!(server.mirror.0.refusals.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn requests_over_tls_are_marked() {
+    let server = Server::start(Some(tls()), ServeOptions::default()).await;
+    let mut stream = server.connect_with_tls().await;
+    assert_eq!(ask(&mut stream, "/a").await, "/a of 127.0.0.1, encrypted: true;");
+    assert_eq!(server.failed_handshakes(), 0);
+}
+
+#[tokio::test]
+async fn unreadable_requests_are_refused_by_the_application() {
+    let options = ServeOptions { max_head_bytes: 100_000, head_seconds: 1, ..ServeOptions::default() };
+    let server = Server::start(None, options).await;
+    let (refusal, cause) = server.refused(b"nonsense\r\n\r\n").await;
+    let Refusal::Malformed { reason } = refusal else { panic!("{refusal:?}") };
+    assert_eq!(Some(reason), cause);
+    let long_url = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(70_000));
+    assert_eq!(server.refused(long_url.as_bytes()).await.0, Refusal::UrlTooLong);
+    let large_head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(200_000));
+    let too_large = Refusal::HeadTooLarge { max_head_bytes: 100_000 };
+    assert_eq!(server.refused(large_head.as_bytes()).await.0, too_large);
+    assert_eq!(server.refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.0, Refusal::Http2);
+    let (refusal, cause) = server.refused(b"GET / HT").await;
+    assert_eq!((refusal, cause.is_some()), (Refusal::Late, true));
+}
+
+#[tokio::test]
+async fn client_without_tls_is_refused_and_a_failed_handshake_is_reported() {
+    let server = Server::start(Some(tls()), ServeOptions::default()).await;
+    assert_eq!(server.refused(b"GET / HTTP/1.1\r\n\r\n").await, (Refusal::WithoutTls, None));
+    assert_eq!(server.failed_handshakes(), 0);
+    let mut stream = server.connect().await;
+    stream.write_all(&[0x80; 10]).await.unwrap();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    let reported = async {
+        while server.failed_handshakes() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reported).await.expect("the failure is reported");
+    assert!(server.mirror.0.refusals.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn shutdown_closes_idle_connections_and_ends_the_server() {
+    let server =
+        Server::start(None, ServeOptions { shutdown_seconds: 3600, ..ServeOptions::default() }).await;
+    let mut idle = server.connect().await;
+    ask(&mut idle, "/").await;
+    server.stop.send(()).unwrap();
+    tokio::time::timeout(PATIENCE, server.done).await.expect("it ends").unwrap().unwrap();
+    assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
