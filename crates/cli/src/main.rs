@@ -14,6 +14,8 @@ mod logging;
 mod metrics;
 mod output;
 mod progress;
+#[cfg(test)]
+mod reference_tests;
 mod server;
 mod signals;
 mod store;

@@ -339,6 +339,3 @@ fn unknown_variable(name: &str, known: &BTreeSet<String>) -> Option<String> {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod reference_tests;

@@ -6,8 +6,11 @@ use std::path::Path;
 use clap::CommandFactory as _;
 use rashomon_buckets::{Definitions, Versions};
 
-use super::{ByteSize, ClusterSettings, RawSettings, Settings};
-use crate::{arguments::Arguments, exit};
+use crate::{
+    arguments::Arguments,
+    config::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings},
+    exit,
+};
 
 fn reference() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
@@ -102,7 +105,7 @@ fn a_setting_has_one_name_everywhere() {
     for (name, ..) in settings() {
         let flag = serve.get_arguments().find(|argument| argument.get_id() == name.as_str()).unwrap();
         let variable = flag.get_env().unwrap().to_str().unwrap();
-        assert_eq!(variable, format!("{}{}", super::ENVIRONMENT_PREFIX, name.to_uppercase()));
+        assert_eq!(variable, format!("{ENVIRONMENT_PREFIX}{}", name.to_uppercase()));
         // No setting has a value of this type. If the key were unknown, the error would be about the key.
         let error = toml::from_str::<RawSettings>(&format!("{name} = [[]]")).unwrap_err();
         assert!(!error.message().contains("unknown field"), "{name}: {error}");
