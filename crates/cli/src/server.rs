@@ -6,7 +6,7 @@ use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
-use rashomon_service::{Background, BackgroundOptions, MIN_ORPHAN_AGE};
+use rashomon_service::Background;
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 
 use crate::{
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
 ) -> Result<(), CommandError> {
     let tls = settings.tls()?;
     let buckets = store.buckets();
-    let background = Background::start(buckets, background(settings));
+    let background = Background::start(buckets, settings.background());
     let registry = metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone());
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
     let access = settings.access(tokens, Arc::clone(&clock));
@@ -103,16 +103,5 @@ async fn reload_certificate(tls: Option<Tls>, mut reloads: Reloads) {
     loop {
         let requested = tokio::time::timeout(TLS_RELOAD_INTERVAL, reloads.next()).await.is_ok();
         tls.reload(requested).await;
-    }
-}
-
-fn background(settings: &Settings) -> BackgroundOptions {
-    BackgroundOptions {
-        collect_every: settings.merged.collect_every.0,
-        // Longer than the longest possible upload.
-        orphan_age: MIN_ORPHAN_AGE.max(settings.merged.body_timeout.0.saturating_mul(2)),
-        read_only: settings.merged.read_only,
-        seal_every: settings.archive.every.0,
-        seal_within: settings.archive.within.0,
     }
 }

@@ -95,7 +95,7 @@ impl Store {
         };
         let mut of_buckets = settings.buckets();
         let usage = CommandError::Usage;
-        of_buckets.retention.timeline = settings.retention.timeline.open(&clock).map_err(usage)?;
+        of_buckets.retention.timeline = settings.timeline(&clock).map_err(usage)?;
         let generator = settings.generator().map_err(usage)?;
         of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
         let buckets = RevisionStore::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
@@ -178,7 +178,8 @@ impl Store {
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let settings = Settings { is_read_only_command: true, ..Self::settings_offline(arguments)? };
+        let mut settings = Self::settings_offline(arguments)?;
+        settings.is_read_only_command = true;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use rashomon_access::{Access, AccessOptions, TokenStore};
 use rashomon_buckets::{Definition, Definitions};
 use rashomon_clock::Clock;
+use rashomon_service::{BackgroundOptions, MIN_ORPHAN_AGE};
 
 use super::{AccessLog, ServerName, Settings, Span};
 
@@ -106,6 +107,18 @@ impl Settings {
             stalled_seconds: seconds(self.merged.stall_timeout),
             shutdown_seconds: seconds(self.merged.shutdown_grace),
             ..rashomon_api::ServeOptions::default()
+        }
+    }
+
+    /// The settings of the background work of a server.
+    pub(crate) fn background(&self) -> BackgroundOptions {
+        BackgroundOptions {
+            collect_every: self.merged.collect_every.0,
+            // Longer than the longest possible upload.
+            orphan_age: MIN_ORPHAN_AGE.max(self.merged.body_timeout.0.saturating_mul(2)),
+            read_only: self.merged.read_only,
+            seal_every: self.archive.every.0,
+            seal_within: self.archive.within.0,
         }
     }
 }

@@ -48,7 +48,7 @@ const TIMELINE_PAGES: u64 = 100_000;
 
 impl TimelineStore {
     /// Opens the timeline. `None`: the timeline is in the tables.
-    pub(crate) fn open(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
+    fn open(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
         let clock = Arc::clone(clock);
         Ok(match self {
             Self::Table => None,
@@ -477,6 +477,11 @@ impl super::Settings {
         let is_configured = all_is_configured || own.is_some() || is_configured && !flags.has_overrides();
         *own = Some(flags.apply_to(own.as_ref().unwrap_or(&all), is_configured)?);
         Ok(())
+    }
+
+    /// Opens the timeline of retention. `None`: the timeline is in the tables.
+    pub(crate) fn timeline(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
+        self.retention.timeline.open(clock)
     }
 
     /// The retention settings of the buckets.
