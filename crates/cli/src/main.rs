@@ -5,6 +5,7 @@
 
 mod arguments;
 mod commands;
+#[expect(unreachable_pub, unused_imports, reason = "the next commit makes a crate of it")]
 mod config;
 #[cfg(test)]
 mod document_tests;

@@ -27,7 +27,7 @@ pub(super) const EXAMPLE: &str = r#"    [access]
 
 /// The setting `access` in a file: a word, or a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RawAccess {
+pub enum RawAccess {
     /// `access = "open"`
     Word(Access),
     /// `[access]`
@@ -37,7 +37,7 @@ pub(crate) enum RawAccess {
 /// The table `[access]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawAccessTable {
+pub struct RawAccessTable {
     /// The same as `access = "open"`.
     #[serde(default)]
     open: bool,

@@ -21,7 +21,7 @@ const MIN_AFTER: Duration = Duration::from_secs(3600);
 /// The setting `archive` in a file. The table `[archive]` turns the archive on, unless `enabled` is false. The
 /// words `archive = true` and `archive = false` are short for a table with this `enabled` alone.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RawArchive(RawArchiveTable);
+pub struct RawArchive(RawArchiveTable);
 
 impl<'de> Deserialize<'de> for RawArchive {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -60,9 +60,10 @@ struct RawArchiveTable {
 
 /// How long a page must have been neither edited nor read before it is sealed with its latest revision.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Idle {
+pub enum Idle {
     /// The latest revision is never sealed.
     Never,
+    /// The latest revision is sealed after this time.
     After(Span),
 }
 
@@ -201,7 +202,7 @@ impl BucketArchive {
 
 /// The archive settings in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ArchiveSettings {
+pub struct ArchiveSettings {
     /// Whether the archive is on. `None`: the configuration says nothing about the archive, and the store
     /// decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,7 +233,7 @@ impl Default for ArchiveSettings {
 
 impl ArchiveSettings {
     /// Whether the archive is on.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.enabled == Some(true)
     }
 
@@ -321,9 +322,12 @@ impl ArchiveSettings {
 
 impl super::Settings {
     /// Turns the archive on for `archive seal` and `import --archive`, optionally with another `after` and
-    /// another `idle`. On a cluster, the configuration must have turned it on already. Returns an error if the
-    /// result is not allowed.
-    pub(crate) fn seal(&mut self, after: Option<Span>, idle: Option<Idle>) -> Result<(), String> {
+    /// another `idle`. On a cluster, the configuration must have turned it on already.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the result is not allowed. The error says what to do.
+    pub fn seal(&mut self, after: Option<Span>, idle: Option<Idle>) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.is_on() {
                 return Err(

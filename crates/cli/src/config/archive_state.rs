@@ -17,9 +17,10 @@ const OFF: &str = "off";
 
 /// Whether the archive of an open store is on, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct ArchiveState {
+pub struct ArchiveState {
+    /// Whether the archive is on.
     #[serde(rename = "on")]
-    pub(crate) is_on: bool,
+    pub is_on: bool,
     pub(crate) because: Reason,
 }
 
@@ -46,9 +47,13 @@ impl fmt::Display for ArchiveState {
     }
 }
 
-/// Returns what a store has recorded. `None`: nothing, like a store of an earlier version. The error
-/// describes a record that this program does not know.
-pub(crate) fn recorded_archive(properties: &BTreeMap<String, String>) -> Result<Option<bool>, String> {
+/// Returns what a store has recorded in its properties: whether its archive is on. `None`: nothing, like a store
+/// of an earlier version.
+///
+/// # Errors
+///
+/// Describes a record that this program does not know.
+pub fn recorded_archive(properties: &BTreeMap<String, String>) -> Result<Option<bool>, String> {
     for (name, value) in properties {
         match (name.as_str(), value.as_str()) {
             (PROPERTY, ON | OFF) => {}
@@ -79,14 +84,18 @@ impl Settings {
     }
 
     /// The properties of a new SQLite store.
-    pub(crate) fn new_store_properties(&self) -> BTreeMap<String, String> {
+    pub fn new_store_properties(&self) -> BTreeMap<String, String> {
         let value = if self.records_archive() { ON } else { OFF };
         BTreeMap::from([(PROPERTY.to_owned(), value.to_owned())])
     }
 
-    /// Decides whether the archive of an open store is on. `recorded`: what the store has recorded. The error
-    /// says what to do if retention was added to a store whose archive is on.
-    pub(crate) fn decide_archive(&mut self, recorded: Option<bool>) -> Result<ArchiveState, String> {
+    /// Decides whether the archive of an open store is on, and changes the settings accordingly. `recorded`: what
+    /// the store has recorded, see [`recorded_archive`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if retention was added to a store whose archive is on. The error says what to do.
+    pub fn decide_archive(&mut self, recorded: Option<bool>) -> Result<ArchiveState, String> {
         if recorded == Some(true) && self.has_retention() && !self.archive.is_on() {
             return Err(
                 "the archive of this store is on, as recorded when the store was made, but the configuration \

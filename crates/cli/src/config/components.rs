@@ -7,11 +7,15 @@ use rashomon_buckets::{Definition, Definitions};
 use rashomon_clock::Clock;
 use rashomon_service::{BackgroundOptions, MIN_ORPHAN_AGE};
 
-use super::{AccessLog, ServerName, Settings, Span};
+use super::{
+    Settings,
+    values::{AccessLog, ServerName, Span},
+};
 
 impl Settings {
-    /// The settings of the buckets.
-    pub(crate) fn buckets(&self) -> rashomon_buckets::Settings {
+    /// The settings of the buckets, without the timeline and the renderers: see [`Self::timeline`] and
+    /// [`Self::generator`].
+    pub fn buckets(&self) -> rashomon_buckets::Settings {
         rashomon_buckets::Settings {
             definitions: self.definitions(),
             cache_bytes: self.merged.cache_size.0,
@@ -44,7 +48,7 @@ impl Settings {
     }
 
     /// The settings of the API.
-    pub(crate) fn api(&self) -> rashomon_api::Settings {
+    pub fn api(&self) -> rashomon_api::Settings {
         let mut hosts = HashMap::new();
         for (name, domain) in &self.domains {
             hosts.extend(domain.hosts.iter().map(|host| (host.as_str().to_owned(), name.clone())));
@@ -85,7 +89,11 @@ impl Settings {
     }
 
     /// Who may do what on a server with these tokens.
-    pub(crate) fn access(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file with the keys of JSON Web Tokens cannot be used.
+    pub fn access(
         &self,
         tokens: TokenStore,
         clock: Arc<dyn Clock>,
@@ -100,7 +108,7 @@ impl Settings {
     }
 
     /// The limits of connections.
-    pub(crate) fn connections(&self) -> rashomon_api::ServeOptions {
+    pub fn connections(&self) -> rashomon_api::ServeOptions {
         rashomon_api::ServeOptions {
             max_connections: self.merged.max_connections.get(),
             head_seconds: seconds(self.merged.head_timeout),
@@ -111,7 +119,7 @@ impl Settings {
     }
 
     /// The settings of the background work of a server.
-    pub(crate) fn background(&self) -> BackgroundOptions {
+    pub fn background(&self) -> BackgroundOptions {
         BackgroundOptions {
             collect_every: self.merged.collect_every.0,
             // Longer than the longest possible upload.

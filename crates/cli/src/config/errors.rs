@@ -6,10 +6,15 @@ use rashomon_buckets::{excerpt, shorten};
 
 /// An error of the configuration.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {path}: {source}")]
-    Unreadable { path: String, source: std::io::Error },
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
     /// A file that a setting names cannot be used.
     #[error("{0}")]
     File(String),
@@ -31,9 +36,9 @@ const MESSAGE_BYTES: usize = 1024;
 /// The maximum number of characters of a line that are shown.
 const SHOWN_CHARACTERS: usize = 160;
 
-/// One error of a configuration.
+/// One error of a configuration, with its place if it has one. The text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// The error, and what to do about it.
     pub(crate) message: String,
     /// The place of the error. `None` if the error does not have a single place in the file.

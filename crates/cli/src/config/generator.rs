@@ -13,7 +13,7 @@ use super::{File, Problem, Settings, raw::RawDomain, values::Span};
 /// The table `[generator]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawGenerator {
+pub struct RawGenerator {
     #[serde(default)]
     hosts: Vec<String>,
     timeout: Option<Span>,
@@ -93,7 +93,11 @@ pub(super) fn of_buckets(
 
 impl Settings {
     /// Creates the client of the renderers. `None` if no renderer is configured.
-    pub(crate) fn generator(&self) -> Result<Option<HttpGenerator>, String> {
+    ///
+    /// # Errors
+    ///
+    /// Describes an address, a host or a file that cannot be used.
+    pub fn generator(&self) -> Result<Option<HttpGenerator>, String> {
         let buckets: BTreeMap<(DomainName, BucketName), http::Upstream> = (self.domains.iter())
             .flat_map(|(domain, settings)| {
                 settings.buckets.iter().filter_map(|(bucket, own)| {

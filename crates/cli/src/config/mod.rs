@@ -3,6 +3,10 @@
 //!
 //! A setting has one name: `body_limit` in the file is `RASHOMON_BODY_LIMIT` in the environment and
 //! `--body-limit` on the command line. Tables, such as `[retention]`, are in the file only.
+//!
+//! [`RawSettings`] has the flags and the variables, with their help texts. [`Settings::load`] merges them with a file,
+//! checks the result, and returns [`Settings`] or all errors. The methods of [`Settings`] derive the settings of each
+//! component. This module opens no store: its caller does, and then calls [`Settings::decide_archive`].
 
 mod access;
 mod archive;
@@ -27,58 +31,64 @@ use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, Property
 use serde::Serialize;
 use toml::Spanned;
 
-use self::errors::{Place, explain, nearest};
-pub(crate) use self::{
+use self::{
     access::AccessSettings,
-    archive::{ArchiveSettings, BucketArchive, Idle},
+    archive::BucketArchive,
+    errors::{Place, explain, nearest},
+    generator::{GeneratorSettings, Renderer},
+    raw::{RawDomain, RawProperty},
+    retention::{BucketRetention, RetentionSettings},
+    values::{ContentType, Host},
+};
+pub use self::{
+    archive::{ArchiveSettings, Idle},
     archive_state::{ArchiveState, recorded_archive},
     errors::{ConfigError, Problem},
-    generator::{GeneratorSettings, Renderer},
-    raw::{MergedSettings, RawDomain, RawProperty, RawSettings, check_bucket},
-    retention::{BucketRetention, RetentionFlags, RetentionSettings},
-    store::{ClusterSettings, Replication, StoreSettings, StoreUrl},
-    values::{
-        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
-        ServerName, Span,
-    },
+    raw::{MergedSettings, RawSettings, check_bucket},
+    retention::RetentionFlags,
+    store::{ClusterSettings, ClusterUrl, Replication, StoreSettings, StoreUrl},
+    values::{Access, AuditLogTarget, ByteSize, Listen, LogFormat, LogLevel, Span},
 };
 
 /// The prefix of all environment variables.
-pub(crate) const ENVIRONMENT_PREFIX: &str = "RASHOMON_";
+pub const ENVIRONMENT_PREFIX: &str = "RASHOMON_";
 
 /// The default directory of the store.
-pub(crate) const DEFAULT_DIRECTORY: &str = "./rashomon-data";
+const DEFAULT_DIRECTORY: &str = "./rashomon-data";
 
 /// The settings in effect, from all sources. Serialised as TOML, they are a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Settings {
-    pub(crate) store: StoreSettings,
+pub struct Settings {
+    /// The store.
+    pub store: StoreSettings,
+    /// The plain settings.
     #[serde(flatten)]
-    pub(crate) merged: MergedSettings,
+    pub merged: MergedSettings,
     #[serde(skip_serializing_if = "AccessSettings::is_default")]
-    pub(crate) access: AccessSettings,
+    access: AccessSettings,
     /// Accepts a lost log. This flag exists only on the command line, for a single start.
     #[serde(skip)]
-    pub(crate) accept_lost_log: bool,
+    pub accept_lost_log: bool,
     /// Whether the command changes nothing.
     #[serde(skip)]
-    pub(crate) is_read_only_command: bool,
+    pub is_read_only_command: bool,
     /// What a new SQLite store records about its archive. `None`: what the configuration says.
     #[serde(skip)]
-    pub(crate) new_store_archive: Option<bool>,
+    pub new_store_archive: Option<bool>,
     #[serde(skip_serializing_if = "RetentionSettings::is_absent")]
-    pub(crate) retention: RetentionSettings,
+    retention: RetentionSettings,
+    /// The archive.
     #[serde(skip_serializing_if = "ArchiveSettings::is_undecided")]
-    pub(crate) archive: ArchiveSettings,
+    pub archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) generator: Option<GeneratorSettings>,
-    pub(crate) properties: BTreeMap<PropertyName, Property>,
-    pub(crate) domains: BTreeMap<DomainName, Domain>,
+    generator: Option<GeneratorSettings>,
+    properties: BTreeMap<PropertyName, Property>,
+    domains: BTreeMap<DomainName, Domain>,
 }
 
 /// The definition of a property.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Property {
+struct Property {
     content_type: ContentType,
     versions: Versions,
     max_size: ByteSize,
@@ -86,7 +96,7 @@ pub(crate) struct Property {
 
 /// A domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Domain {
+struct Domain {
     /// The hosts under which the pages of the domain are at `/wiki/`.
     pub(crate) hosts: Vec<Host>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -95,7 +105,7 @@ pub(crate) struct Domain {
 
 /// The settings of a bucket that differ from the settings of all buckets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Bucket {
+struct Bucket {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retention: Option<BucketRetention>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,8 +140,13 @@ impl File {
 
 impl Settings {
     /// Loads the settings in effect: flags and environment override the file, and the file overrides the
-    /// defaults. Returns all errors in the settings.
-    pub(crate) fn load(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
+    /// defaults.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or is not valid TOML. Otherwise returns all errors in the
+    /// settings.
+    pub fn load(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
         let settings = Self::merge(raw, &file, &mut problems);
@@ -140,8 +155,12 @@ impl Settings {
     }
 
     /// Loads the settings for a command that does not listen: like [`Self::load`], but without the checks of
-    /// staging memory and access rights.
-    pub(crate) fn load_offline(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
+    /// staging memory, access rights and TLS.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Self::load`], except those of the checks that are left out.
+    pub fn load_offline(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
         let settings = Self::merge(raw, &file, &mut problems);
@@ -220,8 +239,9 @@ impl Settings {
         problems.extend(self.retention.timeline.find_error().map(|message| Problem { message, place: None }));
     }
 
-    /// Sets the hosts under which a domain's pages are at `/wiki/`. The domain has no other settings then.
-    pub(crate) fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
+    /// Sets the hosts under which a domain's pages are at `/wiki/`. The domain has no other settings then. Hosts
+    /// that are not valid are left out.
+    pub fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
         let hosts = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         self.domains.insert(domain, Domain { hosts, buckets: BTreeMap::new() });
     }
@@ -312,9 +332,10 @@ fn domains(
     all
 }
 
-/// Warns of environment variables that look like settings but are not, with a suggestion. This is not an
-/// error, since container runtimes set variables with the name of a service.
-pub(crate) fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
+/// Warns of environment variables that look like settings but are not, with a suggestion. `known`: the variables
+/// that the program reads. An unknown variable is not an error, since container runtimes set variables with the
+/// name of a service.
+pub fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| unknown_variable(&name, known)).collect()
 }

@@ -19,11 +19,13 @@ use super::{
     },
 };
 
-/// The settings from one source: flags and environment, or a file. No setting has its default here.
-pub(crate) type RawSettings = <MergedSettings as Config>::Layer;
+/// The settings from one source: flags and environment, or a file. No setting has its default here. A command
+/// flattens these flags into its arguments.
+pub type RawSettings = <MergedSettings as Config>::Layer;
 
 /// The settings from all sources. An entry has all about a setting: name, type, default, flag, variable and
-/// description. `config(layer_attr(X))` puts the attribute `X` on the entry in [`RawSettings`].
+/// description. `config(layer_attr(X))` puts the attribute `X` on the entry in [`RawSettings`]. An entry is public if
+/// code outside this crate reads it.
 ///
 /// Settings that may be tables in a file have no default here. [`Settings`](super::Settings) takes them out
 /// of this struct, checks them, and adds the defaults.
@@ -31,7 +33,7 @@ pub(crate) type RawSettings = <MergedSettings as Config>::Layer;
 #[config(layer_attr(derive(Debug, Clone, Default, PartialEq, clap::Args)))]
 #[config(layer_attr(serde(deny_unknown_fields)))]
 #[config(layer_attr(command(next_help_heading = "Settings (in the file: the same names with '_')")))]
-pub(crate) struct MergedSettings {
+pub struct MergedSettings {
     /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
     /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
     #[config(layer_attr(arg(long, env = "RASHOMON_STORE", value_name = "URL")))]
@@ -60,7 +62,7 @@ pub(crate) struct MergedSettings {
     /// Address and port to listen on; port 0 takes a free one [default: 127.0.0.1:7231]
     #[config(default = "127.0.0.1:7231")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LISTEN", value_name = "ADDRESS:PORT")))]
-    pub(crate) listen: Listen,
+    pub listen: Listen,
 
     /// PEM file with the certificate of the server, followed by those of the intermediate authorities. With it, the
     /// server accepts only connections with TLS. Requires tls_key. A changed file is loaded within seconds [default:
@@ -101,7 +103,7 @@ pub(crate) struct MergedSettings {
     /// Time that running requests have to finish at shutdown [default: 30s]
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")))]
-    pub(crate) shutdown_grace: Span,
+    pub shutdown_grace: Span,
 
     /// How far in the future the _timestamp of a write may be, since clocks differ. On a cluster also how
     /// much the clocks of the servers may differ [default: 5m]
@@ -163,7 +165,7 @@ pub(crate) struct MergedSettings {
     /// Maximum number of open connections; others wait to be accepted [default: 10000]
     #[config(default = 10_000)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_CONNECTIONS", value_name = "N")))]
-    pub(crate) max_connections: NonZeroUsize,
+    pub max_connections: NonZeroUsize,
 
     /// Time in which the head of a request must arrive, and longest pause between two requests of a connection
     /// [default: 1m]
@@ -200,13 +202,13 @@ pub(crate) struct MergedSettings {
     /// Format of log lines [default: text]
     #[config(default = "text")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)))]
-    pub(crate) log_format: LogFormat,
+    pub log_format: LogFormat,
 
     /// Log level: off, error, warn, info, debug, trace, or levels by module as in info,rashomon_api=debug
     /// [default: info]
     #[config(default = "info")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")))]
-    pub(crate) log_level: LogLevel,
+    pub log_level: LogLevel,
 
     /// Requests that are logged at level info or higher when they are answered; all others are logged at
     /// level debug [default: failures]
@@ -218,7 +220,7 @@ pub(crate) struct MergedSettings {
     /// standard error. SIGHUP opens the file again [default: none]
     #[config(layer_attr(arg(long, env = "RASHOMON_AUDIT_LOG", value_name = "FILE")))]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) audit_log: Option<AuditLogTarget>,
+    pub audit_log: Option<AuditLogTarget>,
 
     /// The retention settings.
     #[config(layer_attr(arg(skip)))]
@@ -249,7 +251,7 @@ pub(crate) struct MergedSettings {
 /// The definition of a property in a file. Fields without a value keep their built-in values.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawProperty {
+pub struct RawProperty {
     pub(super) content_type: Option<ContentType>,
     pub(super) versions: Option<Versions>,
     pub(super) max_size: Option<ByteSize>,
@@ -258,7 +260,7 @@ pub(crate) struct RawProperty {
 /// The settings of a domain in a file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawDomain {
+pub struct RawDomain {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<Host>>,
     #[serde(default, deserialize_with = "known_buckets")]
@@ -285,8 +287,12 @@ pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
-/// Checks that a bucket of this name exists. The error says what to do.
-pub(crate) fn check_bucket(name: &BucketName) -> Result<(), String> {
+/// Checks that a bucket of this name exists.
+///
+/// # Errors
+///
+/// Returns an error if there is no such bucket. The error says what to do.
+pub fn check_bucket(name: &BucketName) -> Result<(), String> {
     let page = BucketName::page();
     if *name == page {
         Ok(())

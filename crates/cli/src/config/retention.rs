@@ -98,7 +98,7 @@ as_text!(TimelineStore, "a place for the timeline: \"table\", \"memory\", or \"r
 /// A table of retention in a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawRetention {
+pub struct RawRetention {
     strategy: Option<Strategy>,
     option: Option<Current>,
     fill: Option<Fill>,
@@ -379,13 +379,15 @@ fn report(error: Option<String>, span: Range<usize>, file: &File, problems: &mut
 
 /// The flags of `rashomon retention`, which override the configuration.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RetentionFlags<'a> {
+pub struct RetentionFlags<'a> {
     /// If set, only this domain is affected.
-    pub(crate) domain: Option<&'a DomainName>,
-    pub(crate) grace: Option<Span>,
-    pub(crate) min_keep: Option<NonZeroU32>,
+    pub domain: Option<&'a DomainName>,
+    /// The time for which superseded revisions stay.
+    pub grace: Option<Span>,
+    /// The number of newest revisions of a page that always stay.
+    pub min_keep: Option<NonZeroU32>,
     /// Whether the command deletes values, or only reports them.
-    pub(crate) deletes: bool,
+    pub deletes: bool,
 }
 
 impl RetentionFlags<'_> {
@@ -420,10 +422,13 @@ impl super::Settings {
         of_buckets.filter_map(|bucket| bucket.retention.as_ref())
     }
 
-    /// Applies the flags to the configuration. Returns an error in the result, as for a file. Refuses deletes
-    /// if neither a configuration nor a flag sets a policy. Also refuses flags that would delete what the
-    /// configuration keeps.
-    pub(crate) fn retain(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
+    /// Applies the flags to the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the result, as for a file. Refuses deletes if neither a configuration nor a flag
+    /// sets a policy. Also refuses flags that would delete what the configuration keeps.
+    pub fn retain(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
         // If a bucket has a table, keeping everything is intended for the buckets without a table, unless
         // flags override it.
         let is_configured = self.retention.is_configured || self.own_retentions().next().is_some();
@@ -480,7 +485,11 @@ impl super::Settings {
     }
 
     /// Opens the timeline of retention. `None`: the timeline is in the tables.
-    pub(crate) fn timeline(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
+    ///
+    /// # Errors
+    ///
+    /// Describes a URL of Redis that cannot be used.
+    pub fn timeline(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
         self.retention.timeline.open(clock)
     }
 

@@ -10,7 +10,7 @@ impl Settings {
     /// # Errors
     ///
     /// Returns an error if only one of the two files is configured, or if they cannot be used.
-    pub(crate) fn tls(&self) -> Result<Option<Tls>, ConfigError> {
+    pub fn tls(&self) -> Result<Option<Tls>, ConfigError> {
         let files = match (&self.merged.tls_certificate, &self.merged.tls_key) {
             (None, None) => return Ok(None),
             (Some(certificate), Some(key)) => TlsFiles { certificate: certificate.clone(), key: key.clone() },
@@ -21,7 +21,7 @@ impl Settings {
     }
 
     /// The scheme of the server's URLs.
-    pub(crate) fn scheme(&self) -> &'static str {
+    pub fn scheme(&self) -> &'static str {
         if self.merged.tls_certificate.is_some() { "https" } else { "http" }
     }
 }

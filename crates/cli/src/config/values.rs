@@ -47,7 +47,7 @@ pub(super) use as_text;
 
 /// The address that the server listens on: an IP address or `localhost`, and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) SocketAddr);
+pub struct Listen(pub SocketAddr);
 
 impl FromStr for Listen {
     type Err = String;
@@ -73,7 +73,7 @@ as_text!(Listen, "an address and a port, such as \"127.0.0.1:7231\"");
 
 /// A number of bytes: `256 MiB`, `64 MB`, or just a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ByteSize(pub(crate) u64);
+pub struct ByteSize(pub u64);
 
 impl FromStr for ByteSize {
     type Err = String;
@@ -126,7 +126,7 @@ impl Serialize for ByteSize {
 
 /// A length of time: `30s`, `5m`, `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 impl FromStr for Span {
     type Err = String;
@@ -151,7 +151,7 @@ as_text!(Span, "a length of time, such as \"30s\"");
 /// A name under which clients reach the server, as in the `Host` header. Without a port, it applies to every
 /// port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Host(String);
+pub struct Host(String);
 
 impl Host {
     pub(crate) fn as_str(&self) -> &str {
@@ -176,7 +176,7 @@ impl FromStr for Host {
 
 /// A host that requests may name, or `*` for any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ServerName {
+pub enum ServerName {
     /// Any host.
     Any,
     /// This host.
@@ -332,7 +332,7 @@ as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 /// Access rights. So far the only value permits everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Access {
+pub enum Access {
     /// Every client that can connect may read, write and import
     Open,
 }
@@ -340,7 +340,7 @@ pub(crate) enum Access {
 /// Which requests are logged at level `info` or higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum AccessLog {
+pub enum AccessLog {
     /// All requests
     All,
     /// Requests with a status of 400 or more
@@ -352,7 +352,7 @@ pub(crate) enum AccessLog {
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// For people
     Text,
     /// One JSON object a line
@@ -361,13 +361,13 @@ pub(crate) enum LogFormat {
 
 /// The log level: one level for all modules, or levels by module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogLevel(String);
+pub struct LogLevel(String);
 
 impl LogLevel {
     /// The filter of log lines. The Cassandra driver reports problems in terms of its internals, and the
     /// server itself reports their consequences. So lines of the driver are shown only if the setting names
     /// the driver.
-    pub(crate) fn targets(&self) -> Targets {
+    pub fn targets(&self) -> Targets {
         const DRIVER: &str = "scylla";
         let targets: Targets = self.0.parse().unwrap_or_default();
         if self.0.contains(DRIVER) { targets } else { targets.with_target(DRIVER, LevelFilter::OFF) }
@@ -401,7 +401,7 @@ as_text!(LogLevel, "a level, such as \"info\"");
 
 /// Where the lines of the audit log go: a file, or `stderr` for standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AuditLogTarget(pub(crate) Target);
+pub struct AuditLogTarget(pub Target);
 
 impl AuditLogTarget {
     const STANDARD_ERROR: &str = "stderr";

@@ -15,7 +15,7 @@ use super::{
 /// The table `[store]` of a file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RawCluster {
+pub struct RawCluster {
     pub(super) url: Option<StoreUrl>,
     pub(super) contact_points: Option<Vec<ContactPoint>>,
     pub(super) keyspace: Option<Keyspace>,
@@ -34,7 +34,7 @@ pub(crate) struct RawCluster {
 
 /// How to reach a cluster, and the keyspace to use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ClusterSettings {
+pub struct ClusterSettings {
     contact_points: Vec<ContactPoint>,
     keyspace: Keyspace,
     replication: Replication,
@@ -131,17 +131,17 @@ impl Default for ClusterSettings {
 
 impl ClusterSettings {
     /// The cluster in one line, without the replication.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("cassandra://{}/{}", list(&self.contact_points), self.keyspace)
     }
 
     /// Returns the settings with another replication.
-    pub(crate) fn replicated(self, replication: Replication) -> Self {
+    pub fn replicated(self, replication: Replication) -> Self {
         Self { replication, ..self }
     }
 
     /// The options of the store, without user and password.
-    pub(crate) fn options(&self) -> Options {
+    pub fn options(&self) -> Options {
         Options {
             contact_points: self.contact_points.iter().map(ContactPoint::with_port).collect(),
             keyspace: self.keyspace.as_str().to_owned(),
@@ -161,7 +161,11 @@ impl ClusterSettings {
 
     /// The options of the store. Reads the files that the settings name, and passes warnings about them to
     /// `warn`.
-    pub(crate) fn read(&self, warn: impl FnOnce(String)) -> Result<Options, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, or if the password in it cannot be used.
+    pub fn read(&self, warn: impl FnOnce(String)) -> Result<Options, ConfigError> {
         if let Some(path) = &self.tls_ca_file {
             File::open(path).map_err(|source| ConfigError::unreadable("tls_ca_file", path, source))?;
         }

@@ -11,12 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
 
 use self::cluster::RawCluster;
-pub(crate) use self::{cluster::ClusterSettings, replication::Replication, url::StoreUrl};
+pub use self::{
+    cluster::ClusterSettings,
+    replication::Replication,
+    url::{ClusterUrl, StoreUrl},
+};
 use super::{DEFAULT_DIRECTORY, File, Problem, Span};
 
 /// The store in a file: `store = "URL"`, or `[store]`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RawStore {
+pub enum RawStore {
     /// One line.
     Url(StoreUrl),
     /// A table.
@@ -48,7 +52,7 @@ impl<'de> Deserialize<'de> for RawStore {
 
 /// The store with all its settings.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum StoreSettings {
+pub enum StoreSettings {
     /// In a directory.
     Sqlite(PathBuf),
     /// In memory, and lost when the process ends.

@@ -12,7 +12,7 @@ const MAX_COPIES: u32 = 100;
 /// The number of copies: one for the whole cluster, or one for each data centre.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Replication {
+pub enum Replication {
     /// This many copies, on any nodes.
     Simple(u32),
     /// This many copies in each data centre.

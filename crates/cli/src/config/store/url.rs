@@ -19,7 +19,7 @@ const CQL_PORT: u16 = 9042;
 
 /// A store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
+pub enum StoreUrl {
     /// `sqlite:DIRECTORY`.
     Sqlite(PathBuf),
     /// `memory:`. The data is lost when the process ends.
@@ -64,7 +64,7 @@ as_text!(StoreUrl, "a store, such as \"sqlite:./rashomon-data\"");
 
 /// A keyspace of a cluster: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClusterUrl {
+pub struct ClusterUrl {
     pub(super) contact_points: Vec<ContactPoint>,
     pub(super) keyspace: Keyspace,
     pub(super) replication: Option<Replication>,
