@@ -15,6 +15,7 @@ use clap::{
     parser::ValueSource,
 };
 use rashomon_buckets::{DomainName, excerpt};
+use rashomon_configuration::{Access, Listen, RawSettings, Replication, Span, StoreUrl};
 use rashomon_http_client::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
@@ -26,10 +27,7 @@ pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArgume
 pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
 pub(crate) use self::vacuum::VacuumArguments;
-use crate::{
-    config::{Access, Listen, RawSettings, Replication, Span, StoreUrl},
-    exit,
-};
+use crate::exit;
 
 /// Stores every revision and every render of a wiki, and serves them over HTTP
 #[derive(Debug, Parser)]

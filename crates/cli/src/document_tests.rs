@@ -9,12 +9,9 @@ use std::{
 use clap::{CommandFactory as _, error::ErrorKind};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 use rashomon_buckets::{BucketName, schemas};
+use rashomon_configuration::{RawSettings, Settings};
 
-use crate::{
-    arguments::Arguments,
-    config::{RawSettings, Settings},
-    exit::Exit,
-};
+use crate::{arguments::Arguments, exit::Exit};
 
 /// A piece of code in a document.
 struct Code {

@@ -3,10 +3,11 @@
 use rashomon_backup::BackupError;
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
+use rashomon_configuration::ConfigError;
 use rashomon_http_client::ClientError;
 use rashomon_sample_wiki::SampleError;
 
-use crate::{config::ConfigError, exit::Exit, output};
+use crate::{exit::Exit, output};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

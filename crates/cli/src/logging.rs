@@ -5,13 +5,13 @@ mod line;
 use std::io::IsTerminal as _;
 
 use rashomon_audit::LineQueue;
+use rashomon_configuration::{LogFormat, LogLevel};
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,
 };
 
 use self::line::BoundedLines;
-use crate::config::{LogFormat, LogLevel};
 
 /// Starts logging for a server, in a separate thread, so that no client waits until standard error is read.
 /// Must be called only once. Dropping the guard writes the last lines.

@@ -5,8 +5,6 @@
 
 mod arguments;
 mod commands;
-#[expect(unreachable_pub, unused_imports, reason = "the next commit makes a crate of it")]
-mod config;
 #[cfg(test)]
 mod document_tests;
 mod errors;

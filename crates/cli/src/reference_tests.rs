@@ -5,12 +5,9 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use rashomon_buckets::{Definitions, Versions};
+use rashomon_configuration::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings};
 
-use crate::{
-    arguments::Arguments,
-    config::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings},
-    exit,
-};
+use crate::{arguments::Arguments, exit};
 
 fn reference() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");

@@ -6,11 +6,11 @@ use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
+use rashomon_configuration::Settings;
 use rashomon_service::Background;
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 
 use crate::{
-    config::Settings,
     errors::CommandError,
     metrics,
     signals::{Reloads, Signals},

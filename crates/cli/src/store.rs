@@ -7,6 +7,10 @@ use std::{
 
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
+use rashomon_configuration::{
+    ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
+    recorded_archive,
+};
 use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
@@ -14,10 +18,6 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
-    config::{
-        ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
-        recorded_archive,
-    },
     errors::CommandError,
 };
 

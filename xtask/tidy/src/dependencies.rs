@@ -93,8 +93,23 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "rashomon-configuration",
+        &[
+            "rashomon-api",
+            "rashomon-access",
+            "rashomon-audit",
+            "rashomon-service",
+            "rashomon-generator-http",
+            "rashomon-timeline-redis",
+            "rashomon-buckets",
+            "rashomon-tables-cassandra",
+            "rashomon-clock",
+        ],
+    ),
+    (
         "rashomon",
         &[
+            "rashomon-configuration",
             "rashomon-api",
             "rashomon-access",
             "rashomon-audit",
@@ -103,9 +118,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-comparison",
             "rashomon-sample-wiki",
             "rashomon-dumps",
-            "rashomon-generator-http",
             "rashomon-http-client",
-            "rashomon-timeline-redis",
             "rashomon-buckets",
             "rashomon-tables",
             "rashomon-tables-cassandra",

@@ -16,7 +16,7 @@ const LARGER_CRATES: &[(&str, usize)] =
     &[("crates/api", 10_000), ("crates/cli", 10_000), ("crates/tables-sqlite", 8_500)];
 
 /// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
-const CRATES_OVER_LIMIT: &[(&str, usize)] = &[("crates/cli", 10_370)];
+const CRATES_OVER_LIMIT: &[(&str, usize)] = &[];
 
 /// The file with the list.
 const THIS_FILE: &str = "xtask/tidy/src/rust.rs";

@@ -2,9 +2,9 @@
 
 use clap::{Args, Subcommand};
 use rashomon_buckets::{BucketName, DomainName, Revision, Title};
+use rashomon_configuration::{Idle, Span};
 
 use super::StoreArguments;
-use crate::config::{Idle, Span};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArchiveCommand {

@@ -3,9 +3,9 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::Args;
+use rashomon_configuration::ByteSize;
 
 use super::StoreArguments;
-use crate::config::ByteSize;
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {

@@ -1,11 +1,11 @@
 //! `rashomon cassandra`.
 
 use rashomon_buckets::schemas;
+use rashomon_configuration::{ClusterSettings, RawSettings, Settings, StoreSettings};
 use rashomon_tables_cassandra::ddl;
 
 use crate::{
     arguments::{CassandraCommand, SchemaArguments},
-    config::{ClusterSettings, RawSettings, Settings, StoreSettings},
     errors::CommandError,
     exit::Exit,
     output,

@@ -1,8 +1,9 @@
 //! `rashomon check-config FILE`.
 
+use rashomon_configuration::{RawSettings, Settings, StoreSettings, unknown_variables};
+
 use crate::{
     arguments::{CheckConfigArguments, store_of, variables},
-    config::{RawSettings, Settings, StoreSettings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     output,

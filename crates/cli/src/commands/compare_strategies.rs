@@ -12,12 +12,12 @@ use rashomon_clock::{Clock, ManualClock, SystemClock};
 use rashomon_comparison::{
     CONTESTANTS, Contestant, History, Report, StrategyReport, draw, replay, timelines,
 };
+use rashomon_configuration::{RawSettings, Settings, StoreUrl};
 use rashomon_tables::{Isolated, TableStore};
 
 use self::text::print;
 use crate::{
     arguments::CompareStrategiesArguments,
-    config::{RawSettings, Settings, StoreUrl},
     errors::CommandError,
     exit::Exit,
     logging, output,

@@ -6,12 +6,12 @@ use std::{
 };
 
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_configuration::{RawSettings, Settings, StoreUrl};
 use rashomon_sample_wiki::{Loaded, title_in_url};
 use tokio::net::TcpListener;
 
 use crate::{
     arguments::{DemoArguments, store_of},
-    config::{RawSettings, Settings, StoreUrl},
     errors::CommandError,
     exit::Exit,
     logging, output, server,

@@ -14,10 +14,10 @@ use rashomon_buckets::{
     schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_configuration::StoreUrl;
 
 use crate::{
     arguments::{MigrateArguments, StoreArguments},
-    config::StoreUrl,
     errors::CommandError,
     exit::Exit,
     logging,

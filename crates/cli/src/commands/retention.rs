@@ -242,7 +242,7 @@ fn in_words(policy: &Policy) -> String {
     };
     format!(
         "{what} are deleted {} after they were superseded; the newest {} of each page stay",
-        crate::config::Span(policy.grace),
+        rashomon_configuration::Span(policy.grace),
         counted(u64::from(policy.min_keep.get()), "revision"),
     )
 }

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use rashomon_audit::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_configuration::{AuditLogTarget, RawSettings, Settings, unknown_variables};
 
 use crate::{
     arguments::{ServeArguments, store_of, variables},
-    config::{AuditLogTarget, RawSettings, Settings, unknown_variables},
     errors::CommandError,
     exit::Exit,
     logging, output, server,

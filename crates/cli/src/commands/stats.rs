@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use rashomon_buckets::DomainName;
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_configuration::ArchiveState;
 use rashomon_service::DomainStats;
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
@@ -11,7 +12,6 @@ use serde::Serialize;
 use super::archive::{MAX_NAMED, print_damaged, print_damaged_rows};
 use crate::{
     arguments::StatsArguments,
-    config::ArchiveState,
     errors::CommandError,
     exit::Exit,
     logging,

@@ -6,10 +6,9 @@ use std::{
 };
 
 use rashomon_buckets::shorten;
+use rashomon_configuration::LogFormat;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
-
-use crate::config::LogFormat;
 
 /// The size limit of a log line in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;

@@ -2,12 +2,12 @@
 
 use rashomon_buckets::{Erasure, Error, Page, Revision, SkippedDamage, StoreError};
 use rashomon_clock::Timestamp;
+use rashomon_configuration::check_bucket;
 use rashomon_service::{EraseOptions, EraseReport, ErasureState, SameBytes};
 
 use super::domains;
 use crate::{
     arguments::EraseArguments,
-    config::check_bucket,
     errors::CommandError,
     exit::Exit,
     output::{self, counted},

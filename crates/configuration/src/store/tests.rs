@@ -4,7 +4,7 @@ use rashomon_tables_cassandra::Options;
 use tempfile::{TempDir, tempdir};
 
 use super::*;
-use crate::config::{RawSettings, Settings};
+use crate::{RawSettings, Settings};
 
 /// The store that a file configures, or the error.
 fn load(file: &str) -> Result<StoreSettings, String> {

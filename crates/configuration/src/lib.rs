@@ -6,7 +6,7 @@
 //!
 //! [`RawSettings`] has the flags and the variables, with their help texts. [`Settings::load`] merges them with a file,
 //! checks the result, and returns [`Settings`] or all errors. The methods of [`Settings`] derive the settings of each
-//! component. This module opens no store: its caller does, and then calls [`Settings::decide_archive`].
+//! component. This crate opens no store: its caller does, and then calls [`Settings::decide_archive`].
 
 mod access;
 mod archive;

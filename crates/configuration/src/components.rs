@@ -141,7 +141,7 @@ fn seconds(span: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RawSettings;
+    use crate::RawSettings;
 
     #[test]
     fn defaults_are_those_of_the_components() {

@@ -121,7 +121,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RawSettings;
+    use crate::RawSettings;
 
     fn load(text: &str) -> Settings {
         let file = tempfile::NamedTempFile::new().unwrap();
