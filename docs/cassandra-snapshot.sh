@@ -23,4 +23,6 @@ list=
 for table in $tables; do
     list=$list${list:+,}$keyspace.$table
 done
+# `snapshot` flushes, too. But it does not wait for a flush of a table that runs already, and then lacks its rows.
+nodetool "$@" flush -- "$keyspace" $tables
 exec nodetool "$@" snapshot -t "$name" -kt "$list"

@@ -1,13 +1,18 @@
 //! Backup with `nodetool snapshot`, and restore, by the commands of docs/cassandra-backup.md.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
 };
 
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
+use scylla::{client::session::Session, statement::Statement};
 
 use crate::{
     cluster::run_statements,
@@ -104,7 +109,72 @@ fn fill(home: &Home) {
     server.stop().ends_with(0);
 }
 
-/// A snapshot that refers to a block or a row that it lacks would lose acknowledged revisions.
+/// Ends a thread, even if the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a step while the node flushes. Whenever a table of any keyspace is dropped, the node flushes all tables:
+/// it replaces their memtables at once, and writes them one after the other. A full commit log has the same
+/// effect.
+fn run_during_flushes(home: &Home, step: impl FnOnce()) {
+    let keyspace = home.kept.keyspace("other");
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    let made = format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH REPLICATION = {replication};\n");
+    let dropped =
+        format!("CREATE TABLE {keyspace}.dropped (key int PRIMARY KEY);\nDROP TABLE {keyspace}.dropped;\n");
+    let stops = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&stops);
+        scope.spawn(|| {
+            ask(home.kept.node(), async |session| {
+                run_statements(&session, &made).await;
+                while !stops.load(Ordering::Relaxed) {
+                    run_statements(&session, &dropped).await;
+                }
+            });
+        });
+        step();
+    });
+}
+
+/// The key columns of each row of a keyspace, with the name of the table.
+fn keys(home: &Home, store: &str) -> BTreeSet<String> {
+    async fn texts(session: &Session, text: String) -> Vec<Vec<String>> {
+        let mut statement = Statement::new(text);
+        statement.set_request_timeout(Some(Duration::from_secs(60)));
+        let rows = session.query_unpaged(statement, ()).await.unwrap().into_rows_result().unwrap();
+        let width = rows.column_specs().len();
+        let rows = rows.rows::<scylla::value::Row>().unwrap().map(Result::unwrap);
+        let text = |column: usize, row: &scylla::value::Row| {
+            row.columns[column].as_ref().and_then(|value| value.as_text().cloned()).unwrap_or_default()
+        };
+        rows.map(|row| (0..width).map(|column| text(column, &row)).collect()).collect()
+    }
+    let keyspace = home.kept.keyspace(store);
+    ask(home.kept.node(), async |session| {
+        let columns = format!(
+            "SELECT table_name, column_name, kind FROM system_schema.columns WHERE keyspace_name = '{keyspace}'"
+        );
+        let mut keys = BTreeSet::new();
+        let columns = texts(&session, columns).await;
+        for table in columns.iter().map(|column| &column[0]).collect::<BTreeSet<_>>() {
+            let is_key = |column: &&Vec<String>| column[0] == *table && column[2] != "regular";
+            let names: Vec<String> =
+                columns.iter().filter(is_key).map(|column| format!("\"{}\"", column[1])).collect();
+            let text = format!("SELECT JSON {} FROM {keyspace}.{table}", names.join(", "));
+            keys.extend(texts(&session, text).await.into_iter().map(|row| format!("{table}: {}", row[0])));
+        }
+        keys
+    })
+}
+
+/// A snapshot that refers to a block or a row that it lacks would lose acknowledged revisions, and so would a
+/// snapshot that does not wait for a flush. No write runs during a step, so `verify` has to find nothing.
 #[test]
 fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
@@ -114,11 +184,12 @@ fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     fill(&home);
     import(&home, BUSY, &dump("Before", &[("1", "before")]));
     let exported = SEALED_DURING.map(|domain| export(&home, "data", domain));
+    let acknowledged = keys(&home, "data");
     home.pass_a_day();
 
     assert_eq!(steps.lines().count(), 4, "{steps}");
     for (number, step) in steps.lines().enumerate() {
-        shell.run(step);
+        run_during_flushes(&home, || shell.run(step));
         if let Some(domain) = SEALED_DURING.get(number) {
             let sealed = home.run(&["archive", "seal", "--domain", domain]).ends_with(0);
             sealed.stdout_contains(&["sealed 5 revisions"]);
@@ -127,6 +198,7 @@ fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     }
     import(&home, SEALED_DURING[0], &dump("A", &[("5", "after the snapshot")]));
     shell.run(copy);
+    let stored = keys(&home, "data");
     let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
     ask(node, async |session| run_statements(&session, &format!("DROP KEYSPACE {keyspace};\n")).await);
 
@@ -134,7 +206,14 @@ fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     ask(node, async |session| run_statements(&session, &schema).await);
     shell.run(load);
     shell.run(repair);
-    home.run_on("restored", &["verify"]).ends_with(0).stdout_contains(&["\nsound: "]);
+    let verified = home.run_on("restored", &["verify"]);
+    let restored = keys(&home, "restored");
+    let lacking: BTreeSet<String> = stored.difference(&restored).cloned().collect();
+    assert_eq!(verified.code, Some(0), "{verified:#?}; not in the backup: {lacking:#?}");
+    verified.ends_with(0).stdout_contains(&["\nsound: "]);
+    // Seals delete rows during the steps. All other rows have to be there.
+    let lost: Vec<&String> = acknowledged.intersection(&lacking).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
     assert_eq!(SEALED_DURING.map(|domain| export(&home, "restored", domain)), exported);
     let busy = export(&home, "restored", BUSY);
     assert!(busy.contains("\"text\":\"before\""), "{busy}");
