@@ -65,7 +65,8 @@ async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
 
 /// Checks repeatedly until nothing is left, since a node deletes unused files with a delay.
 fn assert_goes(what: &str, left: impl Fn() -> usize) {
-    const MAX_POLLS: u32 = 60;
+    /// The number of attempts in a minute.
+    const MAX_POLLS: u32 = 120;
     for _ in 0..MAX_POLLS {
         if left() == 0 {
             return;

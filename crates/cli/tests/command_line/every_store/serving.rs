@@ -3,8 +3,6 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    thread::sleep,
-    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -12,6 +10,7 @@ use rustix::process::Signal;
 use crate::{
     home::Home,
     http::{answer, get, post},
+    process::wait_until,
 };
 
 const PAGE: &str = "/v1/wiki/page/Night";
@@ -39,13 +38,7 @@ fn half_a_post(address: &str) -> (TcpStream, &'static str) {
 
 /// Waits until the server accepts no more connections.
 fn until_it_ends(address: &str) {
-    for _ in 0..1_000 {
-        if TcpStream::connect(address).is_err() {
-            return;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    panic!("the server still accepts connections");
+    wait_until("the server accepts no more connections", || TcpStream::connect(address).is_err());
 }
 
 #[test]
