@@ -10,6 +10,8 @@ use crate::{
     signer::{Signer, key_set},
 };
 
+mod random;
+
 /// A server, and everything that tests do with it.
 struct Server {
     access: Arc<Access>,
