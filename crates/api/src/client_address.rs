@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use http::{Extensions, HeaderMap, HeaderName};
+use http::{Extensions, HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 use rashomon_connections::PeerAddress;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// The address of the client that sent a request. `None` if the request came through no connection, as in tests.
 ///
@@ -33,6 +34,13 @@ pub(crate) fn client_address(
         }
     }
     Some(address)
+}
+
+/// Whether a proxy has sent the request, by the headers that proxies add.
+pub(crate) fn came_through_a_proxy(headers: &HeaderMap) -> bool {
+    [FORWARDED_FOR, FORWARDED_PROTO, header::FORWARDED, header::VIA]
+        .iter()
+        .any(|name| headers.contains_key(name))
 }
 
 fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {

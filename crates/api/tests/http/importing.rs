@@ -1,6 +1,6 @@
 //! Imports over HTTP.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    socket::Server,
+    socket::{PATIENCE, Server},
     world::{Answer, PAGE, World},
 };
 
@@ -110,6 +110,49 @@ async fn truncated_import_names_the_place() {
     assert!(last["place"]["offset"].as_u64().unwrap() > 0);
     assert!(last["error"].as_str().unwrap().contains("revision 3"), "{last}");
     assert_eq!(world.get(&format!("{PAGE}?rev/")).await.json()["revisions"].as_array().unwrap().len(), 2);
+}
+
+/// A proxy such as nginx sends no more of a body once the answer has begun.
+#[tokio::test]
+async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {
+    let padding = "x".repeat(3 << 20);
+    let whole = export().replace("one", &padding).replace("two", &padding).replace("three", &padding);
+    let (most, end) = whole.split_at(whole.len() - 1_000_000);
+    let direct = ("accept", "*/*");
+    let headers = [direct, ("via", "1.1 a"), ("forwarded", "for=a"), ("x-forwarded-for", "192.0.2.7")];
+    for (name, value) in headers {
+        for (end, status) in [(end, "done"), ("", "failed")] {
+            let world = World::new().await;
+            let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
+            let body = stream::unfold(body, async |mut body| Some((body.recv().await?, body)));
+            let request = http::Request::post(IMPORT).header("host", "localhost").header(name, value);
+            let request = request.body(Body::from_stream(body)).unwrap();
+            let mut answer = tokio::spawn(tower::ServiceExt::oneshot(world.router.clone(), request));
+            sender.send(Ok(Bytes::copy_from_slice(most.as_bytes()))).await.unwrap();
+            let is_stored = async {
+                while world.get(&format!("{PAGE}?rev/latest/wikitext")).await.status != 200 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, is_stored).await.expect("the first revision is stored");
+            let patience = if name == direct.0 { PATIENCE } else { Duration::from_millis(50) };
+            let early = tokio::time::timeout(patience, &mut answer).await;
+            assert_eq!(early.is_ok(), name == direct.0, "{name}");
+            sender.send(Ok(Bytes::copy_from_slice(end.as_bytes()))).await.unwrap();
+            drop(sender);
+            let answer = match early {
+                Ok(answer) => answer,
+                Err(_) => answer.await,
+            };
+            let answer = answer.unwrap().unwrap();
+            assert_eq!(answer.status(), 200, "{name}");
+            let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            let lines: Vec<Value> =
+                answer.split(|byte| *byte == b'\n').flat_map(serde_json::from_slice).collect();
+            assert_eq!(lines[0]["status"], "progress", "{name}");
+            assert_eq!(lines.last().unwrap()["status"], status, "{name}");
+        }
+    }
 }
 
 #[tokio::test]

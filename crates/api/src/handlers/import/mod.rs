@@ -3,12 +3,18 @@
 //! The answer begins when the first part of the body is stored, such as the metadata of the wiki or a group
 //! of revisions. An import that fails before that is answered with a problem, as other requests are. A later
 //! failure is reported in the last line.
+//!
+//! A proxy such as nginx sends no more of a body once the answer has begun. So an import that came through a
+//! proxy is answered when its body has ended.
 
 mod report;
 
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -38,6 +44,7 @@ use crate::{
     audit::Audit,
     authorize::caller_of,
     caching::Caching,
+    client_address::came_through_a_proxy,
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::MAX_IMPORT_BUFFERED_BYTES,
 };
@@ -76,10 +83,18 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let caller = caller_of(&head.extensions);
             api.check_right(caller, Right::Import, &domain, &api.page_bucket)?;
             let may_read = api.access.may(caller, Right::Read, &domain, &api.page_bucket);
-            run(&api, domain, Audit::of(&head.extensions), body, may_read).await
+            let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
+            run(&api, domain, Audit::of(&head.extensions), body, client).await
         }
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
+}
+
+/// What the answer depends on besides the import.
+#[derive(Clone, Copy)]
+struct Client {
+    may_read: bool,
+    is_behind_a_proxy: bool,
 }
 
 /// A line of the answer.
@@ -100,11 +115,11 @@ impl Line {
     }
 }
 
-async fn run(api: &Api, domain: DomainName, audit: Audit, body: Body, may_read: bool) -> Result<Response> {
+async fn run(api: &Api, domain: DomainName, audit: Audit, body: Body, client: Client) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
-    api.spawn_import(audit, import_into(api.clone(), domain, body, may_read, sender)).await?;
+    api.spawn_import(audit, import_into(api.clone(), domain, body, client, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -121,10 +136,18 @@ async fn import_into(
     api: Api,
     domain: DomainName,
     body: RequestBody,
-    may_read: bool,
+    Client { may_read, is_behind_a_proxy }: Client,
     lines: mpsc::Sender<Line>,
 ) -> std::result::Result<ImportReport, ImportError> {
-    let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
+    let may_answer = Arc::new(AtomicBool::new(!is_behind_a_proxy));
+    let at_end = Arc::clone(&may_answer);
+    let pieces = stream::try_unfold((body, at_end), async |(mut body, at_end)| {
+        let piece = body.next().await?;
+        if piece.is_none() {
+            at_end.store(true, Ordering::Relaxed);
+        }
+        Ok(piece.map(|piece| (piece, (body, at_end))))
+    });
     // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
     let body_error = Arc::new(OnceLock::new());
     let seen = Arc::clone(&body_error);
@@ -134,12 +157,19 @@ async fn import_into(
     });
     let reader = StreamReader::new(Box::pin(pieces));
     let mut told: Option<Duration> = None;
+    let mut withheld = None;
     let progress = |progress: &ImportProgress| {
         let now = api.clock.monotonic();
         if told.is_none_or(|told| now.saturating_sub(told) >= PROGRESS_INTERVAL) {
             told = Some(now);
-            // A client that does not read misses this line, but gets a later one.
-            let _ = lines.try_send(Line::Progress(to_line(&ProgressJson::of(progress))));
+            let line = Line::Progress(to_line(&ProgressJson::of(progress)));
+            withheld = if may_answer.load(Ordering::Relaxed) {
+                // A client that does not read misses this line, but gets a later one.
+                let _ = lines.try_send(line);
+                None
+            } else {
+                Some(line)
+            };
         }
     };
     let catalog = api.buckets.catalog();
@@ -172,6 +202,9 @@ async fn import_into(
         }
     };
     // The client may be gone. Stored revisions stay.
+    if let Some(progress) = withheld {
+        let _ = lines.send(progress).await;
+    }
     let _ = lines.send(line).await;
     done
 }
