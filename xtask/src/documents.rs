@@ -17,6 +17,27 @@ pub struct DocumentedCommand {
     pub is_whole: bool,
 }
 
+/// The code blocks in a language, such as `sh`, of a document that is named by its path in the workspace.
+pub fn code_blocks(document: &str, language: &str) -> Result<Vec<String>> {
+    let text = fs::read_to_string(crate::root().join(document)).with_context(|| document.to_owned())?;
+    Ok(code_blocks_in(&text, language))
+}
+
+fn code_blocks_in(text: &str, language: &str) -> Vec<String> {
+    let (mut blocks, mut open) = (Vec::new(), None::<String>);
+    for event in Parser::new(text) {
+        match (event, &mut open) {
+            (Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(found))), _) if &*found == language => {
+                open = Some(String::new());
+            }
+            (Event::Text(part), Some(block)) => block.push_str(&part),
+            (Event::End(TagEnd::CodeBlock), _) => blocks.extend(open.take()),
+            _ => {}
+        }
+    }
+    blocks
+}
+
 /// All command lines that begin with `cargo xtask`, in README.md, CONTRIBUTING.md and `docs/*.md`.
 pub fn commands() -> Result<Vec<DocumentedCommand>> {
     let mut documents = vec![crate::root().join("README.md"), crate::root().join("CONTRIBUTING.md")];
@@ -63,6 +84,13 @@ fn words_of(command: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_blocks_of_one_language_are_found() {
+        let text = "1. First:\n\n   ```sh\n   a\n   b\n   ```\n\n`c`\n\n```toml\nd = 1\n```\n";
+        assert_eq!(code_blocks_in(text, "sh"), ["a\nb\n"]);
+        assert_eq!(code_blocks_in(text, "toml"), ["d = 1\n"]);
+    }
 
     #[test]
     fn commands_are_found_in_inline_code_and_in_console_blocks() {

@@ -52,6 +52,8 @@ pub(crate) enum Tool {
     /// A folder with MediaWiki's files.
     MediaWiki,
     Nft,
+    Nginx,
+    Openssl,
     /// PHP with the extensions that MediaWiki needs.
     Php,
     RedisServer,
@@ -98,6 +100,8 @@ impl Toolbox {
             Tool::Maven => self.debian("mvn", "maven"),
             Tool::MediaWiki => self.mediawiki(),
             Tool::Nft => self.debian("nft", "nftables"),
+            Tool::Nginx => self.nginx(),
+            Tool::Openssl => self.debian("openssl", "openssl"),
             Tool::Php => self.php(),
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::Schemathesis => self.schemathesis(),
@@ -167,17 +171,38 @@ impl Toolbox {
                 return Ok(files.to_owned());
             }
         }
-        let (Some(apt), Some(dpkg)) = (find_program("apt-get"), find_program("dpkg-deb")) else {
-            bail!("no MediaWiki in {}, and no Debian to have it from", MEDIAWIKI.files);
-        };
-        if rustix::process::geteuid().is_root() {
-            self.update_package_lists(&apt)?;
-        }
-        unpack(&apt, &dpkg, &MEDIAWIKI.packages, &folder)?;
+        self.unpack("MediaWiki", &MEDIAWIKI.packages, &folder)?;
         if !MEDIAWIKI.is_whole(&unpacked) {
             bail!("the packages {} brought no whole {}", MEDIAWIKI.packages.join(" "), MEDIAWIKI.files);
         }
         Ok(unpacked)
+    }
+
+    /// nginx from the path, or else unpacked below `target`: the package would start a web server.
+    fn nginx(&mut self) -> Result<PathBuf> {
+        let folder = crate::target().join("tools/nginx");
+        let unpacked = folder.join("usr/sbin/nginx");
+        if let Some(program) =
+            find_program("nginx").or_else(|| Some(unpacked.clone()).filter(|it| it.is_file()))
+        {
+            return Ok(program);
+        }
+        self.unpack("nginx", &["nginx"], &folder)?;
+        if !unpacked.is_file() {
+            bail!("the package nginx brought no nginx");
+        }
+        Ok(unpacked)
+    }
+
+    /// Unpacks Debian packages into a folder, without installing them.
+    fn unpack(&mut self, what: &str, packages: &[&str], folder: &Path) -> Result<()> {
+        let (Some(apt), Some(dpkg)) = (find_program("apt-get"), find_program("dpkg-deb")) else {
+            bail!("no {what}, and no Debian to have it from");
+        };
+        if rustix::process::geteuid().is_root() {
+            self.update_package_lists(&apt)?;
+        }
+        unpack(&apt, &dpkg, packages, folder)
     }
 
     /// A program, from its Debian package if it is missing.

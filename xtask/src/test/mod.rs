@@ -7,6 +7,7 @@
 mod browser;
 mod cassandra;
 mod demo;
+mod nginx;
 mod origins;
 mod resources;
 mod schemathesis;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::{Outcome, browser, cassandra, demo, resources::StepResources, schemathesis};
+use super::{Outcome, browser, cassandra, demo, nginx, resources::StepResources, schemathesis};
 use crate::{
     cassandra::{Server, network},
     process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
@@ -104,6 +104,16 @@ pub(super) const STEPS: &[Step] = &[
         about: "the HTML pages render in a browser, and pages of other origins cannot write",
         needs: &[Need::Everything(Tool::Chromium), Need::Everything(Tool::Curl)],
         run: browser::run,
+    },
+    Step {
+        name: "nginx",
+        about: "docs/access.md leads to a public wiki with one writer, by itself and behind nginx",
+        needs: &[
+            Need::Everything(Tool::Nginx),
+            Need::Everything(Tool::Curl),
+            Need::Everything(Tool::Openssl),
+        ],
+        run: nginx::run,
     },
     Step {
         name: "schemathesis",
