@@ -1,0 +1,187 @@
+<?php
+/** Tests with the real service. */
+
+declare( strict_types = 1 );
+
+use Rashomon\Store;
+use function Rashomon\path;
+
+/** Writes a revision with a store that is known to work. */
+function write( Store $store, string $title, int $revision, array $fields ): Rashomon\Result {
+    return $store->run( [ 'POST', path( 'page', $title ) . '?rev/', $fields + [ '_rev' => $revision ] ] )[0];
+}
+
+/** Makes a certificate for 127.0.0.1. Returns the files of the certificate and of the key. */
+function certificate(): array {
+    $folder = folder();
+    file_put_contents( "$folder/openssl.cnf",
+        "[req]\ndistinguished_name = name\n[name]\n[server]\nsubjectAltName = IP:127.0.0.1\nbasicConstraints = CA:FALSE\n" );
+    $settings = [ 'config' => "$folder/openssl.cnf", 'x509_extensions' => 'server', 'digest_alg' => 'sha256',
+        'private_key_bits' => 2048 ];
+    $key = openssl_pkey_new( $settings );
+    $request = openssl_csr_new( [ 'commonName' => 'rashomon' ], $key, $settings );
+    openssl_x509_export_to_file( openssl_csr_sign( $request, null, $key, 30, $settings ), "$folder/certificate.pem" );
+    openssl_pkey_export_to_file( $key, "$folder/key.pem", null, $settings );
+    return [ "$folder/certificate.pem", "$folder/key.pem" ];
+}
+
+$service = Process::service();
+
+test( 'revision is written and read', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $html = "<p>Grüße & \"Zeichen\" + 100%</p>\n";
+    $title = 'Kitchen/Île aux Phoques? 100% & more';
+    $written = write( $store, $title, 7, [ 'html' => $html, 'wikitext' => 'x', '_user' => 'Ann', '_minor' => true,
+        '_comment' => 'a = b' ] );
+    same( [ 201, null ], [ $written->status, $written->error ] );
+    same( [ strtr( $title, ' ', '_' ), 7 ], [ $written->json()['title'], $written->json()['rev'] ] );
+    $page = path( 'page', $title );
+    $latest = $store->get( "$page?rev/latest/html" );
+    same( [ 200, $html, 'text/html; charset=utf-8' ], [ $latest->status, $latest->body, $latest->headers['content-type'] ] );
+    $record = $store->get( "$page?rev/latest/" )->json();
+    same( [ 'Ann', 'a = b', true ], [ $record['user'], $record['comment'], $record['minor'] ] );
+    $byTid = $store->get( "$page?rev/{$record['tid']}/html" );
+    same( [ $html, '"7/' . $record['tid'] . '"' ], [ $byTid->body, $byTid->headers['etag'] ] );
+    same( $html, $store->get( "$page?rev/7/html" )->body, 'the redirect is followed:' );
+    same( 302, $store->run( [ 'GET', "$page?rev/7/html" ] )[0]->status );
+    same( $html, $store->get( strtr( $page, [ '_' => '%20' ] ) . '?rev/latest/html' )->body, 'other spelling:' );
+    same( 200, write( $store, $title, 7, [ 'html' => $html, 'wikitext' => 'x', '_user' => 'Ann', '_minor' => true,
+        '_comment' => 'a = b' ] )->status, 'repeated:' );
+    $head = $store->run( [ 'HEAD', "$page?rev/latest/html" ] )[0];
+    same( [ 200, '', (string)strlen( $html ) ], [ $head->status, $head->body, $head->headers['content-length'] ] );
+    same( 404, $store->get( '//dewiki' . "$page?rev/latest/html" )->status );
+    same( 201, $store->run( [ 'POST', "//dewiki$page?rev/", [ '_rev' => 1, 'html' => 'de' ] ] )[0]->status );
+    same( 'de', $store->get( "//dewiki$page?rev/latest/html" )->body );
+} );
+
+test( 'bytes of every value are stored as they are', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $bytes = implode( '', array_map( 'chr', range( 0, 255 ) ) );
+    same( 201, write( $store, 'Bytes', 1, [ 'html' => 'x', 'data' => 'x' ] )->status );
+    $tid = $store->get( '/page/Bytes?rev/latest/' )->json()['tid'];
+    $put = $store->run( [ 'PUT', "/page/Bytes?rev/$tid/data", $bytes, 'headers' => [ 'Content-Type' => 'image/x-test' ] ] )[0];
+    same( 200, $put->status, $put->body );
+    $read = $store->get( "/page/Bytes?rev/$tid/data" );
+    same( [ $bytes, 'image/x-test' ], [ $read->body, $read->headers['content-type'] ] );
+} );
+
+test( 'large bodies are written and read', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $html = str_repeat( "<p>0123456789 äöü</p>\n", 150000 );
+    same( 201, write( $store, 'Large', 1, [ 'html' => $html ] )->status );
+    same( md5( $html ), md5( $store->get( '/page/Large?rev/latest/html' )->body ) );
+    $short = store( [ $service->url ], [ 'max_answer' => 1000000 ] )->get( '/page/Large?rev/latest/html' );
+    same( 0, $short->status );
+    contains( 'max_answer', $short->error );
+} );
+
+test( 'problems are exposed', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $missing = $store->get( path( 'page', 'No such page' ) . '?rev/latest/html' );
+    same( [ 404, false, 'urn:rashomon:problem:not-found', 'Not found' ],
+        [ $missing->status, $missing->ok(), $missing->problem()['type'], $missing->problem()['title'] ] );
+    contains( 'no page', $missing->problem()['detail'] );
+    same( 400, write( $store, 'Wrong', 1, [ '_unknown' => 1, 'html' => 'x' ] )->status );
+    same( 404, $store->get( '/math-png/a.png' )->status );
+} );
+
+test( 'conditions hold', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    same( 201, write( $store, 'Condition', 1, [ 'html' => 'a', '_if_latest' => 0 ] )->status );
+    $conflict = write( $store, 'Condition', 2, [ 'html' => 'b', '_if_latest' => 0 ] );
+    same( [ 409, 'urn:rashomon:problem:not-latest', 1 ],
+        [ $conflict->status, $conflict->problem()['type'], $conflict->problem()['latest']['rev'] ] );
+    same( 'urn:rashomon:problem:conflict', write( $store, 'Condition', 1, [ 'html' => 'other' ] )->problem()['type'] );
+    $read = $store->get( '/page/Condition?rev/latest/html' );
+    $tag = $read->headers['etag'];
+    same( 304, $store->get( '/page/Condition?rev/latest/html', [ 'If-None-Match' => $tag ] )->status );
+    same( 412, $store->get( '/page/Condition?rev/latest/html', [ 'If-Match' => '"other"' ] )->status );
+    $path = '/page/Condition' . $read->headers['content-location'];
+    same( 412, $store->run( [ 'PUT', $path, 'b', 'headers' => [ 'If-Match' => '"other"' ] ] )[0]->status );
+    same( 200, $store->run( [ 'PUT', $path, 'b', 'headers' => [ 'If-Match' => $tag ] ] )[0]->status );
+    same( 'b', $store->get( '/page/Condition?rev/latest/html' )->body );
+} );
+
+test( 'fifty requests run at once', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $writes = $reads = $expected = [];
+    for ( $i = 0; $i < 50; $i++ ) {
+        $writes[] = [ 'POST', "/page/Many/$i?rev/", [ '_rev' => 1, 'html' => "page $i" ] ];
+        $reads[] = [ 'GET', $i === 25 ? '/page/None?rev/latest/html' : "/page/Many/$i?rev/latest/html" ];
+        $expected[] = $i === 25 ? 404 : "page $i";
+    }
+    same( array_fill( 0, 50, 201 ), array_column( $store->run( $writes ), 'status' ) );
+    same( $expected, array_map( static fn ( $result ) => $result->ok() ? $result->body : $result->status, $store->run( $reads ) ) );
+} );
+
+test( 'token is needed, and is sent', static function () {
+    $data = folder() . '/data';
+    exec( escapeshellarg( PROGRAM ) . ' token new --rights read,write --domain enwiki --data ' . escapeshellarg( $data )
+        . ' 2>/dev/null', $lines );
+    $secured = Process::service( "[access]\nanonymous = []\n", $data );
+    $file = folder() . '/writer.token';
+    file_put_contents( $file, "$lines[0]\n" );
+    $without = write( store( [ $secured->url ] ), 'A', 1, [ 'html' => 'x' ] );
+    same( [ 401, 'Bearer', 'urn:rashomon:problem:unauthorized' ],
+        [ $without->status, $without->headers['www-authenticate'], $without->problem()['type'] ] );
+    same( 201, write( store( [ $secured->url ], [ 'token_file' => $file ] ), 'A', 1, [ 'html' => 'x' ] )->status );
+    $store = store( [ $secured->url ], [ 'token' => $lines[0] ] );
+    same( 'x', $store->get( '/page/A?rev/latest/html' )->body );
+    same( 403, $store->get( '//dewiki/page/A?rev/latest/html' )->status );
+    same( 401, store( [ $secured->url ], [ 'token' => 'wrong' ] )->get( '/page/A?rev/latest/html' )->status );
+} );
+
+test( 'server that is killed is left out, and is used again after its restart', static function () {
+    [ $dataA, $dataB ] = [ folder() . '/data', folder() . '/data' ];
+    [ $a, $b ] = [ Process::service( '', $dataA ), Process::service( '', $dataB ) ];
+    // The two servers have stores of their own, so that a read shows which one has answered.
+    write( store( [ $a->url ] ), 'Who', 1, [ 'html' => 'a' ] );
+    write( store( [ $b->url ] ), 'Who', 1, [ 'html' => 'b' ] );
+    $store = store( [ $a->url, $b->url ], [ 'probe_after' => 1 ] );
+    $read = static function ( int $times ) use ( $store ): string {
+        $results = $store->run( array_fill( 0, $times, [ 'GET', '/page/Who?rev/latest/html' ] ) );
+        return count_chars( implode( '', array_map( static fn ( $result ) => $result->error ?? $result->body, $results ) ), 3 );
+    };
+    same( 'ab', $read( 10 ) );
+    $address = $a->address();
+    $a->kill();
+    same( 'b', $read( 50 ) );
+    $writes = array_map( static fn ( $i ) => [ 'POST', "/page/New/$i?rev/", [ '_rev' => 1, 'html' => 'x' ] ], range( 1, 10 ) );
+    same( array_fill( 0, 10, 201 ), array_column( $store->run( $writes ), 'status' ) );
+    $a = Process::service( '', $dataA, $address );
+    usleep( 1100000 );
+    $read( 2 );
+    same( 'ab', $read( 10 ) );
+    $a->kill();
+    $b->kill();
+    same( 0, $store->get( '/page/Who?rev/latest/html' )->status );
+    $b = Process::service( '', $dataB, $b->address() );
+    same( 'b', $store->get( '/page/Who?rev/latest/html' )->body, 'no wait if all servers are left out:' );
+} );
+
+test( 'certificate is verified', static function () {
+    [ [ $certificate, $key ], [ $other ] ] = [ certificate(), certificate() ];
+    $secured = Process::service( "tls_certificate = \"$certificate\"\ntls_key = \"$key\"\n" );
+    same( 'https://', substr( $secured->url, 0, 8 ) );
+    $store = store( [ $secured->url ], [ 'ca_file' => $certificate ] );
+    $html = str_repeat( "0123456789\n", 300000 );
+    $written = write( $store, 'A', 1, [ 'html' => $html ] );
+    same( 201, $written->status, (string)$written->error );
+    same( md5( $html ), md5( $store->get( '/page/A?rev/latest/html' )->body ) );
+    $results = $store->run( array_fill( 0, 10, [ 'GET', '/page/A?rev/latest/' ] ) );
+    same( array_fill( 0, 10, 200 ), array_column( $results, 'status' ) );
+    $url = strtr( $secured->url, [ '127.0.0.1' => 'localhost' ] );
+    foreach ( [
+        [ $secured->url, [] ],
+        [ $secured->url, [ 'ca_file' => $other ] ],
+        [ $url, [ 'ca_file' => $certificate ] ],
+    ] as [ $server, $options ] ) {
+        $refused = store( [ $server ], $options )->get( '/page/A?rev/latest/html' );
+        same( 0, $refused->status, $server );
+        same( 1, preg_match( '/certificate|(peer|subject) name/i', $refused->error ), $refused->error );
+    }
+    $plain = store( [ strtr( $secured->url, [ 'https' => 'http' ] ) ] )->get( '/page/A?rev/latest/html' );
+    same( 400, $plain->status );
+} );
+
+$service->kill();
