@@ -16,6 +16,10 @@ use crate::process::{cargo_command, find_program, log_file, run_logged};
 const CARGO_DENY: &str = "0.20.2";
 /// The version of schemathesis, fixed for the same reason.
 const SCHEMATHESIS: &str = "4.32.5";
+/// The version of PHP for Node.js, fixed for the same reason.
+const PHP_WASM: &str = "3.1.56";
+/// The oldest version of Node.js that runs it.
+const NODE: u32 = 20;
 /// The time limit of a download or a build. Building cargo-deny takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -40,6 +44,28 @@ impl MediaWiki {
     }
 }
 
+/// Extensions of PHP, and the Debian packages that have them.
+struct Php {
+    extensions: &'static [&'static str],
+    packages: &'static [&'static str],
+}
+
+const PHP_FOR_MEDIAWIKI: Php = Php {
+    extensions: &["intl", "mbstring", "pdo_sqlite", "xml"],
+    packages: &["php-cli", "php-sqlite3", "php-mbstring", "php-xml", "php-intl"],
+};
+
+const PHP_FOR_CLIENT: Php =
+    Php { extensions: &["curl", "json", "openssl"], packages: &["php-cli", "php-curl"] };
+
+impl Php {
+    fn has_extensions(&self, php: &Path) -> bool {
+        let Ok(output) = Command::new(php).arg("-m").output() else { return false };
+        let modules = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        self.extensions.iter().all(|wanted| modules.lines().any(|module| module == *wanted))
+    }
+}
+
 /// A tool that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
@@ -56,6 +82,10 @@ pub(crate) enum Tool {
     Openssl,
     /// PHP with the extensions that MediaWiki needs.
     Php,
+    /// PHP with the extensions of the PHP client.
+    PhpCurl,
+    /// The program that runs several versions of PHP in Node.js.
+    PhpWasm,
     RedisServer,
     Schemathesis,
     SevenZip,
@@ -102,7 +132,9 @@ impl Toolbox {
             Tool::Nft => self.debian("nft", "nftables"),
             Tool::Nginx => self.nginx(),
             Tool::Openssl => self.debian("openssl", "openssl"),
-            Tool::Php => self.php(),
+            Tool::Php => self.php(&PHP_FOR_MEDIAWIKI),
+            Tool::PhpCurl => self.php(&PHP_FOR_CLIENT),
+            Tool::PhpWasm => self.php_wasm(),
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::Schemathesis => self.schemathesis(),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
@@ -126,16 +158,43 @@ impl Toolbox {
         Ok(java)
     }
 
-    /// PHP with the extensions that MediaWiki asks for.
-    fn php(&mut self) -> Result<PathBuf> {
-        let packages = ["php-cli", "php-sqlite3", "php-mbstring", "php-xml", "php-intl"];
-        if let Some(php) = find_program("php").filter(|php| has_extensions(php)) {
+    /// PHP with some extensions.
+    fn php(&mut self, wanted: &Php) -> Result<PathBuf> {
+        if let Some(php) = find_program("php").filter(|php| wanted.has_extensions(php)) {
             return Ok(php);
         }
-        self.install("PHP with SQLite, mbstring, xml and intl", &packages)?;
+        self.install(&format!("PHP with {}", wanted.extensions.join(", ")), wanted.packages)?;
         find_program("php")
-            .filter(|php| has_extensions(php))
-            .ok_or_else(|| anyhow!("the packages {} brought no such PHP", packages.join(" ")))
+            .filter(|php| wanted.has_extensions(php))
+            .ok_or_else(|| anyhow!("the packages {} brought no such PHP", wanted.packages.join(" ")))
+    }
+
+    /// PHP for Node.js of exactly this version, below `target`.
+    fn php_wasm(&mut self) -> Result<PathBuf> {
+        let own = crate::target().join("tools").join(format!("php-wasm-{PHP_WASM}"));
+        let program = own.join("node_modules/@php-wasm/cli/main.js");
+        if program.is_file() {
+            return Ok(program);
+        }
+        let npm = self.debian("npm", "npm")?;
+        let node = self.debian("node", "nodejs")?;
+        let version = Command::new(&node).arg("--version").output()?.stdout;
+        let version = String::from_utf8_lossy(&version).trim().to_owned();
+        if !node_is_new_enough(&version) {
+            bail!("{} is {version}; PHP for Node.js needs {NODE} or later", node.display());
+        }
+        println!("    npm install @php-wasm/cli {PHP_WASM}");
+        let partly = own.with_extension("partly");
+        if partly.exists() {
+            fs::remove_dir_all(&partly)?;
+        }
+        fs::create_dir_all(&partly)?;
+        let mut command = Command::new(npm);
+        command.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&partly);
+        command.arg(format!("@php-wasm/cli@{PHP_WASM}"));
+        run_to_success(command, "npm-install")?;
+        fs::rename(partly, &own)?;
+        Ok(program)
     }
 
     /// schemathesis of exactly this version, in a virtual environment of Python below `target`.
@@ -261,12 +320,10 @@ fn unpack(apt: &Path, dpkg: &Path, packages: &[&str], folder: &Path) -> Result<(
     Ok(fs::remove_dir_all(downloads)?)
 }
 
-fn has_extensions(php: &Path) -> bool {
-    let Ok(output) = Command::new(php).arg("-m").output() else { return false };
-    let modules = String::from_utf8_lossy(&output.stdout).to_lowercase();
-    ["intl", "mbstring", "pdo_sqlite", "xml"]
-        .iter()
-        .all(|wanted| modules.lines().any(|module| module == *wanted))
+/// Whether a version as `node --version` prints it, such as `v20.20.2`, is not older than [`NODE`].
+fn node_is_new_enough(version: &str) -> bool {
+    let major = version.strip_prefix('v').and_then(|version| version.split('.').next());
+    major.and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= NODE)
 }
 
 /// cargo-deny of exactly this version: in the path, or else below `target`.
@@ -303,4 +360,15 @@ fn run_to_success(command: Command, name: &str) -> Result<()> {
         bail!("{name} failed, see {}", finished.log.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_node_are_compared_as_numbers() {
+        assert!(node_is_new_enough("v20.20.2") && node_is_new_enough("v100.0.0"));
+        assert!(!node_is_new_enough("v18.20.8") && !node_is_new_enough("v9.0.0") && !node_is_new_enough(""));
+    }
 }

@@ -9,6 +9,7 @@ mod cassandra;
 mod demo;
 mod nginx;
 mod origins;
+mod php;
 mod resources;
 mod schemathesis;
 mod steps;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::{Outcome, browser, cassandra, demo, nginx, resources::StepResources, schemathesis};
+use super::{Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis};
 use crate::{
     cassandra::{Server, network},
     process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
@@ -98,6 +98,15 @@ pub(super) const STEPS: &[Step] = &[
         about: "the demo starts, and the lines it prints work",
         needs: &[Need::Everything(Tool::Curl)],
         run: demo::run,
+    },
+    Step {
+        name: "php",
+        about: "the PHP client, on several versions of PHP and against the service",
+        needs: &[
+            Need::Everything(Tool::PhpCurl),
+            Need::Part(Tool::PhpWasm, "the versions of PHP that this machine does not have"),
+        ],
+        run: php::run,
     },
     Step {
         name: "browser",
