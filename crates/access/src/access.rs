@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     net::IpAddr,
     path::Path,
     sync::{
@@ -16,11 +17,8 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
 
 use crate::{
-    Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText,
-    attempts::Attempts,
-    jwks_file::JwksFile,
-    jwt::Verified,
-    token::{PREFIX, ReceivedToken, TokenHash},
+    Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText, attempts::Attempts,
+    jwks_file::JwksFile, jwt::Verified, token::PREFIX,
 };
 
 /// How long a token that was found in the store is accepted without looking again, if other processes can
@@ -132,17 +130,22 @@ pub struct Access {
     uses_failed: AtomicBool,
 }
 
-/// A token that was found in the store.
-#[derive(Debug)]
+/// A token that was found in the store. Its text is in memory as long as it is here, like those of requests: to compare
+/// texts takes a small part of the time of a hash.
 struct CachedToken {
-    id: TokenId,
-    hash: TokenHash,
+    token: TokenText,
     identity: Arc<Identity>,
     expires_at: Option<Timestamp>,
     /// When the store was asked, by the monotonic clock.
     found_at: Duration,
     /// When the next use has to be noted: milliseconds of the monotonic clock.
     note_after: AtomicU64,
+}
+
+impl fmt::Debug for CachedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedToken").field("id", self.token.id()).finish_non_exhaustive()
+    }
 }
 
 /// A verified JSON Web Token.
@@ -264,11 +267,10 @@ impl Access {
     #[must_use]
     pub fn recognize(&self, token: &str) -> Option<Caller> {
         let identity = if token.starts_with(PREFIX) {
-            let token = ReceivedToken::parse(token)?;
-            let known = self.cached.get(token.id())?;
+            let known = self.cached.get(TokenText::id_in(token)?)?;
             let now = self.clock.monotonic();
             let is_fresh = self.is_alone || now.saturating_sub(known.found_at) < RECHECK_AFTER;
-            if !is_fresh || !known.hash.is(&token.hash()) || self.is_expired(known.expires_at) {
+            if !is_fresh || !known.token.is(token) || self.is_expired(known.expires_at) {
                 return None;
             }
             self.note_use(&known, now);
@@ -303,8 +305,8 @@ impl Access {
     /// Whether the token was valid when it was last examined. Such a token is examined again even if its
     /// address has sent too many wrong ones.
     fn was_valid(&self, token: &str) -> bool {
-        match ReceivedToken::parse(token) {
-            Some(token) => self.cached.get(token.id()).is_some_and(|known| known.hash.is(&token.hash())),
+        match TokenText::id_in(token) {
+            Some(id) => self.cached.get(id).is_some_and(|known| known.token.is(token)),
             None => self.cached_jwts.contains_key(token),
         }
     }
@@ -312,34 +314,33 @@ impl Access {
     /// Looks an opaque token up in the store.
     async fn find(&self, token: &str) -> Result<Arc<Identity>, Refused> {
         let unknown = || Refused::Invalid("this server does not know it, or it was revoked".to_owned());
-        let token = ReceivedToken::parse(token).ok_or_else(unknown)?;
-        let id: TokenId = token.id().parse().map_err(|_| unknown())?;
+        let token = TokenText::parse(token).ok_or_else(unknown)?;
         let found_at = self.clock.monotonic();
-        let Some(stored) = self.tokens.find(&id).await.map_err(Refused::Store)? else {
-            self.cached.invalidate(&id);
-            self.forget_use(&id);
+        let Some(stored) = self.tokens.find(token.id()).await.map_err(Refused::Store)? else {
+            self.cached.invalidate(token.id());
+            self.forget_use(token.id());
             return Err(unknown());
         };
         if !stored.hash.is(&token.hash()) {
             return Err(unknown());
         }
         if self.is_expired(stored.expires_at) {
-            self.cached.invalidate(&id);
+            self.cached.invalidate(token.id());
             return Err(Refused::Invalid("it has expired".to_owned()));
         }
-        let identity = Arc::new(Identity { name: id.as_str().into(), grant: stored.grant });
+        let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
         let cached = Arc::new(CachedToken {
-            id,
-            hash: stored.hash,
+            token,
             identity: Arc::clone(&identity),
             expires_at: stored.expires_at,
             found_at,
             note_after: AtomicU64::new(0),
         });
-        self.cached.insert(cached.id.clone(), Arc::clone(&cached));
+        let id = cached.token.id();
+        self.cached.insert(id.clone(), Arc::clone(&cached));
         // The row may have been read before this process revoked the token.
-        if self.revoked.contains_key(&cached.id) {
-            self.cached.invalidate(&cached.id);
+        if self.revoked.contains_key(id) {
+            self.cached.invalidate(id);
             return Err(unknown());
         }
         self.note_use(&cached, found_at);
@@ -401,21 +402,21 @@ impl Access {
     }
 
     /// Notes that a token is used, at most once in [`USE_PRECISION`]. `now` is the time of the monotonic clock.
-    fn note_use(&self, token: &CachedToken, now: Duration) {
+    fn note_use(&self, known: &CachedToken, now: Duration) {
         let Some(uses) = &self.uses else { return };
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        if millis(now) < token.note_after.load(Ordering::Relaxed) {
+        if millis(now) < known.note_after.load(Ordering::Relaxed) {
             return;
         }
-        token.note_after.store(millis(now + USE_PRECISION), Ordering::Relaxed);
+        known.note_after.store(millis(now + USE_PRECISION), Ordering::Relaxed);
         let now = self.clock.now();
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
-        match uses.get_mut(&token.id) {
+        match uses.get_mut(known.token.id()) {
             // Another server of the store may revoke the token, so it was looked up again.
             Some(last) if now.since(last.at) < USE_PRECISION && now >= last.at => {}
             Some(last) => *last = LastUse { at: now, is_stored: false },
             None => {
-                uses.insert(token.id.clone(), LastUse { at: now, is_stored: false });
+                uses.insert(known.token.id().clone(), LastUse { at: now, is_stored: false });
             }
         }
     }

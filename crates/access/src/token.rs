@@ -36,7 +36,7 @@ impl TokenId {
     /// The id of a token. `None` if the text does not have the form of a token.
     #[must_use]
     pub fn of_token(text: &str) -> Option<Self> {
-        ReceivedToken::parse(text).map(|token| Self(token.id.into()))
+        TokenText::parse(text).map(|token| token.id)
     }
 }
 
@@ -51,7 +51,7 @@ impl FromStr for TokenId {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        if is_id(text) {
+        if text.len() == ID_DIGITS && text.bytes().all(is_digit) {
             return Ok(Self(text.into()));
         }
         Err(NameError(format!(
@@ -86,10 +86,6 @@ impl fmt::Debug for TokenId {
     }
 }
 
-fn is_id(text: &str) -> bool {
-    text.len() == ID_DIGITS && text.bytes().all(is_digit)
-}
-
 fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
@@ -120,16 +116,30 @@ impl TokenText {
         Ok(Self { id: TokenId(id.into()), text })
     }
 
-    /// Whether a text has the form of a token.
-    fn is_token(text: &str) -> bool {
-        ReceivedToken::parse(text).is_some()
+    /// Reads a token. `None` if the text does not have the form of one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
+        let id = id.parse().ok().filter(|_| is_secret)?;
+        Some(Self { id, text: text.to_owned() })
+    }
+
+    /// The place of the id in a text that may be a token. The text is not checked.
+    pub(crate) fn id_in(text: &str) -> Option<&str> {
+        text.strip_prefix(PREFIX)?.get(..ID_DIGITS)
+    }
+
+    /// Compares the token with a text in a time that does not depend on their bytes.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        verify_slices_are_equal(self.text.as_bytes(), text.as_bytes()).is_ok()
     }
 
     /// Whether a token is anywhere in a text.
     #[must_use]
     pub fn is_in(text: &str) -> bool {
         let mut places = text.match_indices(PREFIX).map(|(place, _)| place);
-        places.any(|place| text.get(place..place + Self::BYTES).is_some_and(Self::is_token))
+        places.any(|place| text.get(place..place + Self::BYTES).and_then(Self::parse).is_some())
     }
 
     /// The id.
@@ -145,32 +155,8 @@ impl TokenText {
     }
 
     pub(crate) fn hash(&self) -> TokenHash {
-        TokenHash::of(&self.text)
-    }
-}
-
-/// A token that a client has sent. Nobody knows yet whether it is valid.
-#[derive(Clone, Copy)]
-pub(crate) struct ReceivedToken<'a> {
-    id: &'a str,
-    text: &'a str,
-}
-
-impl<'a> ReceivedToken<'a> {
-    /// Reads a token. `None` if the text does not have the form of one.
-    pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
-        let is_secret = secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
-        (is_secret && is_id(id)).then_some(Self { id, text })
-    }
-
-    /// The text of the id.
-    pub(crate) const fn id(&self) -> &'a str {
-        self.id
-    }
-
-    pub(crate) fn hash(&self) -> TokenHash {
-        TokenHash::of(self.text)
+        let hash = digest::digest(&digest::SHA256, self.text.as_bytes());
+        TokenHash(hash.as_ref().try_into().unwrap_or_default())
     }
 }
 
@@ -188,11 +174,6 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
 pub(crate) struct TokenHash(pub(crate) [u8; 32]);
 
 impl TokenHash {
-    fn of(text: &str) -> Self {
-        let hash = digest::digest(&digest::SHA256, text.as_bytes());
-        Self(hash.as_ref().try_into().unwrap_or_default())
-    }
-
     /// Compares two hashes in a time that does not depend on their bytes.
     pub(crate) fn is(&self, other: &Self) -> bool {
         verify_slices_are_equal(&self.0, &other.0).is_ok()
@@ -241,8 +222,10 @@ mod tests {
     fn token_is_read_as_it_was_made() {
         let time = Timestamp::from_micros(1_700_000_000_000_000);
         let made = TokenText::generate(time).unwrap();
-        let read = ReceivedToken::parse(made.reveal()).unwrap();
-        assert_eq!(read.id(), made.id().as_str());
+        let read = TokenText::parse(made.reveal()).unwrap();
+        assert_eq!(read.id(), made.id());
+        assert_eq!(TokenText::id_in(made.reveal()), Some(made.id().as_str()));
+        assert!(made.is(read.reveal()) && !made.is(&made.reveal()[1..]));
         assert!(read.hash().is(&made.hash()));
         assert_eq!(made.reveal().len(), TokenText::BYTES);
         // Ids of later tokens are higher.
@@ -273,7 +256,8 @@ mod tests {
             &text.replace("rashomon_", "rashomon-"),
             &format!("{}g", &text[..text.len() - 1]),
         ] {
-            assert!(!TokenText::is_token(bad), "{bad}");
+            assert!(TokenText::parse(bad).is_none(), "{bad}");
+            assert!(!token.is(bad), "{bad}");
         }
         for (with, is_in) in [
             (text.to_owned(), true),
