@@ -25,10 +25,10 @@ use crate::{
 /// revoke it. A revoked token is refused by all servers of the store after this time.
 const RECHECK_AFTER: Duration = Duration::from_secs(3);
 
-/// A time that no lookup of a token takes.
+/// The maximum time of a token lookup.
 const LONGEST_LOOKUP: Duration = Duration::from_secs(600);
 
-/// The maximum number of tokens in memory.
+/// The maximum number of entries in each cache of tokens or of their ids.
 const MAX_CACHED_TOKENS: u64 = 20_000;
 
 /// The maximum size in bytes of all JSON Web Tokens in memory, with their rights.
@@ -60,7 +60,7 @@ pub enum Caller {
 /// The holder of a valid token.
 #[derive(Debug)]
 pub struct Identity {
-    /// The id of the token; of a JSON Web Token `jwt:` and its subject.
+    /// The id of the token. The name of a JSON Web Token is `jwt:` and its subject.
     pub name: Arc<str>,
     /// Its rights.
     grant: Grant,
@@ -116,7 +116,7 @@ pub struct Access {
     is_alone: bool,
     clock: Arc<dyn Clock>,
     cached: Cache<TokenId, Arc<CachedToken>>,
-    /// The tokens that this process has revoked, for longer than a lookup takes.
+    /// The tokens that this process has revoked. An entry is kept for longer than a lookup takes.
     revoked: Cache<TokenId, ()>,
     jwks: Option<JwksFile>,
     /// How often the keys were replaced.
@@ -124,7 +124,7 @@ pub struct Access {
     cached_jwts: Cache<Box<str>, Arc<CachedJwt>>,
     audience: String,
     attempts: Attempts,
-    /// The last uses of tokens. `None` if they are not stored.
+    /// The last use of each token. `None` if last uses are not stored.
     uses: Option<Mutex<HashMap<TokenId, LastUse>>>,
     /// Whether the last attempt to store uses failed. The first failure is logged.
     uses_failed: AtomicBool,
@@ -163,7 +163,7 @@ struct LastUse {
 }
 
 impl Access {
-    /// Reads the keys of the settings. The tables of the store must exist.
+    /// Makes an access check, and loads the keys for JSON Web Tokens. The tables of the store must exist.
     pub fn new(
         options: AccessOptions<'_>,
         tokens: TokenStore,
@@ -211,7 +211,7 @@ impl Access {
         Self::new(options, tokens, clock).expect("only a JWKS file can be wrong")
     }
 
-    /// Whether a caller has a right on a bucket of a domain. This is the question that every route asks.
+    /// Whether a caller has a right on a bucket of a domain.
     #[must_use]
     pub fn may(&self, caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {
         if self.anybody_may(right, domain, bucket) {
@@ -290,7 +290,7 @@ impl Access {
             return Ok(caller);
         }
         let now = self.clock.monotonic();
-        // Taken before the token is examined, so that concurrent requests cannot exceed the limit.
+        // The attempt is taken before the token is examined, so that concurrent requests cannot exceed the limit.
         let is_left = address.is_none_or(|address| self.attempts.take(address, now));
         if !is_left && !self.was_valid(token) {
             return Err(Refused::TooMany { retry_after: Attempts::retry_after() });
@@ -356,8 +356,8 @@ impl Access {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(invalid(&format_args!("it has more than {MAX_TOKEN_BYTES} bytes")));
         }
-        // Read before the keys, so that a token that was verified with earlier keys does not count as verified
-        // with the new ones.
+        // The generation is read before the keys. If the keys are replaced meanwhile, the entry in the cache has
+        // the earlier generation, and the token is verified again.
         let generation = self.generation.load(Ordering::Acquire);
         let verified = jwks.keys().verify(token, &self.audience, self.clock.now());
         let Verified { grant, valid_until, subject } = verified.map_err(|reason| {
@@ -421,7 +421,7 @@ impl Access {
         }
     }
 
-    /// Reads the file of keys again if it has changed, and stores the last uses of tokens. A server calls this
+    /// Loads the keys again if their file has changed, and stores the last uses of tokens. A server calls this
     /// every few seconds, and once at its end.
     pub async fn maintain(self: &Arc<Self>) {
         if self.jwks.is_some() {

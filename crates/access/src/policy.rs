@@ -9,7 +9,7 @@ use crate::{Right, Rights};
 /// The rights of clients without a token. A more specific entry replaces a more general one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnonymousRights {
-    /// The rights in all domains that have no entry of their own.
+    /// The rights, unless the domain or the bucket sets its own.
     pub everywhere: Rights,
     /// The rights in single domains.
     pub domains: BTreeMap<DomainName, DomainRights>,
@@ -18,7 +18,7 @@ pub struct AnonymousRights {
 /// The rights of clients without a token in one domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DomainRights {
-    /// The rights on buckets that have no entry of their own. `None`: those of all domains.
+    /// The rights on buckets that have no entry of their own. `None` means [`AnonymousRights::everywhere`].
     pub anonymous: Option<Rights>,
     /// The rights on single buckets.
     pub buckets: BTreeMap<BucketName, Rights>,

@@ -148,7 +148,7 @@ impl TokenStore {
             batch.delete(&TOKENS, vec![id.as_str().into()], after(token));
         }
         if token.is_some() || last_use.is_some() {
-            // Deleted even if it was not read: another server may store the use at this moment.
+            // The delete is unconditional: another server may store the use at this moment.
             batch.delete(&TOKEN_USES, vec![id.as_str().into()], last_use.as_ref().map_or(now, after));
             self.tables.write(Vec::new(), batch).await?;
         }
@@ -175,7 +175,7 @@ impl TokenStore {
             UseRow { id: id.as_str().to_owned(), used_at: *used_at }.put(&mut batch, *used_at);
         }
         self.tables.write(Vec::new(), batch).await?;
-        // Looked up after the write, so that a revocation is seen by one of the two.
+        // The tokens are looked up after the write. So a concurrent revocation is seen here, or sees the use.
         let is_revoked = async |used: &(TokenId, Timestamp)| -> Result<_> {
             Ok(self.row(&TOKENS, &used.0).await?.is_none().then(|| used.clone()))
         };

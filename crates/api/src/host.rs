@@ -21,8 +21,7 @@ pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The names under which a host may be configured: alone, and with its port if it has one. They are in lower
-/// case.
+/// The names, in lower case, under which a host may be configured: alone, and with its port if it has one.
 pub(crate) fn configured_names(authority: &str) -> (String, Option<String>) {
     let authority = authority.to_ascii_lowercase();
     let (host, port) = split_port(&authority);

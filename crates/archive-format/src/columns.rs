@@ -1,7 +1,7 @@
 //! The columns of blocks in the archive. Each entry has one line of values.
 //!
-//! An entry begins a revision or a render, or has a body, or both: the first body of a revision is in the
-//! entry that begins the revision. Values are omitted if a reader can derive them from other entries or from
+//! An entry begins a revision or a render, or has a body, or both: the first body of a revision or of a render is
+//! in the entry that begins it. Values are omitted if a reader can derive them from other entries or from
 //! the content, and if the derived value is equal. So the values of a single entry are incomplete. Code that
 //! changes blocks reads [`Unit`](crate::entries::Unit)s from the old block, and writes them to a new one.
 

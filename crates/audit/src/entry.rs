@@ -16,7 +16,7 @@ pub struct Entry<'a> {
     pub time: Timestamp,
     /// The id of the request, which is also in its answer and in the log.
     pub request_id: &'a str,
-    /// The id of the token that the client sent; `None` if it sent none.
+    /// The name of the token that the client sent; `None` if the client sent no valid token.
     pub token: Option<&'a str>,
     /// The address of the client; `None` if it is unknown.
     pub address: Option<IpAddr>,

@@ -41,9 +41,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a store over HTTP
     ///
-    /// Prints one line on standard output when it listens. Logs go to standard error. After SIGTERM or
-    /// Ctrl-C, the server accepts no more connections, gives running requests the time `shutdown_grace` to
-    /// finish, closes the store and exits with 0. A second signal ends it at once.
+    /// When the server listens, the command prints one line on standard output. Logs go to standard error.
+    /// After SIGTERM or Ctrl-C, the server accepts no more connections. It waits up to `shutdown_grace` for
+    /// running requests, and as long again for writes. Then it closes the store and exits with 0. A second
+    /// signal ends the server at once.
     #[command(after_help = "Example:\n  rashomon serve --data /var/lib/rashomon --listen 127.0.0.1:7231")]
     Serve(ServeArguments),
 
@@ -52,9 +53,9 @@ pub(crate) enum Command {
     /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be
     /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Where the archive of the
     /// store is on, pages that the store does not have go into archive blocks, and others become rows. A new
-    /// SQLite store has an archive unless the configuration has `[retention]` or `archive = false`. Importing a
-    /// file again changes nothing. If a file is damaged or truncated, every complete revision before the damage
-    /// is stored.
+    /// SQLite store has an archive, unless the configuration has `archive = false`, or `[retention]` without
+    /// `[archive]`. Importing a file again changes nothing. If a file is damaged or truncated, every complete
+    /// revision before the damage is stored.
     ///
     /// A revision that is already stored with different content is a conflict: the stored one stays. A
     /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
@@ -148,8 +149,8 @@ Exit codes:
     #[command(after_help = "\
 Exit codes:
   0  done
-  1  an error ended the command, such as a full disk; nothing is lost, and space that was
-     given back before stays so
+  1  an error ended the command, such as a full disk; nothing is lost, and the file system
+     keeps the space that was given back before
   2  the command line is wrong, there is no SQLite store, or the store is a Cassandra cluster
   130, 143  interrupted; run the command again to continue
 
@@ -227,19 +228,20 @@ Examples:
     /// A program opens only stores of its own format. This command writes a SQLite store of an earlier format
     /// into a new file beside the old one, compares both files row by row, and then replaces the old file. No
     /// server may have the store open. The new file needs about as much free disk space as the old file uses;
-    /// this is checked first. If the command is interrupted or killed, the old store stays as it was. For a
-    /// Cassandra cluster, the command adds columns that tables lack; servers go on (see docs/upgrade.md).
+    /// this is checked first. If the command is interrupted or killed, the SQLite store is unchanged or
+    /// completely converted. For a Cassandra cluster, the command adds columns that tables lack; servers go on
+    /// (see docs/upgrade.md).
     ///
     /// Progress goes to standard error. The sizes before and after go to standard output.
     #[command(after_help = "\
 Exit codes:
-  0  the store has the format of this version; nothing was changed if it had it before
-  1  an error ended the command, such as a full disk or a server that has the store open; the
-     store is as it was before
+  0  the store has the format of this version; a store that had this format is unchanged
+  1  an error ended the command, such as a full disk or a server that has the store open; a
+     SQLite store is unchanged or completely converted; run the command again
   2  the command line is wrong, or there is no store; nothing was done
   3  the store has the format of this version, and has damaged rows, as it had before;
      standard error names the first 100
-  130, 143  interrupted; the store is as it was before
+  130, 143  interrupted; a SQLite store is unchanged; run the command again
 
 Examples:
   rashomon upgrade --data /var/lib/rashomon
@@ -276,7 +278,7 @@ Examples:
     /// Check a configuration, and print the resulting settings
     ///
     /// Flags and environment variables count as they do for `serve`. Prints all resulting settings as a
-    /// configuration file. If a setting is wrong, names its line, and exits with 2.
+    /// configuration file. If a setting is wrong, names it, and exits with 2.
     CheckConfig(CheckConfigArguments),
 
     /// Print the schema for a Cassandra cluster
@@ -289,7 +291,7 @@ Examples:
     /// SQLite store, it is loaded into archive blocks.
     Demo(DemoArguments),
 
-    /// Print a script with which a shell completes the commands and flags of this program
+    /// Print a shell completion script for this program
     #[command(
         after_help = "Example:\n  rashomon completions bash > ~/.local/share/bash-completion/completions/rashomon"
     )]

@@ -155,7 +155,7 @@ impl Settings {
     }
 
     /// Loads the settings for a command that does not listen: like [`Self::load`], but without the checks of
-    /// staging memory, access rights and TLS.
+    /// staging memory, TLS and the JWKS file. Access rights may be missing for any address.
     ///
     /// # Errors
     ///
@@ -203,8 +203,8 @@ impl Settings {
                 message: format!(
                     "other machines can reach {listen}, but no access rights are configured. Add these lines to the \
                      configuration file, and make a token for each writer with `rashomon token new`:\n\n{}\n\n\
-                     If every client may read, write and import, use --access open (in the file: access = \
-                     \"open\"). If only this machine needs the server, listen on 127.0.0.1",
+                     If every client may do everything, use --access open (in the file: access = \"open\"). If \
+                     only this machine needs the server, listen on 127.0.0.1",
                     access::EXAMPLE
                 ),
                 place: None,
@@ -256,7 +256,7 @@ fn properties(
 ) -> BTreeMap<PropertyName, Property> {
     let known = Definitions::default();
     let property = |definition: &Definition| Property {
-        content_type: definition.content_type.parse().expect("what is built in is a content type"),
+        content_type: definition.content_type.parse().expect("built-in content types are valid"),
         versions: definition.versions,
         max_size: ByteSize(definition.max_size),
     };
@@ -332,9 +332,9 @@ fn domains(
     all
 }
 
-/// Warns of environment variables that look like settings but are not, with a suggestion. `known`: the variables
-/// that the program reads. An unknown variable is not an error, since container runtimes set variables with the
-/// name of a service.
+/// Returns a warning, with a suggestion, for each environment variable that looks like a setting but is not. `known`
+/// has the variables that the program reads. An unknown variable is not an error, since container runtimes set
+/// variables with the name of a service.
 pub fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| unknown_variable(&name, known)).collect()

@@ -52,9 +52,9 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) cache_size: ByteSize,
 
-    /// Interval between garbage collections. They delete chunks that nothing references, such as those of
-    /// unfinished uploads and of sealed bodies, and replaced blocks. Such chunks and blocks are kept for at least
-    /// a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
+    /// Interval between garbage collections. A collection deletes replaced blocks, and chunks that nothing
+    /// references, such as those of unfinished uploads and of sealed bodies. Before that, blocks and chunks are kept
+    /// for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,
@@ -100,7 +100,7 @@ pub struct MergedSettings {
     )))]
     pub(crate) hosts: Vec<ServerName>,
 
-    /// Time that running requests have to finish at shutdown [default: 30s]
+    /// Time that running requests have to finish at shutdown. Writes then have as long again [default: 30s]
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")))]
     pub shutdown_grace: Span,

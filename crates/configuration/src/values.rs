@@ -333,7 +333,7 @@ as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Every client that can connect may read, write and import
+    /// Every client that can connect may do everything
     Open,
 }
 

@@ -1,4 +1,4 @@
-//! The application behind a server, and what the server tells it.
+//! The application behind a server, and the types that the server passes to it.
 
 use std::{error::Error, fmt, net::IpAddr};
 
@@ -12,7 +12,7 @@ pub trait Application: Send + Sync + 'static {
     /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers a request. Its extensions have the [`PeerAddress`], and [`Encrypted`] if it came over TLS.
+    /// Answers a request. The request's extensions have the [`PeerAddress`], and with TLS [`Encrypted`].
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Makes the answer to a request that the server cannot read. `cause` is the error of the HTTP library, for a
@@ -36,7 +36,7 @@ pub enum Refusal {
         /// The size limit of a head.
         max_head_bytes: usize,
     },
-    /// The request is not HTTP/1.1.
+    /// The head is not valid HTTP/1.
     Malformed {
         /// What is wrong with the request.
         reason: String,

@@ -1,7 +1,7 @@
-//! Tells the server's answers on a connection from those of the HTTP library itself.
+//! Separates the server's answers on a connection from those of the HTTP library itself.
 //!
-//! A request with an unreadable head never reaches a service: the library answers it by itself, with a status
-//! and nothing else. Here such answers are detected and held back, so that `last_answer` can send a proper one.
+//! A request with an unreadable head never reaches a service: the library itself answers, without a body. This
+//! module detects such an answer and holds it back, so that `last_answer` can send one with a body.
 
 use std::{
     io,
@@ -23,8 +23,8 @@ use tokio::{
 
 /// Counts the requests of a connection that were passed to the service, and the answers that are complete.
 ///
-/// Only the task that serves the connection uses the counters. They are atomic only because the runtime may
-/// move this task to another thread.
+/// Only the task that serves the connection uses the counters, which are atomic because the runtime may move this
+/// task to another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Exchanges {
     begun: AtomicU64,
@@ -93,15 +93,15 @@ impl<B: Body> Body for Answering<B> {
     }
 }
 
-/// A stream that tells the server's answers from those of the library. When the library drops this, the inner
+/// A stream that separates the server's answers from those of the library. When the library drops this, the inner
 /// stream is returned as [`Ended`]. When the library shuts this down, the inner stream is only flushed.
 #[derive(Debug)]
 pub(crate) struct Conversation<S> {
     /// The stream; `None` only after it has been returned.
     ended: Option<Ended<S>>,
     exchanges: Arc<Exchanges>,
-    /// The number of exchanges that had begun at the last flush after which all answers were complete and
-    /// sent. Until another exchange begins, everything that is written comes from the library itself.
+    /// The number of exchanges at the last flush, if all their answers were complete then, and nothing was
+    /// written since. Until the next exchange begins, only the library itself writes.
     flushed_exchanges: Option<u64>,
     give_back: Option<oneshot::Sender<Ended<S>>>,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Ended<S> {
 }
 
 impl<S> Conversation<S> {
-    /// Wraps a stream. It is returned through `give_back` in the end.
+    /// Wraps a stream, which is returned through `give_back` in the end.
     pub(crate) fn new(stream: S, exchanges: Arc<Exchanges>, give_back: oneshot::Sender<Ended<S>>) -> Self {
         let ended = Ended { stream, refused: None, unanswered: false };
         Self { ended: Some(ended), exchanges, flushed_exchanges: Some(0), give_back: Some(give_back) }

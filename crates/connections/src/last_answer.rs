@@ -12,8 +12,8 @@ use crate::{
     conversation::Ended,
 };
 
-/// How many bytes are still read after the last answer, so that the client can read it instead of finding its
-/// connection reset.
+/// The maximum number of bytes that are read after the last answer. If a socket is closed while received bytes are
+/// unread, the system resets the connection, and the client may not get the answer.
 const LINGER_BYTES: u64 = 64 << 20;
 
 /// The maximum time to wait for these bytes.
@@ -22,8 +22,8 @@ const LINGER_TIME: Duration = Duration::from_secs(2);
 /// The maximum time to wait for a client that does not read the end of a connection.
 const CLOSE_TIME: Duration = Duration::from_millis(200);
 
-/// The reason to refuse a request that the HTTP library could not read. `None` if the client does not wait for an
-/// answer, or has received one.
+/// The reason to refuse a request that the HTTP library could not read. `None` if no request is pending, or if the
+/// connection failed or ended.
 pub(crate) fn refusal_of<S>(
     ended: &Ended<S>,
     error: &hyper::Error,
@@ -69,9 +69,8 @@ async fn serialize<A: Application>(answer: Response<A::Body>, now: Timestamp) ->
     bytes
 }
 
-/// Closes a connection. Waits a limited time first, so that the client can read the end of the last answer:
-/// if a socket is closed while received bytes are unread, the system discards what the client has not read
-/// yet.
+/// Closes a connection. First reads what the client sends, for a limited time, so that the client can read the end of
+/// the last answer (see [`LINGER_BYTES`]).
 pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     if stream.shutdown().await.is_ok() {
         let mut rest = stream.take(LINGER_BYTES);
@@ -81,7 +80,7 @@ pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     }
 }
 
-/// Closes a connection on which the client waits for nothing. With TLS, the client is told that this is the end.
+/// Closes a connection on which the client waits for nothing. With TLS, sends `close_notify` (RFC 8446, section 6.1).
 pub(crate) async fn close_at_once<S: AsyncWrite + Unpin>(mut stream: S) {
     let _ = tokio::time::timeout(CLOSE_TIME, stream.shutdown()).await;
 }

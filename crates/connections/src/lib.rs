@@ -1,8 +1,8 @@
 //! The server around an application: it accepts connections, with or without TLS, and speaks HTTP/1 on them.
 //!
 //! [`serve()`] passes each request to an [`Application`], and sends its answer. The server limits the number of
-//! connections, what a client may send before a request is complete, and how slow a client may be
-//! ([`ServeOptions`]). It refuses requests that cannot be read ([`Refusal`]), with answers that the application makes.
+//! connections, the heads of requests, and how slow a client may be ([`ServeOptions`]). The bodies of requests are not
+//! limited here. The server refuses requests that cannot be read ([`Refusal`]), with answers that the application makes.
 //! [`Tls`] has the certificate of the server, which is replaced when its files change.
 //!
 //! The crate does not know the routes of an application, nor the form of its answers.

@@ -1,4 +1,4 @@
-//! Serves connections: limits their number, what they may send, and how slow they may be.
+//! Serves connections: limits their number, the heads of requests, and how slow clients may be.
 
 use std::{convert::Infallible, io, pin::Pin, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ServeOptions {
     /// How many connections may be open; others wait to be accepted.
     pub max_connections: usize,
-    /// The size limit of a request's head. It exceeds that of URLs, so that a long URL gets its own error.
+    /// The size limit of a request's head, which is above that of URLs, so that a long URL gets its own error.
     pub max_head_bytes: usize,
     /// How long a head may take to arrive, and how long a connection may be idle between requests. Before the
     /// first request, the handshake of TLS may take as long again.
@@ -77,7 +77,7 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let (stream, peer, permit) = accepted?;
-        // Each connection has a token of its own. All connections would poll, and lock, a shared one.
+        // Each connection has its own token: polling a token locks it, and connections must not wait for this.
         let (server, stopping) = (Arc::clone(&server), stopping.child_token());
         tasks.spawn(async move {
             server.serve(stream, peer, &stopping).await;
@@ -90,8 +90,8 @@ pub async fn serve(
     let limit = Duration::from_secs(options.shutdown_seconds);
     if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
         tracing::warn!(
-            "closing the connections of requests that did not finish within {} s",
-            options.shutdown_seconds
+            seconds = options.shutdown_seconds,
+            "shutdown goes on although requests have not finished"
         );
     }
     Ok(())
@@ -165,8 +165,8 @@ impl<A: Application> Server<A> {
         })
     }
 
-    /// Limits the time in which a client reads nothing. The limit is below TLS, where each byte that a client reads
-    /// counts.
+    /// Limits the time in which a client reads nothing. The limit applies to the encrypted bytes: a client that reads
+    /// a part of a TLS record is not stalled.
     fn limited(&self, stream: TcpStream) -> Plain {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
@@ -228,10 +228,10 @@ impl<A: Application> Server<A> {
     }
 }
 
-/// A connection without TLS that is closed if the client reads nothing.
+/// A TCP connection that is closed if the client reads nothing.
 type Plain = Pin<Box<TimeoutStream<TcpStream>>>;
 
-/// Such a connection, with or without TLS.
+/// A connection with or without TLS.
 type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 
 /// How a connection to a server with TLS began.

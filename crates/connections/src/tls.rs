@@ -106,8 +106,8 @@ impl Tls {
 
     /// Loads the certificate and its key again if the files have changed. Existing connections keep theirs.
     ///
-    /// If the files cannot be used, nothing changes, and the reason is logged: once, or at every call with
-    /// `requested`, which means that somebody waits for the result.
+    /// If the files cannot be used, nothing changes, and a new reason is logged. `requested` says that an operator
+    /// asked for the reload: then the reason is always logged.
     pub async fn reload(&self, requested: bool) -> TlsReload {
         let this = self.clone();
         // The files may be on a disk that does not answer.
@@ -122,7 +122,7 @@ impl Tls {
                 let PemFiles(files) = self.0.source();
                 tracing::info!(
                     certificate = %files.certificate.display(),
-                    "the TLS certificate has changed; new connections get the new one"
+                    "TLS certificate or key has changed; new connections use it"
                 );
                 TlsReload::Replaced
             }

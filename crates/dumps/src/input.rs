@@ -5,8 +5,8 @@ use std::io::{self, BufRead, Read};
 /// The number of bytes that are read ahead.
 const BUFFER: usize = 1 << 17;
 
-/// A buffered reader that counts lines and offsets. It returns no more bytes than a budget until the budget
-/// is renewed. So a tokenizer above it cannot use more memory than the budget.
+/// A buffered reader that counts lines and offsets. The reader returns no more bytes than a budget until the budget
+/// is renewed. So a tokenizer cannot use more memory than the budget.
 pub(crate) struct Input<R> {
     inner: R,
     buffer: Box<[u8]>,

@@ -5,7 +5,7 @@
 //! wins the whole row. [`ddl()`](crate::ddl()) prints the tables as CQL. An existing table is compared with
 //! its schema ([`existing_table`]).
 //!
-//! A batch becomes one logged batch of one partition, which Cassandra applies as one mutation
+//! A batch becomes one statement, or a logged batch of one partition. Cassandra applies either as one mutation
 //! ([`mod@write`]). A swap is a lightweight transaction ([`swap`]).
 //!
 //! Cassandra has more limits than the table layer ([`limits`]). The key of a partition takes at most 65,535

@@ -1,8 +1,8 @@
 //! Writes batches.
 //!
-//! A batch becomes a logged batch of statements on one partition of one keyspace. Cassandra applies it as one
-//! mutation: all or nothing in each replica, and without its batch log. Every statement is idempotent. No
-//! column is ever set to null, since that would be a tombstone.
+//! One statement is executed alone, and several as a logged batch on one partition of one keyspace. Cassandra
+//! applies either as one mutation: all or nothing in each replica, and without the batch log. Every statement is
+//! idempotent. No column is ever set to null, since that would be a tombstone.
 
 use std::{borrow::Cow, time::Duration};
 

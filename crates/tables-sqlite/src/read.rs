@@ -111,8 +111,7 @@ fn check_neighbours(
     Ok(())
 }
 
-/// Reads a result page of rows, in one snapshot. An audit proves that no row is missing in the span of the
-/// page.
+/// Reads a result page of rows, in one snapshot. An audit proves that no row is missing in its span.
 pub(crate) fn scan(
     connection: &AuditConnection,
     table: Table,

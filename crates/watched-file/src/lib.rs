@@ -1,6 +1,6 @@
-//! Files that are read again when they change, such as those with keys and tokens.
+//! Values that are made from the contents of files, such as keys and tokens, and replaced when the contents change.
 //!
-//! [`Watched`] has a value that is made from the contents of files. [`Source`] names the files, and makes the value.
+//! [`Watched`] has the value, and reads the files again on request. [`Source`] names the files, and makes the value.
 //! [`read_regular_file`] reads one file, whose size is bounded.
 
 mod read;

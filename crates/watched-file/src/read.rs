@@ -29,8 +29,8 @@ pub enum ReadError {
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, is not a regular file, or has more than `max_bytes` bytes. No more
-/// than these bytes and one are read.
+/// Returns an error if the file cannot be read, is not a regular file, or has more than `max_bytes` bytes. At most
+/// `max_bytes + 1` bytes are read.
 pub fn read_regular_file(path: &Path, max_bytes: u64) -> Result<Vec<u8>, ReadError> {
     // Opening a named pipe waits for a writer, so this check comes first.
     if !std::fs::metadata(path)?.is_file() {

@@ -1,4 +1,4 @@
-//! A value that is made from the contents of files, and made again when they change.
+//! A value that is made from the contents of files, and replaced when the contents change.
 
 use std::{
     fmt,
@@ -32,7 +32,7 @@ pub trait Source {
     fn parse(&self, contents: Self::Contents) -> Result<Self::Value, Self::Error>;
 }
 
-/// A value that is made from files. It stays in use until changed files make another one.
+/// A value that is made from files, and stays in use until changed files make another value.
 ///
 /// `Debug` shows the source alone, since the value may be secret.
 pub struct Watched<S: Source> {
@@ -43,7 +43,7 @@ pub struct Watched<S: Source> {
 
 /// The state after the last reading of the files.
 struct State {
-    /// Identifies the contents that the current value was made from. They may be secret, so they are not kept.
+    /// The hash of the contents that the current value was made from. Contents may be secret, so only the hash is kept.
     fingerprint: u128,
     /// The text of the last failure; `None` after a success.
     failure: Option<String>,
@@ -60,8 +60,8 @@ pub enum Reload<E> {
     Failed {
         /// The reason.
         error: E,
-        /// Whether the previous reload did not fail for the same reason. A caller that logs only new failures logs
-        /// each failure once.
+        /// Whether this failure is new: false if the previous reload failed for the same reason. A caller that
+        /// logs only new failures logs each failure once.
         is_new: bool,
     },
 }

@@ -50,8 +50,8 @@ Examples:
     ///
     /// The record of the revision stays: number, times, user and comment (unless --user or --comment erases
     /// them), and the time and author of the erasure. Reads and writes of an erased revision are answered
-    /// with 410, and imports leave it out. Other revisions with the same text keep it: erase them as well. If
-    /// the command was interrupted, run it again to complete the erasure.
+    /// with 410, and imports leave it out. Other revisions with the same text are not changed: erase them
+    /// as well. If the command was interrupted, run it again to complete the erasure.
     ///
     /// With SQLite, no server may have the store open. The file is rewritten, which needs free disk space of
     /// the size of the file, and the same again for temporary files. Copies elsewhere (backups, exports, HTTP

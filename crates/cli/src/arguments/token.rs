@@ -14,8 +14,8 @@ pub(crate) enum TokenCommand {
     /// Make a token, and print it
     ///
     /// Standard output has the token and nothing else. The store keeps only its SHA-256, so nobody can print the
-    /// token again. A client sends it in the header `Authorization: Bearer TOKEN`. A store that does not exist is
-    /// made, so that a server can start with its first token.
+    /// token again. A client sends the token in the header `Authorization: Bearer TOKEN`. A store that does not
+    /// exist is created, so that a server can start with its first token.
     #[command(after_help = "\
 Exit codes:
   0  the token is stored

@@ -113,7 +113,7 @@ fn certificate_is_replaced_without_a_restart() {
     write_pair(directory.path(), LOCALHOST);
     wait_until("the files are read again", || get_with_tls(&port, "localhost", "/healthz").is_some());
     let ran = server.stop().ends_with(0);
-    ran.stderr_contains(&["the TLS certificate has changed"]);
+    ran.stderr_contains(&["TLS certificate or key has changed"]);
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn long_url_is_shortened_in_the_log() {
 }
 
 #[test]
-fn a_store_in_memory_is_gone_at_the_end() {
+fn store_in_memory_leaves_no_files() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     let mut server = Running::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
