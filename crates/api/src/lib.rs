@@ -46,7 +46,9 @@ use http::Method;
 pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
-pub use rashomon_connections::{ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
+pub use rashomon_connections::{
+    ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload,
+};
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;

@@ -7,9 +7,10 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
-use rashomon_api::Registry;
+use rashomon_api::{Registry, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_buckets::RevisionStore;
+use rashomon_clock::Timestamp;
 use rashomon_service::Panics;
 use rashomon_tables_sqlite::SqliteStore;
 
@@ -28,12 +29,18 @@ struct OfThreads {
 #[derive(Debug)]
 struct OfAuditLog(AuditLog);
 
-/// Registers the metrics of the buckets, the counters of panics, and those of the audit log.
+/// Reads the expiry of the certificate in use.
+#[derive(Debug)]
+struct OfCertificate(Tls);
+
+/// Registers the metrics of the buckets, the counters of panics, those of the audit log, and the expiry of the
+/// certificate.
 pub(crate) fn registry(
     buckets: &RevisionStore,
     sqlite: Option<Arc<SqliteStore>>,
     background: Panics,
     audit_log: Option<AuditLog>,
+    tls: Option<Tls>,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(OfBuckets(buckets.clone())));
@@ -41,7 +48,23 @@ pub(crate) fn registry(
     if let Some(log) = audit_log {
         registry.register_collector(Box::new(OfAuditLog(log)));
     }
+    if let Some(tls) = tls {
+        registry.register_collector(Box::new(OfCertificate(tls)));
+    }
     registry
+}
+
+impl Collector for OfCertificate {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(expiry) = self.0.expiry() else { return Ok(()) };
+        let expiry = ConstGauge::new(expiry.since(Timestamp::EPOCH).as_secs());
+        expiry.encode(encoder.encode_descriptor(
+            "rashomon_http_tls_certificate_expiry_timestamp_seconds",
+            "Time at which the certificate of TLS expires, in seconds since 1970",
+            None,
+            expiry.metric_type(),
+        )?)
+    }
 }
 
 impl Collector for OfAuditLog {

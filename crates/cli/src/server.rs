@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::{Api, Components, TLS_RELOAD_INTERVAL, Tls};
+use rashomon_api::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
 use rashomon_configuration::Settings;
@@ -51,7 +51,8 @@ pub(crate) async fn serve(
     let tls = settings.tls()?;
     let buckets = store.buckets();
     let background = Background::start(buckets, settings.background());
-    let registry = metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone());
+    let registry =
+        metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone(), tls.clone());
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
     let access = settings.access(tokens, Arc::clone(&clock));
     let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
@@ -59,7 +60,7 @@ pub(crate) async fn serve(
     let components = Components {
         buckets: buckets.clone(),
         access: Arc::clone(&access),
-        clock,
+        clock: Arc::clone(&clock),
         seed: seed()?,
         registry,
         audit_log,
@@ -71,7 +72,7 @@ pub(crate) async fn serve(
     };
     let served = tokio::select! {
         served = rashomon_api::serve(listener, api.clone(), tls.clone(), shutdown, settings.connections()) => served,
-        () = reload_certificate(tls, reloads) => Ok(()),
+        () = watch_certificate(tls, clock, reloads) => Ok(()),
     };
     background.stop().await;
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
@@ -97,10 +98,13 @@ async fn maintain(access: Arc<Access>) {
     }
 }
 
-/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Never returns.
-async fn reload_certificate(tls: Option<Tls>, mut reloads: Reloads) {
+/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Logs that it expires soon. Never
+/// returns.
+async fn watch_certificate(tls: Option<Tls>, clock: Arc<dyn Clock>, mut reloads: Reloads) {
     let Some(tls) = tls else { return std::future::pending().await };
+    let mut expiry = ExpiryLog::new(tls.clone(), clock);
     loop {
+        expiry.check();
         let requested = tokio::time::timeout(TLS_RELOAD_INTERVAL, reloads.next()).await.is_ok();
         tls.reload(requested).await;
     }

@@ -4,6 +4,7 @@
 //! connections, the heads of requests, and how slow a client may be ([`ServeOptions`]). The bodies of requests are not
 //! limited here. The server refuses requests that cannot be read ([`Refusal`]), with answers that the application makes.
 //! [`Tls`] has the certificate of the server, which is replaced when its files change.
+//! [`ExpiryLog`] warns before it expires.
 //!
 //! The crate does not know the routes of an application, nor the form of its answers.
 
@@ -15,4 +16,4 @@ mod tls;
 
 pub use application::{Application, Encrypted, PeerAddress, Refusal};
 pub use serve::{ServeOptions, serve};
-pub use tls::{TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
+pub use tls::{ExpiryLog, ExpiryNotice, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};

@@ -1,5 +1,7 @@
 //! TLS: the certificate of the server and its key, which are replaced when their files change.
 
+mod expiry;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -15,6 +17,10 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use x509_cert::der;
+
+use self::expiry::Validity;
+pub use self::expiry::{ExpiryLog, ExpiryNotice};
 
 /// How often a server should call [`Tls::reload`].
 pub const TLS_RELOAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -145,7 +151,7 @@ struct PemFiles(TlsFiles);
 
 impl Source for PemFiles {
     type Contents = Contents;
-    type Value = ServerConfig;
+    type Value = Loaded;
     type Error = TlsError;
 
     fn read(&self) -> Result<Contents, TlsError> {
@@ -153,9 +159,17 @@ impl Source for PemFiles {
         Ok(Contents { certificate: read(CERTIFICATE, certificate)?, key: read(KEY, key)? })
     }
 
-    fn parse(&self, contents: Contents) -> Result<ServerConfig, TlsError> {
-        contents.config(&self.0)
+    fn parse(&self, contents: Contents) -> Result<Loaded, TlsError> {
+        contents.load(&self.0)
     }
+}
+
+/// A certificate that is in use.
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// The validity of the certificate. TLS does without it, so a failure is no reason to refuse the certificate.
+    validity: Result<Validity, der::Error>,
 }
 
 /// The bytes of the two files.
@@ -166,8 +180,10 @@ struct Contents {
 }
 
 impl Contents {
-    fn config(&self, files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    fn load(&self, files: &TlsFiles) -> Result<Loaded, TlsError> {
         let certificates = self.certificates(&files.certificate)?;
+        // The first certificate is that of the server.
+        let validity = Validity::of(&certificates[0]);
         let key = self.key(&files.key)?;
         let unusable = |error: rustls::Error| match error {
             rustls::Error::InconsistentKeys(_) => TlsError::Mismatch { files: files.clone() },
@@ -191,9 +207,10 @@ impl Contents {
             .with_single_cert(certificates, key)
             .map_err(unusable)?;
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
-        Ok(config)
+        Ok(Loaded { config: Arc::new(config), validity })
     }
 
+    /// The certificates of a file, at least one.
     fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
         match certificates {
@@ -278,7 +295,7 @@ impl Tls {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        TlsAcceptor::from(self.0.current()).accept(stream).await
+        TlsAcceptor::from(Arc::clone(&self.0.current().config)).accept(stream).await
     }
 }
 

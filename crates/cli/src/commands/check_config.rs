@@ -1,5 +1,6 @@
 //! `rashomon check-config FILE`.
 
+use rashomon_clock::{Clock as _, SystemClock};
 use rashomon_configuration::{RawSettings, Settings, StoreSettings, unknown_variables};
 
 use crate::{
@@ -18,6 +19,9 @@ pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError>
     if let StoreSettings::Cassandra(cluster) = &settings.store {
         // Check the files that the configuration names, too.
         cluster.read(warn)?;
+    }
+    if let Some(notice) = settings.tls()?.and_then(|tls| tls.expiry_notice(SystemClock::new().now())) {
+        warn(notice.to_string());
     }
     unknown_variables(&variables()).into_iter().for_each(warn);
     let printed = toml::to_string(&settings).expect("settings are text, numbers and tables of them");

@@ -10,6 +10,7 @@ use std::{
 };
 
 use rashomon_clock::{Clock as _, SystemClock};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustix::process::Signal;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -33,6 +34,9 @@ pub(crate) const ELSEWHERE: (&str, &str) = (
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem"),
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key"),
 );
+
+/// The gauge of the certificate's expiry.
+const EXPIRY: &str = "rashomon_http_tls_certificate_expiry_timestamp_seconds";
 
 /// The flags of a server with TLS.
 const FLAGS: [&str; 4] = ["--tls-certificate", "chain.pem", "--tls-key", "key.pem"];
@@ -58,8 +62,13 @@ pub(crate) fn serve(directory: &Path) -> (Running, String) {
 
 /// The answer to a GET with TLS from a server that has a certificate for this name.
 pub(crate) fn get_with_tls(port: &str, name: &'static str, target: &str) -> Option<String> {
+    get_trusting(&[LOCALHOST.0, ELSEWHERE.0], port, name, target)
+}
+
+/// The answer to a GET with TLS from a server that has one of these certificates, for this name.
+fn get_trusting(certificates: &[&str], port: &str, name: &'static str, target: &str) -> Option<String> {
     let mut roots = RootCertStore::empty();
-    for (certificate, _) in [LOCALHOST, ELSEWHERE] {
+    for certificate in certificates {
         roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
     }
     let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
@@ -151,4 +160,69 @@ fn unusable_certificate_is_an_error_at_the_start() {
     let mut command = rashomon(directory.path());
     command.args(["check-config", "c.toml"]).env("RASHOMON_TLS_KEY", "other.pem");
     finish(&mut command).ends_with(2).stderr_contains(&["tls_key other.pem"]);
+}
+
+/// A certificate for `localhost` that is valid from 2001 until the beginning of this day, and its key.
+fn pair_until(year: i32, month: u8, day: u8) -> (String, String) {
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(year, month, day));
+    let key = KeyPair::generate().unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+#[test]
+fn expiry_in_the_metrics_follows_the_certificate() {
+    let directory = tempdir().unwrap();
+    let [first, second] = [pair_until(2150, 1, 1), pair_until(2160, 1, 1)];
+    let expiry = |port: &str| {
+        let metrics = get_trusting(&[&first.0, &second.0], port, "localhost", "/metrics").unwrap();
+        let value = |line: &str| line.strip_prefix(&format!("{EXPIRY} ")).map(ToOwned::to_owned);
+        metrics.lines().find_map(value).unwrap_or_else(|| panic!("no {EXPIRY}: {metrics}"))
+    };
+    write_pair(directory.path(), (&first.0, &first.1));
+    let (server, port) = serve(directory.path());
+    assert_eq!(expiry(&port), "5680281600");
+    write_pair(directory.path(), (&second.0, &second.1));
+    server.signal(Signal::HUP);
+    wait_until("the files are read again", || expiry(&port) == "5995814400");
+    let ran = server.stop().ends_with(0);
+    assert!(!ran.stderr.contains("expire"), "nothing to renew: {}", ran.stderr);
+}
+
+#[test]
+fn server_without_tls_has_no_expiry_in_the_metrics() {
+    let Some(home) = Home::new() else { return };
+    let (server, address) = home.serve(&[]);
+    let metrics = get(&address, "/metrics");
+    assert!(metrics.contains("rashomon_http_requests_in_flight") && !metrics.contains(EXPIRY), "{metrics}");
+    server.stop().ends_with(0);
+}
+
+#[test]
+fn expired_certificate_is_used_and_reported() {
+    let directory = tempdir().unwrap();
+    let (certificate, key) = pair_until(2002, 2, 3);
+    write_pair(directory.path(), (&certificate, &key));
+    let words = ["tls_certificate chain.pem expired at 2002-02-03T00:00:00Z", "renew it"];
+    let ran = run(directory.path(), &[&["check-config"], &FLAGS[..]].concat()).ends_with(0);
+    ran.stderr_contains(&["warning: the certificate"]).stderr_contains(&words);
+    let (server, port) = serve(directory.path());
+    // Clients refuse it, even those that trust it.
+    assert!(get_trusting(&[&certificate], &port, "localhost", "/healthz").is_none());
+    let other = pair_until(2003, 3, 4);
+    for (pair, is_valid) in [(LOCALHOST, true), ((&other.0, &other.1), false), (LOCALHOST, true)] {
+        write_pair(directory.path(), pair);
+        server.signal(Signal::HUP);
+        let answers = || get_with_tls(&port, "localhost", "/healthz").is_some();
+        wait_until("the files are read again", || answers() == is_valid);
+    }
+    let ran = server.stop().ends_with(0);
+    let lines: Vec<_> = ran.stderr.lines().filter(|line| line.contains("expired at")).collect();
+    assert_eq!(lines.len(), 2, "{}", ran.stderr);
+    for (line, time) in lines.iter().zip(["2002-02-03T00:00:00Z", "2003-03-04T00:00:00Z"]) {
+        assert!(line.contains("ERROR") && line.contains("chain.pem") && line.contains(time), "{line}");
+    }
+    write_pair(directory.path(), LOCALHOST);
+    let ran = run(directory.path(), &[&["check-config"], &FLAGS[..]].concat()).ends_with(0);
+    assert_eq!(ran.stderr, "");
 }

@@ -9,14 +9,14 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
-const CERTIFICATE_OF_LOCALHOST: &str =
+pub(super) const CERTIFICATE_OF_LOCALHOST: &str =
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem");
-const KEY_OF_LOCALHOST: &str =
+pub(super) const KEY_OF_LOCALHOST: &str =
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.key");
 const KEY_OF_ELSEWHERE: &str =
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key");
 
-fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
+pub(super) fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     let directory = tempfile::tempdir().unwrap();
     let files =
         TlsFiles { certificate: directory.path().join("chain.pem"), key: directory.path().join("key.pem") };
@@ -27,9 +27,21 @@ fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
 
 /// Collects the lines of the log.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    /// Runs `logging`, and collects what it logs.
+    pub(super) fn of(logging: impl FnOnce()) -> String {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        tracing::subscriber::with_default(subscriber, logging);
+        log.text()
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.bytes().clone()).unwrap()
+    }
+
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap()
     }
@@ -103,7 +115,7 @@ fn failed_reload_is_logged_once_unless_somebody_asks() {
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
         let warnings = || {
-            let text = String::from_utf8(log.bytes().clone()).unwrap();
+            let text = log.text();
             text.lines().filter(|line| line.contains("WARN") && line.contains("tls_key")).count()
         };
         fs::write(&files.key, "").unwrap();
