@@ -7,7 +7,8 @@ use super::{Problem, Tree};
 /// Every crate of this project, and the crates that it may depend on.
 ///
 /// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
-/// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them.
+/// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them. The tests
+/// of [`TESTED_WITH_API`] may use the API.
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-audit", &["rashomon-clock"]),
@@ -140,6 +141,8 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-fuzz", &["rashomon-fuzz-targets"]),
+    // The client library is published on its own.
+    ("rashomon-client", &[]),
     (
         "rashomon-damage",
         &[
@@ -177,6 +180,9 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
 /// have to hold on a store that keeps its data, and the service, which erases revisions and verifies stores.
 const FOR_TESTS: [&str; 3] = ["rashomon-tables-sqlite", "rashomon-test-stores", "rashomon-service"];
 
+/// A crate whose tests may also use the API, and what the API uses: the tests of the client talk to a server.
+const TESTED_WITH_API: &str = "rashomon-client";
+
 /// Checks that crates depend on one another only as the table allows.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -195,8 +201,9 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
         };
         for (used, for_tests) in our_dependencies(&manifest) {
             let above_buckets = reachable(&name, "rashomon-buckets") && !reachable(&used, &name);
-            let fine_in_tests =
-                reachable(&name, &used) || (above_buckets && FOR_TESTS.contains(&used.as_str()));
+            let fine_in_tests = reachable(&name, &used)
+                || (above_buckets && FOR_TESTS.contains(&used.as_str()))
+                || (name == TESTED_WITH_API && reachable("rashomon-api", &used));
             let fine = allowed.contains(&used.as_str()) || (for_tests && fine_in_tests);
             if !fine {
                 problems.push(Problem::file(
@@ -310,6 +317,16 @@ mod tests {
             check("rashomon-buckets", "[dependencies]\nrashomon-tables-sqlite.workspace = true").len(),
             1
         );
+    }
+
+    #[test]
+    fn only_the_tests_of_the_client_use_the_api() {
+        let uses = |section, used| check("rashomon-client", &format!("[{section}]\n{used}.workspace = true"));
+        assert!(uses("dev-dependencies", "rashomon-api").is_empty());
+        assert!(uses("dev-dependencies", "rashomon-tables").is_empty());
+        assert_eq!(uses("dev-dependencies", "rashomon-service").len(), 1);
+        assert_eq!(uses("dependencies", "rashomon-api").len(), 1);
+        assert_eq!(uses("dependencies", "rashomon-clock").len(), 1);
     }
 
     #[test]
