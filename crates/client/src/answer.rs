@@ -1,0 +1,76 @@
+//! Answers, and what is expected of them.
+
+use http::{Method, Response, header};
+use serde::de::DeserializeOwned;
+
+use crate::{AnswerError, Body, Problem, Result};
+
+/// The size limit of an error's body. A problem may contain the document of a render.
+const MAX_PROBLEM_BYTES: usize = 1 << 20;
+
+/// The size limit of a document. The server ends a page of a list at about 1 MiB.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+
+/// Turns an error of the server into an error. Other answers are returned.
+pub(crate) async fn successful(response: Response<Body>) -> Result<Response<Body>> {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    // The status is known, so a body that breaks or is too large is not read.
+    let body = body.bytes(MAX_PROBLEM_BYTES).await.unwrap_or_default();
+    Err(Box::new(Problem::parse(status, &head.headers, &body)).into())
+}
+
+/// Reads the document of an answer whose status is 200 or 201.
+pub(crate) async fn document<T: DeserializeOwned>(response: Response<Body>) -> Result<T> {
+    let response = successful(response).await?;
+    let status = response.status();
+    if !matches!(status.as_u16(), 200 | 201) {
+        return Err(AnswerError::Status { status }.into());
+    }
+    let body = response.into_body().bytes(MAX_DOCUMENT_BYTES).await?;
+    Ok(serde_json::from_slice(&body).map_err(AnswerError::Document)?)
+}
+
+/// The path to which an answer redirects a request for `path`. `None` if the answer is no redirect.
+pub(crate) fn redirect(method: &Method, path: &str, response: &Response<Body>) -> Result<Option<String>> {
+    if *method != Method::GET || !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+    relative(path, location.ok_or(AnswerError::Header("Location"))?).map(Some)
+}
+
+/// The path of another resource of the page, whose address is a query.
+pub(crate) fn relative(path: &str, href: &str) -> Result<String> {
+    let page = path.split('?').next().unwrap_or_default();
+    let is_valid = |byte: u8| byte == b'!' || (b'$'..=b'~').contains(&byte);
+    if !href.starts_with("?rev/") || !href.bytes().all(is_valid) {
+        return Err(AnswerError::Elsewhere(crate::names::excerpt(href)).into());
+    }
+    Ok(format!("{page}{href}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn addresses_lead_to_the_same_page_only() {
+        assert_eq!(relative("/v1/a/page/B?rev/", "?rev/&page=x").unwrap(), "/v1/a/page/B?rev/&page=x");
+        for href in [
+            "",
+            "/v1/a/page/C?rev/",
+            "https://example.org/?rev/",
+            "//example.org",
+            "?rev/ x",
+            "?timemap/html",
+        ] {
+            let error = relative("/v1/a/page/B?rev/", href).unwrap_err();
+            assert!(matches!(error, Error::Answer(AnswerError::Elsewhere(_))), "{href}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A client of Rashomon, the storage service for revisions and renders of wiki pages.
+//!
+//! A *domain* is a wiki, and a *page* has a title in it. A *revision* is one saved edit of a page, with a number. A
+//! *render* is one rendering of a revision, with a *tid* that contains its time. A render has *properties*: named
+//! bodies of bytes such as `html` and `wikitext`.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use futures::TryStreamExt as _;
+//! use rashomon_client::{ProblemKind, PropertyContent, Servers, Store};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let store = Store::new(Servers::new(["http://127.0.0.1:7231"]))?;
+//!     let page = store.domain("enwiki")?.page("Main Page")?;
+//!
+//!     // A new revision, if nobody has saved another one since.
+//!     let html = PropertyContent::new("<p>Hello</p>").content_type("text/html; charset=utf-8");
+//!     let edit = page.new_revision(2).if_latest(1).user("Ann").property("wikitext", "Hello").property("html", html);
+//!     match edit.send().await {
+//!         Ok(written) => println!("stored as the render {}", written.tid),
+//!         Err(error) if error.problem().is_some_and(|problem| problem.kind == ProblemKind::NotLatest) => {
+//!             println!("somebody else was faster: {error}");
+//!         }
+//!         Err(error) => return Err(error.into()),
+//!     }
+//!
+//!     // The latest text, of at most 64 MiB.
+//!     let html = page.latest("html").await?;
+//!     println!("{}", html.text(64 << 20).await?);
+//!
+//!     // All revisions, latest first.
+//!     let mut revisions = page.revisions();
+//!     while let Some(revision) = revisions.try_next().await? {
+//!         println!("{} by {}", revision.number, revision.user.as_deref().unwrap_or("an unknown user"));
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Where to begin
+//!
+//! | to | see |
+//! |---|---|
+//! | connect to servers, with a token and TLS | [`Servers`] |
+//! | use several backends | [`Registry`], [`Backend`] |
+//! | read a property, by tid, revision or time | [`Page::read`], [`Page::latest`] |
+//! | read only what has changed | [`Page::request`], [`ETag`] |
+//! | read documents and lists | [`Page::render`], [`Page::revision`], [`Page::revisions`], [`Page::renders`] |
+//! | write | [`Page::new_revision`], [`Page::new_render`], [`Page::replace`] |
+//! | send other requests, several at once | [`Store::run`] |
+//! | handle errors | [`Error`] |
+//!
+//! # Large bodies
+//!
+//! A [`Body`] is streamed in both directions, so memory does not grow with its size. This uploads a file:
+//!
+//! ```no_run
+//! use rashomon_client::{Body, Page};
+//!
+//! # async fn example(page: Page) -> Result<(), Box<dyn std::error::Error>> {
+//! let file = tokio::fs::File::open("page.html").await?;
+//! page.new_revision(3).property("html", Body::from_reader(file)).send().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Failures
+//!
+//! The client repeats a request after a failed connection if a repeat is harmless. [`Servers`] has the rules, the
+//! time-outs and the number of attempts. Invalid inputs, such as a title with a control character, are reported as
+//! [`Error::Input`] before anything is sent.
+
+mod answer;
+mod backend;
+mod body;
+mod documents;
+mod domain;
+mod error;
+mod etag;
+mod form;
+mod headers;
+mod list;
+mod names;
+mod page;
+mod path;
+mod problem;
+mod read;
+mod registry;
+mod revision_number;
+mod run;
+mod servers;
+mod store;
+mod tid;
+mod timestamp;
+mod write;
+
+pub use backend::Backend;
+pub use body::Body;
+pub use documents::{
+    Erasure, Outcome, PropertyInfo, Render, RenderSummary, Revision, RevisionSummary, Written,
+};
+pub use domain::Domain;
+pub use error::{AnswerError, BoxError, ConfigError, Error, InputError, Result, TransportError};
+pub use etag::ETag;
+pub use list::{Entry, List};
+pub use page::Page;
+pub use problem::{Problem, ProblemKind};
+pub use read::{Conditional, Property, PropertyRequest, Selector};
+pub use registry::Registry;
+pub use revision_number::RevisionNumber;
+pub use run::{RawRequest, RawResponse};
+pub use servers::Servers;
+pub use store::Store;
+pub use tid::Tid;
+pub use timestamp::Timestamp;
+pub use write::{NewRender, NewRevision, PropertyContent, Replacement};

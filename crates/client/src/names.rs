@@ -1,0 +1,179 @@
+//! The names in URLs. A value of these types is valid, so it is not checked again.
+
+use std::{fmt, sync::Arc};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::InputError;
+
+/// The maximum size of a title in bytes of UTF-8.
+const MAX_TITLE_BYTES: usize = 1024;
+
+/// The maximum length of the name of a domain.
+const MAX_DOMAIN_BYTES: usize = 128;
+
+/// The maximum length of the name of a property.
+const MAX_PROPERTY_BYTES: usize = 64;
+
+/// Everything that is percent-encoded in the canonical URL of a title. The rest are letters, digits and
+/// `-_.~;:@$!*(),/`, as in MediaWiki.
+const ENCODED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b';')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'$')
+    .remove(b'!')
+    .remove(b'*')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b',')
+    .remove(b'/');
+
+/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, neither `batch` nor `tokens`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DomainName(Arc<str>);
+
+impl DomainName {
+    pub(crate) fn new(text: &str) -> Result<Self, InputError> {
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let fits = text.bytes().next().is_some_and(is_letter)
+            && text.bytes().all(|byte| is_letter(byte) || byte == b'.' || byte == b'-')
+            && text.len() <= MAX_DOMAIN_BYTES;
+        if !fits || text == "batch" || text == "tokens" {
+            return Err(InputError::Domain(excerpt(text)));
+        }
+        Ok(Self(text.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name of a page, with `_` for spaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Title(Arc<str>);
+
+impl Title {
+    pub(crate) fn new(text: &str) -> Result<Self, InputError> {
+        let refuse = |reason| Err(InputError::Title { title: excerpt(text), reason });
+        if text.is_empty() {
+            return refuse("a title has at least one byte");
+        }
+        if text.len() > MAX_TITLE_BYTES {
+            return refuse("a title has at most 1,024 bytes of UTF-8");
+        }
+        if text.chars().any(char::is_control) {
+            return refuse("a title has no control characters");
+        }
+        if has_dot_segment(text) {
+            return refuse("no part of a title between slashes is '.' or '..'");
+        }
+        Ok(Self(text.replace(' ', "_").into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The canonical spelling in a URL.
+    pub(crate) fn encoded(&self) -> String {
+        utf8_percent_encode(&self.0, &ENCODED).to_string()
+    }
+}
+
+/// The name of a property: `[a-z][a-z0-9_-]{0,63}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PropertyName(Box<str>);
+
+impl PropertyName {
+    pub(crate) fn new(text: &str) -> Result<Self, InputError> {
+        let is_letter =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+        let fits = text.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
+            && text.bytes().all(is_letter)
+            && text.len() <= MAX_PROPERTY_BYTES;
+        if fits { Ok(Self(text.into())) } else { Err(InputError::Property(excerpt(text))) }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PropertyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a part of the path between slashes is `.` or `..`.
+pub(crate) fn has_dot_segment(path: &str) -> bool {
+    path.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+/// The beginning of an invalid input, for an error. Control characters are escaped.
+pub(crate) fn excerpt(text: &str) -> String {
+    const MAX_CHARACTERS: usize = 80;
+    let beginning: String = text.chars().take(MAX_CHARACTERS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_CHARACTERS).is_some() { format!("{beginning}...") } else { beginning }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domain_has_only_characters_that_are_safe_in_a_url() {
+        for good in ["enwiki", "en.wikipedia.org", "0", "a-", &"x".repeat(128)] {
+            assert_eq!(DomainName::new(good).unwrap().as_str(), good);
+        }
+        for bad in
+            ["", "batch", "tokens", "Enwiki", "-a", ".a", "a_b", "a/b", "é", "a b", "a\n", &"x".repeat(129)]
+        {
+            assert!(matches!(DomainName::new(bad), Err(InputError::Domain(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn title_has_no_control_characters_and_no_dot_segments() {
+        for good in ["A", "a/b", "/", "...", "..a", "?", "日本語", &"x".repeat(1024)] {
+            assert_eq!(Title::new(good).unwrap().as_str(), good);
+        }
+        let long = "é".repeat(513);
+        for bad in
+            ["", ".", "..", "a/..", "../a", "a/../b", "./a", "a\0", "a\n", "\u{7f}", "\u{85}", long.as_str()]
+        {
+            assert!(matches!(Title::new(bad), Err(InputError::Title { .. })), "{bad:?}");
+        }
+        let error = Title::new(&"\n".repeat(2000)).unwrap_err().to_string();
+        assert!(error.len() < 300 && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn title_has_the_canonical_spelling_in_a_url() {
+        for (title, spelling) in [
+            ("Main Page", "Main_Page"),
+            ("A/B-C_D.E~F;G:H@I$J!K*L(M),N", "A/B-C_D.E~F;G:H@I$J!K*L(M),N"),
+            ("Überblick", "%C3%9Cberblick"),
+            ("What?", "What%3F"),
+            ("R&D's 1+1=2%", "R%26D%27s_1%2B1%3D2%25"),
+        ] {
+            assert_eq!(Title::new(title).unwrap().encoded(), spelling);
+        }
+    }
+
+    #[test]
+    fn property_begins_with_a_letter() {
+        for good in ["html", "data-parsoid", "data_parsoid", "a0", &"x".repeat(64)] {
+            assert_eq!(PropertyName::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "0a", "_rev", "A", "a.b", "a b", "a\r\nb", &"x".repeat(65)] {
+            assert!(matches!(PropertyName::new(bad), Err(InputError::Property(_))), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Connections to servers.
+
+use std::{
+    io::{Error, ErrorKind, Result},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::{Uri, uri::Scheme};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::either::Either;
+
+use crate::BoxError;
+
+/// Opens a connection within the time limit, which includes the handshake of TLS.
+pub(crate) async fn connect(
+    uri: Uri,
+    tls: Option<Arc<ClientConfig>>,
+    limit: Duration,
+) -> std::result::Result<ServerStream, BoxError> {
+    match tokio::time::timeout(limit, open(uri, tls)).await {
+        Ok(opened) => Ok(opened?),
+        Err(_) => Err(format!("no connection within {} s", limit.as_secs_f64()).into()),
+    }
+}
+
+async fn open(uri: Uri, tls: Option<Arc<ClientConfig>>) -> Result<ServerStream> {
+    let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let stream = TcpStream::connect((host.as_str(), port)).await?;
+    stream.set_nodelay(true)?;
+    let stream = LateReader(stream);
+    let stream = if is_https {
+        let tls = tls.ok_or_else(|| Error::other("no certificate authorities are known"))?;
+        let name = ServerName::try_from(host).map_err(Error::other)?;
+        Either::Right(Box::new(TlsConnector::from(tls).connect(name, stream).await?))
+    } else {
+        Either::Left(stream)
+    };
+    Ok(ServerStream(TokioIo::new(stream)))
+}
+
+/// A connection, with or without TLS.
+pub(crate) struct ServerStream(TokioIo<Either<LateReader, Box<TlsStream<LateReader>>>>);
+
+impl Connection for ServerStream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for ServerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl Write for ServerStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// A connection whose answer can be read after the server has stopped reading the request.
+///
+/// A server that refuses a large body answers and closes the connection before all of the body was sent. A client that
+/// stopped at the failed write would not read the reason. This connection drops the data that can no longer be sent. If
+/// there is no answer, reading fails, too.
+#[derive(Debug)]
+pub(crate) struct LateReader(TcpStream);
+
+impl AsyncRead for LateReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for LateReader {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        Poll::Ready(match ready!(Pin::new(&mut self.0).poll_write(context, bytes)) {
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                Ok(bytes.len())
+            }
+            written => written,
+        })
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,50 @@
+//! The rules for requests that are repeated.
+
+use http::{HeaderMap, Method, Uri};
+
+/// Whether a request may be repeated after bytes of it were sent: GET, HEAD, PUT and DELETE without conditions,
+/// `POST ?rev/` (the server recognizes a repeated write), and POST with an `Idempotency-Key`.
+///
+/// A PUT with a condition may have succeeded, so that the condition of the repeated request does not hold any more.
+pub(crate) fn is_repeatable(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    match method.as_str() {
+        "GET" | "HEAD" => true,
+        "PUT" | "DELETE" => !headers.keys().any(|name| name.as_str().starts_with("if-")),
+        "POST" => uri.query() == Some("rev/") || headers.contains_key("idempotency-key"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_without_a_second_effect_are_repeated() {
+        let page = "/v1/enwiki/page/Main_Page";
+        for (method, query, header, expected) in [
+            ("GET", "?rev/latest/html", None, true),
+            ("GET", "?rev/latest/html", Some("if-none-match"), true),
+            ("HEAD", "?rev/latest/html", None, true),
+            ("PUT", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html", None, true),
+            ("PUT", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html", Some("if-match"), false),
+            ("PUT", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/html", Some("if-unmodified-since"), false),
+            ("DELETE", "", None, true),
+            ("DELETE", "", Some("if-match"), false),
+            ("POST", "?rev/", None, true),
+            ("POST", "?rev/12345/", None, false),
+            ("POST", "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/", None, false),
+            ("POST", "", None, false),
+            ("POST", "", Some("idempotency-key"), true),
+            ("PATCH", "", None, false),
+            ("OPTIONS", "", None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(name) = header {
+                headers.insert(name, "x".parse().unwrap());
+            }
+            let (method, uri) = (method.parse().unwrap(), format!("{page}{query}").parse().unwrap());
+            assert_eq!(is_repeatable(&method, &uri, &headers), expected, "{method} {query} {header:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Tokens.
+
+use rashomon_access::{AnonymousRights, Policy, Right};
+use rashomon_client::{ConfigError, ProblemKind, Servers, Store};
+
+use crate::{
+    server::Server,
+    socket::{Behavior::Answer, Fake, OK, page_of, quick},
+};
+
+#[tokio::test]
+async fn token_gives_its_rights() {
+    let server = Server::with(Policy::Anonymous(AnonymousRights::default()), None).await;
+    let error = server.page("A").latest("html").await.unwrap_err();
+    assert_eq!(error.problem().unwrap().kind, ProblemKind::Unauthorized);
+    let writer = server.token(&[Right::Read, Right::Write]).await;
+    let page = page_of(quick([server.url()]).token(writer));
+    page.new_revision(1).property("html", "x").send().await.unwrap();
+    let reader = server.token(&[Right::Read]).await;
+    let page = page_of(quick([server.url()]).token(reader));
+    page.latest("html").await.unwrap();
+    let error = page.new_revision(2).property("html", "x").send().await.unwrap_err();
+    assert_eq!(error.problem().unwrap().kind, ProblemKind::Forbidden);
+}
+
+#[tokio::test]
+async fn changed_file_changes_the_token_of_the_next_request() {
+    let server = Fake::start(&[Answer(OK)]).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "first\n").unwrap();
+    let page = page_of(quick([server.url()]).token_file(file.path()));
+    page.latest("html").await.unwrap();
+    std::fs::write(file.path(), "second\n").unwrap();
+    page.latest("html").await.unwrap();
+    let sent: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| {
+            request.split("authorization: ").nth(1).and_then(|rest| rest.lines().next()).map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(sent, [Some("Bearer first".to_owned()), Some("Bearer second".to_owned())]);
+}
+
+#[tokio::test]
+async fn store_with_an_exposed_token_is_refused() {
+    let exposed = Servers::new(["http://store.example.org"]).token("secret");
+    let error = Store::new(exposed).unwrap_err();
+    assert!(
+        matches!(error, ConfigError::ExposedToken(_)) && !error.to_string().contains("secret"),
+        "{error}"
+    );
+}
