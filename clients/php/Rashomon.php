@@ -132,7 +132,7 @@ final class Store {
     private const MAX_REDIRECTS = 5;
 
     private array $options;
-    /** @var array<string, Servers|object> The backends by prefix, the longest prefix first. */
+    /** @var array<string, Servers|object> The backends by prefix with its domain, the longest prefix first. */
     private array $registry = [];
     private Transport $transport;
 
@@ -146,9 +146,10 @@ final class Store {
         $this->options = self::checkOptions( $options );
         foreach ( $registry as $prefix => $backend ) {
             $prefix = (string)$prefix;
-            if ( !preg_match( '#^/$|^(/[^/?\x00-\x1f]+)+$#D', $prefix ) ) {
+            if ( !preg_match( '#^/$|^(?://' . self::DOMAIN . ')?(/[^/?\x00-\x1f]+)*$#D', $prefix ) || $prefix === '' ) {
                 throw new InvalidArgumentException( "the prefix '$prefix' is wrong: write a path inside the domain that"
-                    . " begins with '/' and does not end with one, such as '/math-png'; '/' is for all other paths" );
+                    . " begins with '/' and does not end with one, such as '/math-png'; '//dewiki' is for all paths of"
+                    . " another domain, and '/' for all other paths" );
             }
             if ( is_array( $backend ) ) {
                 $backend = new Servers( $prefix, $backend, $this->options );
@@ -156,7 +157,11 @@ final class Store {
                 throw new InvalidArgumentException( "the backend of '$prefix' is wrong: write"
                     . " [ 'servers' => [ 'http://host:port' ] ], or an object with run( array \$requests ): array" );
             }
-            $this->registry[$prefix] = $backend;
+            $whole = $prefix === '/' ? '/' : $this->withDomain( $prefix );
+            if ( isset( $this->registry[$whole] ) ) {
+                throw new InvalidArgumentException( "the prefix '$prefix' has two backends: leave one out" );
+            }
+            $this->registry[$whole] = $backend;
         }
         if ( !isset( $this->registry['/'] ) ) {
             throw new InvalidArgumentException( "the registry has no '/': add a backend for all remaining paths" );
@@ -311,7 +316,7 @@ final class Store {
             'headers' => $headers + $type,
             'body' => is_array( $body ) ? self::encodeForm( $body ) : $body,
             'repeat' => self::mayRepeat( $method, $path, $headers ),
-            'prefix' => $this->prefixOf( $inside ),
+            'prefix' => $this->prefixOf( "/$domain$inside" ),
             'local' => [ $method, "//$domain$inside", $body, 'headers' => $headers ],
         ];
     }
@@ -370,8 +375,13 @@ final class Store {
     }
 
     /** Returns the longest prefix of the registry that consists of whole segments of the path. */
-    private function prefixOf( string $inside ): string {
-        $path = rawurldecode( explode( '?', $inside, 2 )[0] ) . '/';
+    /** Returns a prefix with its domain: `/enwiki/math-png` for `/math-png` and for `//enwiki/math-png`. */
+    private function withDomain( string $prefix ): string {
+        return strncmp( $prefix, '//', 2 ) === 0 ? substr( $prefix, 1 ) : '/' . $this->options['domain'] . $prefix;
+    }
+
+    private function prefixOf( string $path ): string {
+        $path = rawurldecode( explode( '?', $path, 2 )[0] ) . '/';
         foreach ( $this->registry as $prefix => $_ ) {
             if ( strncmp( $path, "$prefix/", strlen( "$prefix/" ) ) === 0 ) {
                 return (string)$prefix;
@@ -420,7 +430,8 @@ final class Store {
                     : new Result( $answer['status'], $answer['headers'] ?? [], $answer['body'] ?? '' );
             }, array_values( $answers ) );
         } catch ( \Throwable $error ) {
-            $reason = "the backend of '$prefix' failed: " . get_class( $error ) . ': ' . $error->getMessage();
+            $named = $prefix === '/' ? $prefix : "/$prefix";
+            $reason = "the backend of '$named' failed: " . get_class( $error ) . ': ' . $error->getMessage();
             $answers = array_fill( 0, count( $requests ), new Result( 0, [], '', $reason ) );
         }
         return array_combine( array_keys( $requests ), $answers );

@@ -61,12 +61,14 @@ function local( array $names, array $options = [] ): Store {
 }
 
 test( 'longest prefix of whole segments wins', static function () {
-    $store = local( [ '/', '/math', '/math-png', '/page/Help', '/page/Help/Old' ] );
+    $store = local( [ '/', '/math', '/math-png', '/page/Help', '/page/Help/Old', '//dewiki', '//dewiki/math' ] );
     foreach ( [
         '/math-png/a.png' => '/math-png', '/math-png' => '/math-png', '/math-png?x' => '/math-png',
         '/math-png2/a.png' => '/', '/math/a' => '/math', '/mat' => '/', '/' => '/', '//otherwiki' => '/',
         '/m%61th/a' => '/math', '/page/Help?rev/' => '/page/Help', '/page/Help/Oldest?rev/' => '/page/Help',
-        '/page/Help%2FOld?rev/' => '/page/Help/Old', '/page/Helper?rev/math/' => '/', '//otherwiki/math/a' => '/math',
+        '/page/Help%2FOld?rev/' => '/page/Help/Old', '/page/Helper?rev/math/' => '/', '//otherwiki/math/a' => '/',
+        '//enwiki/math/a' => '/math', '//dewiki/math/a' => '//dewiki/math', '//dewiki/math-png/a' => '//dewiki',
+        '//dewiki?x' => '//dewiki', '//dewiki2/math/a' => '/',
     ] as $path => $prefix ) {
         same( $prefix, $store->get( $path )->body, $path );
     }
@@ -128,7 +130,7 @@ test( 'failed local backend does not fail the others', static function () {
         [ $failed, $good ] = $store->run( [ [ 'GET', '/bad/1' ], [ 'GET', '/good' ] ] );
         same( [ 0, 'good' ], [ $failed->status, $good->body ] );
         contains( $part, $failed->error );
-        contains( "'/bad'", $failed->error );
+        contains( "'//enwiki/bad'", $failed->error );
     }
 } );
 
@@ -323,9 +325,10 @@ test( 'wrong registry is refused', static function () {
     $good = [ '/' => [ 'servers' => [ 'http://a' ] ] ];
     refuses( "add a backend for all remaining paths", $make( [] ) );
     refuses( "no '/'", $make( [ '/page' => $good['/'] ] ) );
-    foreach ( [ 'page', '/page/', '//enwiki', '/a?b', '', 0 ] as $prefix ) {
+    foreach ( [ 'page', '/page/', '//Enwiki', '//', '//enwiki/', '/a?b', '', 0 ] as $prefix ) {
         refuses( 'such as \'/math-png\'', $make( $good + [ $prefix => $good['/'] ] ) );
     }
+    refuses( 'has two backends', $make( $good + [ '/a' => $good['/'], '//enwiki/a' => $good['/'] ] ) );
     foreach ( [ 'http://a', null, new stdClass() ] as $backend ) {
         refuses( 'or an object with run', $make( [ '/' => $backend ] ) );
     }
