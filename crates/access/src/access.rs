@@ -34,8 +34,8 @@ const MAX_CACHED_TOKENS: u64 = 20_000;
 /// The maximum size in bytes of all JSON Web Tokens in memory, with their rights.
 const MAX_CACHED_JWT_BYTES: u64 = 8 << 20;
 
-/// The size in bytes of the parts of a JSON Web Token in memory that have a fixed size, roughly: pointers, counters, and
-/// an entry of the cache.
+/// The approximate size in bytes of those parts of a JSON Web Token in memory that have a fixed size: pointers,
+/// counters, and an entry of the cache.
 const JWT_OVERHEAD: usize = 400;
 
 /// The maximum size of a token that a client sends.
@@ -412,7 +412,7 @@ impl Access {
         let now = self.clock.now();
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
         match uses.get_mut(known.token.id()) {
-            // Another server of the store may revoke the token, so it was looked up again.
+            // The use is recent. The token was looked up again, which has reset `note_after`.
             Some(last) if now.since(last.at) < USE_PRECISION && now >= last.at => {}
             Some(last) => *last = LastUse { at: now, is_stored: false },
             None => {

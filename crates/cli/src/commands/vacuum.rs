@@ -109,8 +109,8 @@ async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
 fn failed(error: Error, advice: &str) -> CommandError {
     match error {
         Error::Unavailable(outage @ Outage::StorageFull { .. }) => CommandError::Vacuum(format!(
-            "{outage}: nothing is lost, and space that was given back stays so: {advice} on the disk, and run \
-             the command again"
+            "{outage}: nothing is lost, and the file system keeps the space that was given back: {advice} on \
+             the disk, and run the command again"
         )),
         error => rashomon_buckets::Error::from(error).into(),
     }
