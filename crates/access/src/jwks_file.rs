@@ -1,4 +1,4 @@
-//! The file with the keys that verify JSON Web Tokens. It is read again when it changes.
+//! The file with the keys that verify JSON Web Tokens. The keys are replaced when the file changes.
 
 use std::{
     path::{Path, PathBuf},
@@ -42,7 +42,7 @@ impl JwksFile {
     }
 
     /// Reads the file again. If it has changed and can be used, its keys replace the earlier ones. Otherwise
-    /// the earlier ones stay, and the log says why. Returns whether the keys were replaced. Blocks.
+    /// the earlier ones stay, and a new reason is logged. Returns whether the keys were replaced. Blocks.
     pub(crate) fn reload(&self) -> bool {
         let path = self.0.source().0.display();
         match self.0.reload() {
