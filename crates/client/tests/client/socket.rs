@@ -103,7 +103,7 @@ async fn behave(mut stream: TcpStream, behavior: Behavior, requests: Arc<Mutex<V
         Behavior::Silent => std::future::pending().await,
         Behavior::Stop(text) => {
             stream.write_all(text.as_bytes()).await.unwrap();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
     let _ = stream.shutdown().await;
