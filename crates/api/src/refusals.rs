@@ -35,7 +35,7 @@ fn problem_of(refusal: Refusal) -> Problem {
             ),
         ),
         Refusal::Malformed { reason } => Problem::malformed(format!(
-            "the request is not valid HTTP/1 ({reason}): in a URL, all characters except visible ASCII are \
+            "the request is not valid HTTP/1.1 ({reason}): in a URL, all characters except visible ASCII are \
              percent-encoded, and so are <, > and `; each header is a line 'name: value'; a body has one \
              Content-Length, or is chunked"
         )),
