@@ -122,3 +122,23 @@ impl AsyncWrite for LateReader {
         Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn data_for_a_closed_connection_is_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        accepted.set_zero_linger().unwrap();
+        drop(accepted);
+        let mut stream = LateReader(stream);
+        for _ in 0..100 {
+            stream.write_all(&[b'x'; 64 << 10]).await.unwrap();
+        }
+    }
+}

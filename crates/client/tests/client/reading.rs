@@ -1,7 +1,9 @@
 //! Reads from a server of the service.
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use rashomon_client::{Conditional, Error, InputError, Page, ProblemKind, Selector, Tid, Timestamp, Written};
+use rashomon_client::{
+    Conditional, Error, InputError, Page, ProblemKind, PropertyRequest, Selector, Tid, Timestamp, Written,
+};
 
 use crate::server::Server;
 
@@ -75,8 +77,10 @@ async fn conditions_and_ranges_hold() {
     let other = page.read(first.tid, "html").await.unwrap().etag.unwrap();
     let request = || page.request(Selector::Latest, "html");
     assert!(matches!(request().if_none_match(&etag).send().await.unwrap(), Conditional::NotModified));
-    let both = request().if_none_match(&other).if_none_match(&etag);
-    assert!(matches!(both.send().await.unwrap(), Conditional::NotModified));
+    for tags in [[&other, &etag], [&etag, &other]] {
+        let both = tags.into_iter().fold(request(), PropertyRequest::if_none_match);
+        assert!(matches!(both.send().await.unwrap(), Conditional::NotModified));
+    }
     assert!(matches!(request().if_none_match(&other).send().await.unwrap(), Conditional::Found(_)));
     assert!(matches!(request().if_match(&etag).send().await.unwrap(), Conditional::Found(_)));
     let error = request().if_match(&other).send().await.unwrap_err();
