@@ -1,4 +1,4 @@
-//! Random histories of tokens on several servers of one store, compared with what was acknowledged.
+//! Random histories of tokens on several servers of one store, compared with the acknowledged calls.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ const SERVERS: usize = 3;
 struct Made {
     text: String,
     expires_at: Option<Timestamp>,
-    /// When a server has begun to revoke it, by the clock of the test.
-    revoking_since: Option<Duration>,
+    /// Whether a server has begun to revoke it. The revocation may have failed.
+    is_revoking: bool,
     /// When the revocation was acknowledged, and by which server.
     revoked: Option<(Duration, usize)>,
     /// When it was last accepted, by the time of day.
@@ -49,10 +49,10 @@ impl History {
         }
         let rates = Rates { before: 30, after: 30, midway: 30 };
         let faulty = Arc::new(Faulty::new(tables, Plan::seeded(seed, rates)));
-        let servers = clocks[1..].iter().take(if is_alone { 1 } else { SERVERS });
-        let servers =
-            servers.map(|clock| Server::on(Arc::clone(&faulty) as _, Arc::clone(clock), None).access);
-        let servers = servers.collect();
+        let count = if is_alone { 1 } else { SERVERS };
+        let server =
+            |clock: &Arc<ManualClock>| Server::on(Arc::clone(&faulty) as _, Arc::clone(clock), None).access;
+        let servers = clocks[1..=count].iter().map(server).collect();
         Self { rng, clocks, faulty, servers, tokens: BTreeMap::new(), passed: Duration::ZERO }
     }
 
@@ -88,14 +88,14 @@ impl History {
         // Nobody knows the text of a token whose write failed.
         let Ok(token) = self.servers[server].create_token(new).await else { return };
         let text = token.reveal().to_owned();
-        let made = Made { text, expires_at, revoking_since: None, revoked: None, used_at: None };
+        let made = Made { text, expires_at, is_revoking: false, revoked: None, used_at: None };
         self.tokens.insert(token.id().clone(), made);
     }
 
     async fn revoke(&mut self, server: usize) {
         let Some(id) = self.any_token() else { return };
         let made = self.tokens.get_mut(&id).unwrap();
-        made.revoking_since.get_or_insert(self.passed);
+        made.is_revoking = true;
         if self.servers[server].revoke_token(&id).await.is_ok() {
             made.revoked.get_or_insert((self.passed, server));
         }
@@ -119,7 +119,7 @@ impl History {
             }
             Err(Refused::Store(_)) => {}
             Err(Refused::Invalid(reason)) => {
-                assert!(is_expired || made.revoking_since.is_some(), "{id} is refused: {reason}");
+                assert!(is_expired || made.is_revoking, "{id} is refused: {reason}");
             }
             Err(Refused::TooMany { .. }) => panic!("a request without an address is limited"),
         }
@@ -137,7 +137,7 @@ impl History {
     /// Without faults, the store has the tokens that were not revoked, with their last uses, and nothing else.
     async fn end(&mut self) {
         self.faulty.set_plan(Plan::empty());
-        for made in self.tokens.values_mut().filter(|made| made.revoking_since.is_some()) {
+        for made in self.tokens.values_mut().filter(|made| made.is_revoking) {
             let id = TokenId::of_token(&made.text).unwrap();
             self.servers[0].revoke_token(&id).await.unwrap();
         }
@@ -147,7 +147,7 @@ impl History {
         let list = self.servers[0].tokens().list(None, MAX_LISTED).await.unwrap().items;
         let listed: BTreeMap<_, _> = list.into_iter().map(|token| (token.id, token.used_at)).collect();
         for (id, made) in &self.tokens {
-            assert_eq!(listed.contains_key(id), made.revoking_since.is_none(), "{id}");
+            assert_eq!(listed.contains_key(id), !made.is_revoking, "{id}");
             if let (Some(stored), Some(used_at)) = (listed.get(id), made.used_at) {
                 let stored = stored.expect("the use is stored");
                 let apart = used_at.since(stored).max(stored.since(used_at));
