@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn tag_has_quotes_and_visible_characters() {
-        for good in ["\"\"", "\"12/x\"", "W/\"12\""] {
-            assert_eq!(good.parse::<ETag>().unwrap().as_str(), good);
+        for valid in ["\"\"", "\"12/x\"", "W/\"12\""] {
+            assert_eq!(valid.parse::<ETag>().unwrap().as_str(), valid);
         }
         for bad in ["", "*", "12", "\"", "\"a\"b\"", "\"a b\"", "\"a\r\nX: y\"", "w/\"1\"", "\"é\""] {
             assert!(matches!(bad.parse::<ETag>(), Err(InputError::ETag(_))), "{bad:?}");

@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn domain_has_only_characters_that_are_safe_in_a_url() {
-        for good in ["enwiki", "en.wikipedia.org", "0", "a-", &"x".repeat(128)] {
-            assert_eq!(DomainName::new(good).unwrap().as_str(), good);
+        for valid in ["enwiki", "en.wikipedia.org", "0", "a-", &"x".repeat(128)] {
+            assert_eq!(DomainName::new(valid).unwrap().as_str(), valid);
         }
         for bad in
             ["", "batch", "tokens", "Enwiki", "-a", ".a", "a_b", "a/b", "é", "a b", "a\n", &"x".repeat(129)]
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn title_has_no_control_characters_and_no_dot_segments() {
-        for good in ["A", "a/b", "/", "...", "..a", "?", "日本語", &"x".repeat(1024)] {
-            assert_eq!(Title::new(good).unwrap().as_str(), good);
+        for valid in ["A", "a/b", "/", "...", "..a", "?", "日本語", &"x".repeat(1024)] {
+            assert_eq!(Title::new(valid).unwrap().as_str(), valid);
         }
         let long = "é".repeat(513);
         for bad in
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn property_begins_with_a_letter() {
-        for good in ["html", "data-parsoid", "data_parsoid", "a0", &"x".repeat(64)] {
-            assert_eq!(PropertyName::new(good).unwrap().as_str(), good);
+        for valid in ["html", "data-parsoid", "data_parsoid", "a0", &"x".repeat(64)] {
+            assert_eq!(PropertyName::new(valid).unwrap().as_str(), valid);
         }
         for bad in ["", "0a", "_rev", "A", "a.b", "a b", "a\r\nb", &"x".repeat(65)] {
             assert!(matches!(PropertyName::new(bad), Err(InputError::Property(_))), "{bad:?}");
