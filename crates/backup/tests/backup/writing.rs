@@ -21,6 +21,10 @@ const WRITERS: i64 = 4;
 /// The pages that a writer changes: far apart in the file.
 const TITLES: i64 = 60;
 
+/// The pause between two revisions of a writer. All writers together then add less than the backup copies in
+/// the same time, so that the store stays small however slow the machine is.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Writes revisions one after the other until it is told to stop. Each is one call with rows in two
 /// partitions, so a state has both rows or none.
 async fn write_on(
@@ -35,9 +39,7 @@ async fn write_on(
         let [first, then] = batches(writer, rev);
         store.write(vec![first], then).await.expect("written");
         acknowledged.store(rev, Ordering::SeqCst);
-        if rev % 64 == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
