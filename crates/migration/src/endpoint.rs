@@ -61,7 +61,8 @@ impl Endpoint {
     /// Puts a row if there is none. If an attempt with an unknown outcome has put the row, the next attempt
     /// is refused, and returns the row as `current`.
     pub(crate) async fn put_if_absent(&self, table: &'static Schema, row: &Row) -> Result<Swap> {
-        self.retry_while_unavailable(|| self.store.swap(table, &row.key, None, Some(row.clone()))).await
+        self.retry_while_unavailable(|| self.store.swap(Vec::new(), table, &row.key, None, Some(row.clone())))
+            .await
     }
 
     async fn retry_while_unavailable<T, F>(&self, call: impl Fn() -> F) -> Result<T>

@@ -179,7 +179,12 @@ pub(crate) async fn store_clock_state(core: &Core) -> Result<()> {
             reaches: ours.reaches.max(theirs.reaches),
             set_at: if was_set { ours.set_at } else { theirs.set_at },
         };
-        match core.records.store.swap(&RETENTION_CLOCK, &key, existing.as_ref(), Some(both.to_row())).await? {
+        match core
+            .records
+            .store
+            .swap(Vec::new(), &RETENTION_CLOCK, &key, existing.as_ref(), Some(both.to_row()))
+            .await?
+        {
             Swap::Applied => {
                 core.clock_jumps.known().stored = ClockState { reaches: both.reaches, set_at: ours.set_at };
             }

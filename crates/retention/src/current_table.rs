@@ -133,7 +133,12 @@ pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
         {
             return Ok(());
         }
-        match core.records.store.swap(&CURRENT, &key, existing.as_ref(), Some(new.clone())).await? {
+        match core
+            .records
+            .store
+            .swap(Vec::new(), &CURRENT, &key, existing.as_ref(), Some(new.clone()))
+            .await?
+        {
             Swap::Applied => return Ok(()),
             Swap::Refused { current } => existing = current,
         }
@@ -174,7 +179,7 @@ pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) ->
         core.records.store.write(Vec::new(), content_batch(core, page, &row).await?).await?;
         // If this fails, the value is in both tables, and the sweep deletes it from both. If the swap is
         // refused, a higher value has replaced the row.
-        core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+        core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await?;
     }
     Ok(())
 }
@@ -254,7 +259,7 @@ async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, lates
             }
         };
         if goes {
-            core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await?;
+            core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await?;
         }
     }
     Ok(())

@@ -54,7 +54,9 @@ impl CopiedWrite {
                     set_current(core, row).await?;
                 }
                 for row in clear {
-                    if let Err(error) = core.records.store.swap(&CURRENT, &row.key, Some(&row), None).await {
+                    if let Err(error) =
+                        core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await
+                    {
                         tracing::warn!(%error, "cannot clear rows of superseded properties; the sweeper retries");
                     }
                 }

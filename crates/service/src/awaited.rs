@@ -142,12 +142,13 @@ impl TableStore for AwaitedStore {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        self.store()?.swap(table, key, expected, new).await
+        self.store()?.swap(first, table, key, expected, new).await
     }
 }
 

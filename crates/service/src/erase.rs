@@ -366,7 +366,7 @@ impl<'a> Eraser<'a> {
                 if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
                     self.release_erased(page, rev, &set).await?;
                 }
-                match self.records.store.swap(&CURRENT, &row.key, Some(&row), None).await? {
+                match self.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await? {
                     Swap::Applied | Swap::Refused { current: None } => break,
                     Swap::Refused { current: Some(current) } => row = current,
                 }

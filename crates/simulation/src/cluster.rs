@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, ClusteringRange, Decorator, Memory, Mutation, Partition, PartitionVersions, Result,
-    TableStore as _,
+    Batch, ClusteringRange, Decorator, Key, Memory, Mutation, Partition, PartitionVersions, Result, Row,
+    Schema, Swap, TableStore as _,
 };
 
 /// Deleted ranges. Each has the write time up to which the delete hides rows.
@@ -74,6 +74,18 @@ impl Decorator for Cluster {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let first = first.into_iter().map(|batch| self.visible(batch)).collect();
         self.memory.write(first, self.visible(then)).await
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
+        self.memory.swap(first, table, key, expected, new).await
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {

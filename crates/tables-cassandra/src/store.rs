@@ -5,7 +5,7 @@ use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
     Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
     TableStore,
@@ -92,6 +92,15 @@ impl CassandraStore {
         batch.mutations.iter().try_for_each(|mutation| self.catalog.get(mutation.table()).map(drop))?;
         limits::check_batch(batch)
     }
+
+    /// Applies batches at the same time, which the caller has checked.
+    async fn apply_all(&self, batches: &[Batch], now: Timestamp) -> Result<()> {
+        let mut writes = Vec::with_capacity(batches.len());
+        for batch in batches {
+            writes.push(write::apply(&self.cluster, &self.catalog, batch, now));
+        }
+        stream::iter(writes).buffer_unordered(MAX_CONCURRENT_BATCHES).try_collect().await
+    }
 }
 
 impl fmt::Debug for CassandraStore {
@@ -141,11 +150,7 @@ impl TableStore for CassandraStore {
         // All batches are checked before anything is sent, so that an `Invalid` call changes nothing.
         first.iter().chain([&then]).try_for_each(|batch| self.check(batch))?;
         let now = self.clock.now();
-        let mut writes = Vec::with_capacity(first.len());
-        for batch in &first {
-            writes.push(write::apply(&self.cluster, &self.catalog, batch, now));
-        }
-        stream::iter(writes).buffer_unordered(MAX_CONCURRENT_BATCHES).try_collect::<()>().await?;
+        self.apply_all(&first, now).await?;
         write::apply(&self.cluster, &self.catalog, &then, now).await
     }
 
@@ -169,6 +174,7 @@ impl TableStore for CassandraStore {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
@@ -177,6 +183,10 @@ impl TableStore for CassandraStore {
         Swap::check(table, key, expected, new.as_ref())?;
         let table = self.catalog.get(table)?;
         limits::check_key(&key.partition, &key.clustering)?;
+        first.iter().try_for_each(|batch| self.check(batch))?;
+        if !first.is_empty() {
+            self.apply_all(&first, self.clock.now()).await?;
+        }
         let call = Call {
             cluster: &self.cluster,
             table: &table,

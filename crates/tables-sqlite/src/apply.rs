@@ -165,8 +165,9 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
     connection.prepare_cached("INSERT INTO large_values (value) VALUES (?1)")?.insert([envelope])
 }
 
-/// Compares and sets a row. Each swap of a row is later than the one before, whatever the clock says.
+/// Applies the batches of a swap, also if the swap is refused. Then compares and sets the row. Each swap of a row is later than the one before, whatever the clock says.
 pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
+    write(connection, &call.first)?;
     let existing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
     let visible = existing.as_ref().filter(|row| row.is_visible(now));
     if visible.map(|row| &row.values) != call.expected.as_ref() {

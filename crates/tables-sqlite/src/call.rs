@@ -41,10 +41,11 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
 }
 
-/// A compare and set. The committer sets the write time of the new row, so the thread of the committer
+/// A compare and set, with the batches that are applied before it, in the same transaction. The committer sets the write time of the new row, so the thread of the committer
 /// computes the checksum of the row.
 #[derive(Debug)]
 pub(crate) struct SwapCall {
+    pub(crate) first: Write,
     pub(crate) table: Table,
     pub(crate) name: Key,
     pub(crate) key: Vec<u8>,
@@ -127,8 +128,8 @@ impl Change {
 }
 
 impl SwapCall {
-    /// The approximate size of the keys and values of the change.
+    /// The approximate size of the keys and values of all changes.
     pub(crate) fn bytes(&self) -> usize {
-        self.key.len() + self.new.as_ref().map_or(0, Row::size)
+        self.first.bytes + self.key.len() + self.new.as_ref().map_or(0, Row::size)
     }
 }

@@ -419,11 +419,13 @@ impl Call {
         }
     }
 
-    fn slots(&self) -> &[Slot] {
-        match self {
-            Self::Write(write, _) => &write.slots,
-            Self::Swap(swap, _) => std::slice::from_ref(&swap.slot),
-        }
+    /// The slots of all partitions that the call changes.
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        let (batches, row) = match self {
+            Self::Write(write, _) => (write, None),
+            Self::Swap(swap, _) => (&swap.first, Some(swap.slot)),
+        };
+        batches.slots.iter().copied().chain(row)
     }
 
     /// Applies the changes of the call, or fails halfway.
@@ -440,11 +442,12 @@ impl Call {
 
     /// Checks that the rows of all pages that the call changes are in order.
     fn check_pages(&self, connection: &AuditConnection) -> Result<()> {
-        let spans = match self {
-            Self::Write(write, _) => write.changes.iter().map(Change::span).collect(),
-            Self::Swap(swap, _) => vec![Span::of_key(&swap.key)],
+        let (batches, row) = match self {
+            Self::Write(write, _) => (write, None),
+            Self::Swap(swap, _) => (&swap.first, Some(Span::of_key(&swap.key))),
         };
-        spans.iter().try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
+        let mut spans = batches.changes.iter().map(Change::span).chain(row);
+        spans.try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
     /// Returns the cause of an error of a call. If the error is damage, the cause may be that the disk cannot

@@ -361,6 +361,7 @@ impl TableStore for SqliteStore {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
@@ -369,6 +370,7 @@ impl TableStore for SqliteStore {
         Swap::check(table, key, expected, new.as_ref())?;
         let table = self.catalog.get(table)?;
         let swap = SwapCall {
+            first: Write::new(&self.catalog, &self.partition_versions, first.iter())?,
             table,
             name: key.clone(),
             key: span::row_key(table, &key.partition, &key.clustering),

@@ -193,6 +193,9 @@ macro_rules! contract_tests {
             one_of_many_swaps_wins
             concurrent_swaps_lose_no_increment
             rows_written_by_swaps_are_readable
+            a_swap_applies_its_batches_even_if_it_is_refused
+            a_swapped_row_is_visible_after_its_batches
+            size_limits_hold_for_each_batch_of_a_swap
             swaps_that_do_not_fit_are_invalid
             partition_version_changes_with_writes_and_not_with_reads
             values_cached_by_partition_version_are_never_stale

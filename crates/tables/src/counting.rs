@@ -102,6 +102,20 @@ impl<S> Counting<S> {
         tables.entry(table).or_default()[kind as usize].add(count);
     }
 
+    /// Counts the batches of a call.
+    fn written(&self, mut tally: Counts, is_acknowledged: bool) {
+        if !is_acknowledged {
+            tally.fail();
+        }
+        self.writes.add(tally.writes);
+        self.batches.add(tally.batches);
+        for (name, counts) in tally.tables {
+            for kind in Kind::ALL.into_iter().filter(|kind| counts[*kind] != Count::default()) {
+                self.add(name, kind, counts[kind]);
+            }
+        }
+    }
+
     /// Counts a call to one table. `size` returns the number of rows and bytes of its answer.
     fn answered<T>(
         &self,
@@ -155,41 +169,29 @@ impl<S: TableStore> Decorator for Counting<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        // The call below consumes the batches, so they are counted before the outcome is known.
-        let mut tally = Counts::default();
-        first
-            .iter()
-            .chain([&then])
-            .filter(|batch| !batch.mutations.is_empty())
-            .for_each(|batch| tally.add(batch));
+        let mut tally = Counts::of_batches(first.iter().chain([&then]));
         tally.writes = Count { operations: 1, ..tally.batches };
         let result = self.store.write(first, then).await;
-        if result.is_err() {
-            tally.fail();
-        }
-        self.writes.add(tally.writes);
-        self.batches.add(tally.batches);
-        for (name, counts) in tally.tables {
-            for kind in Kind::ALL.into_iter().filter(|kind| counts[*kind] != Count::default()) {
-                self.add(name, kind, counts[kind]);
-            }
-        }
+        self.written(tally, result.is_ok());
         result
     }
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
         let (rows, bytes) = size(new.as_slice());
-        let result = self.store.swap(table, key, expected, new).await;
+        let tally = Counts::of_batches(&first);
+        let result = self.store.swap(first, table, key, expected, new).await;
         self.answered(table, Kind::Swap, &result, |swap| match swap {
             Swap::Applied => (rows, bytes),
             Swap::Refused { current } => size(current.as_slice()),
         });
+        self.written(tally, result.is_ok());
         result
     }
 }
@@ -199,6 +201,14 @@ fn size(rows: &[Row]) -> (usize, usize) {
 }
 
 impl Counts {
+    /// Counts the batches of a call before the call, which consumes them.
+    fn of_batches<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Self {
+        let mut counts = Self::default();
+        let batches = batches.into_iter().filter(|batch| !batch.mutations.is_empty());
+        batches.for_each(|batch| counts.add(batch));
+        counts
+    }
+
     /// Adds a batch that is about to be written.
     fn add(&mut self, batch: &Batch) {
         let partition: usize = batch.partition.iter().map(Value::size).sum();

@@ -52,12 +52,13 @@ pub trait Decorator: Debug + Send + Sync + 'static {
     /// Passes on [`TableStore::swap`].
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        self.below().swap(table, key, expected, new).await
+        self.below().swap(first, table, key, expected, new).await
     }
 
     /// Passes on [`TableStore::scrub`].
@@ -110,12 +111,13 @@ impl<D: Decorator> TableStore for D {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        Decorator::swap(self, table, key, expected, new).await
+        Decorator::swap(self, first, table, key, expected, new).await
     }
 
     async fn scrub(&self) -> Result<Option<Duration>> {

@@ -19,8 +19,8 @@ use crate::{
 /// Passes every call on to a store, unless its [`Plan`] has a fault for the call. With an empty plan it
 /// changes nothing.
 ///
-/// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` is
-/// applied after all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has
+/// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` or
+/// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has
 /// happened in part.
 #[derive(Debug)]
 pub struct Faulty<S> {
@@ -69,8 +69,9 @@ impl<S: TableStore> Faulty<S> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call. Returns its planned fault, and the error that a planned fault reports.
-    fn next(&self, call: Call) -> (Option<Fault>, Error) {
+    /// Counts a call. Returns its planned fault, and the error that a planned fault reports. `has_steps`:
+    /// whether the call can fail midway.
+    fn next(&self, call: Call, has_steps: bool) -> (Option<Fault>, Error) {
         let mut progress = self.progress();
         let calls = progress.calls.entry(call).or_default();
         *calls += 1;
@@ -79,12 +80,12 @@ impl<S: TableStore> Faulty<S> {
             Some(outage) => Error::Unavailable(outage.clone()),
             None => Error::unavailable(format!("planned fault in {call:?} {number}")),
         };
-        (progress.plan.fault(call, number), error)
+        (progress.plan.fault(call, number, has_steps), error)
     }
 
     /// Makes a call that has a single step, with its planned fault.
     async fn call<T>(&self, call: Call, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let (fault, error) = self.next(call);
+        let (fault, error) = self.next(call, false);
         match fault {
             None => step.await,
             Some(fault) => apply_fault(fault, error, step).await,
@@ -100,14 +101,12 @@ impl<S: TableStore> Faulty<S> {
     ) -> Result<()> {
         match fault {
             Fault::Midway { batches } => {
-                check(&first, &then)?;
-                let some = first.into_iter().zip((0..u64::BITS).cycle());
-                let some = some.filter(|(_, bit)| batches >> bit & 1 == 1).map(|(batch, _)| batch);
-                self.store.write(some.collect(), Batch::new(then.partition)).await?;
+                check(first.iter().chain([&then]))?;
+                self.store.write(some_of(first, batches), Batch::new(then.partition)).await?;
                 Err(error)
             }
             Fault::PauseMidway(gate) => {
-                check(&first, &then)?;
+                check(first.iter().chain([&then]))?;
                 self.store.write(first, Batch::new(then.partition.clone())).await?;
                 gate.pass().await;
                 self.store.write(Vec::new(), then).await
@@ -118,8 +117,14 @@ impl<S: TableStore> Faulty<S> {
 }
 
 /// `Invalid` promises that nothing was changed. So an invalid call has to be found before the first change.
-fn check(first: &[Batch], then: &Batch) -> Result<()> {
-    first.iter().chain([then]).try_for_each(Batch::check)
+fn check<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Result<()> {
+    batches.into_iter().try_for_each(Batch::check)
+}
+
+/// The batches that the bits of `chosen` name.
+fn some_of(batches: Vec<Batch>, chosen: u64) -> Vec<Batch> {
+    let numbered = batches.into_iter().zip((0..u64::BITS).cycle());
+    numbered.filter(|(_, bit)| chosen >> bit & 1 == 1).map(|(batch, _)| batch).collect()
 }
 
 async fn apply_fault<T>(
@@ -177,7 +182,7 @@ impl<S: TableStore> Decorator for Faulty<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        match self.next(Call::Write) {
+        match self.next(Call::Write, true) {
             (None, _) => self.store.write(first, then).await,
             (Some(fault), error) => self.write_with_fault(fault, error, first, then).await,
         }
@@ -185,11 +190,30 @@ impl<S: TableStore> Decorator for Faulty<S> {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        self.call(Call::Swap, self.store.swap(table, key, expected, new)).await
+        let (fault, error) = self.next(Call::Swap, !first.is_empty());
+        let nothing = Batch::new(key.partition.clone());
+        match fault {
+            None => self.store.swap(first, table, key, expected, new).await,
+            Some(Fault::Midway { batches }) if !first.is_empty() => {
+                check(&first)?;
+                Swap::check(table, key, expected, new.as_ref())?;
+                self.store.write(some_of(first, batches), nothing).await?;
+                Err(error)
+            }
+            Some(Fault::PauseMidway(gate)) if !first.is_empty() => {
+                check(&first)?;
+                Swap::check(table, key, expected, new.as_ref())?;
+                self.store.write(first, nothing).await?;
+                gate.pass().await;
+                self.store.swap(Vec::new(), table, key, expected, new).await
+            }
+            Some(fault) => apply_fault(fault, error, self.store.swap(first, table, key, expected, new)).await,
+        }
     }
 }

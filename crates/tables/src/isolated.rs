@@ -98,6 +98,10 @@ impl<S: TableStore> Isolated<S> {
     fn batch_with_namespace(&self, batch: Batch) -> Result<Batch> {
         Ok(Batch { partition: self.with_namespace(batch.partition)?, ..batch })
     }
+
+    fn batches_with_namespace(&self, batches: Vec<Batch>) -> Result<Vec<Batch>> {
+        batches.into_iter().map(|batch| self.batch_with_namespace(batch)).collect()
+    }
 }
 
 fn fits_namespace(number: i64) -> bool {
@@ -138,8 +142,7 @@ impl<S: TableStore> TableStore for Isolated<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let first = first.into_iter().map(|batch| self.batch_with_namespace(batch)).collect::<Result<_>>()?;
-        self.store.write(first, self.batch_with_namespace(then)?).await
+        self.store.write(self.batches_with_namespace(first)?, self.batch_with_namespace(then)?).await
     }
 
     async fn scrub(&self) -> Result<Option<Duration>> {
@@ -160,14 +163,17 @@ impl<S: TableStore> TableStore for Isolated<S> {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
+        let first = self.batches_with_namespace(first)?;
+        let key = self.key_with_namespace(key)?;
         let expected = expected.map(|row| self.row_with_namespace(row)).transpose()?;
         let new = new.map(|row| self.row_with_namespace(&row)).transpose()?;
-        let swap = self.store.swap(table, &self.key_with_namespace(key)?, expected.as_ref(), new).await?;
+        let swap = self.store.swap(first, table, &key, expected.as_ref(), new).await?;
         Ok(match swap {
             Swap::Applied => Swap::Applied,
             Swap::Refused { current } => {

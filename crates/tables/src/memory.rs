@@ -18,7 +18,7 @@ use rashomon_clock::Clock;
 use self::table::Table;
 use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore, Value,
+    TableStore,
 };
 
 /// A store in memory. Dropping it loses its data.
@@ -49,7 +49,7 @@ impl Memory {
     }
 
     /// Changes these partitions. During the change they have no current version.
-    fn bracket<T>(&self, partitions: &[&[Value]], change: impl FnOnce() -> T) -> T {
+    fn bracket<T>(&self, partitions: &[Partition], change: impl FnOnce() -> T) -> T {
         let slots: BTreeSet<_> =
             partitions.iter().map(|partition| self.partition_versions.slot(partition)).collect();
         let slots: Vec<_> = slots.into_iter().collect();
@@ -73,9 +73,18 @@ impl Tables {
         Ok(table)
     }
 
+    /// Checks all batches before anything is changed, so that nothing can fail halfway.
+    fn check_all(&self, batches: &[Batch]) -> Result<()> {
+        batches.iter().try_for_each(|batch| self.check(batch))
+    }
+
     fn check(&self, batch: &Batch) -> Result<()> {
         batch.check()?;
         batch.mutations.iter().try_for_each(|mutation| self.get(mutation.table()).map(drop))
+    }
+
+    fn apply_all(&mut self, batches: Vec<Batch>) -> Result<()> {
+        batches.into_iter().try_for_each(|batch| self.apply(batch))
     }
 
     fn apply(&mut self, batch: Batch) -> Result<()> {
@@ -85,6 +94,10 @@ impl Tables {
             Ok(())
         })
     }
+}
+
+fn partitions_of(batches: &[Batch]) -> Vec<Partition> {
+    batches.iter().map(|batch| batch.partition.clone()).collect()
 }
 
 fn not_created(schema: &Schema) -> Error {
@@ -124,14 +137,10 @@ impl TableStore for Memory {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let mut tables = self.tables();
-        let batches = || first.iter().chain([&then]);
-        // All batches are checked before anything is changed, so that nothing can fail halfway.
-        batches().try_for_each(|batch| tables.check(batch))?;
-        let partitions: Vec<_> = batches().map(|batch| batch.partition.clone()).collect();
-        let partitions: Vec<_> = partitions.iter().map(Vec::as_slice).collect();
-        self.bracket(&partitions, || {
-            first.into_iter().chain([then]).try_for_each(|batch| tables.apply(batch))
-        })
+        let batches: Vec<_> = first.into_iter().chain([then]).collect();
+        tables.check_all(&batches)?;
+        let partitions = partitions_of(&batches);
+        self.bracket(&partitions, || tables.apply_all(batches))
     }
 
     async fn scrub(&self) -> Result<Option<Duration>> {
@@ -148,6 +157,7 @@ impl TableStore for Memory {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
@@ -155,8 +165,14 @@ impl TableStore for Memory {
     ) -> Result<Swap> {
         Swap::check(table, key, expected, new.as_ref())?;
         let mut tables = self.tables();
-        let table = tables.get_mut(table)?;
-        Ok(self.bracket(&[&key.partition], || table.swap(key, expected, new, self.clock.now())))
+        tables.get(table)?;
+        tables.check_all(&first)?;
+        let mut partitions = partitions_of(&first);
+        partitions.push(key.partition.clone());
+        self.bracket(&partitions, || {
+            tables.apply_all(first)?;
+            Ok(tables.get_mut(table)?.swap(key, expected, new, self.clock.now()))
+        })
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {

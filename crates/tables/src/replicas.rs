@@ -161,6 +161,25 @@ impl ReplicaStore {
         Ok(2 * reached > REPLICAS)
     }
 
+    /// `Invalid` if one of the batches is.
+    async fn check_all(&self, batches: &[Batch]) -> Result<()> {
+        for batch in batches {
+            for view in &self.views {
+                view.check(batch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes every batch. `Unavailable` unless all of them were acknowledged.
+    async fn write_all(&self, batches: Vec<Batch>) -> Result<()> {
+        let mut is_acknowledged = true;
+        for batch in batches {
+            is_acknowledged &= self.write_one(batch).await?;
+        }
+        if is_acknowledged { Ok(()) } else { Err(Error::unavailable("a write has not reached a quorum")) }
+    }
+
     /// Returns the index of the view that answers.
     fn view(&self, read_from: ReadFrom) -> Result<usize> {
         let state = self.state();
@@ -259,32 +278,29 @@ impl TableStore for ReplicaStore {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let _call = self.calls.lock().await;
         // As in every store, an invalid call changes nothing.
-        for view in &self.views {
-            for batch in first.iter().chain([&then]) {
-                view.check(batch).await?;
-            }
-        }
-        let mut is_acknowledged = true;
-        for batch in first {
-            is_acknowledged &= self.write_one(batch).await?;
-        }
-        if is_acknowledged && self.write_one(then).await? {
-            return Ok(());
-        }
-        Err(Error::unavailable("a write has not reached a quorum"))
+        self.check_all(&first).await?;
+        self.check_all(std::slice::from_ref(&then)).await?;
+        self.write_all(first).await?;
+        self.write_all(vec![then]).await
     }
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
         let _call = self.calls.lock().await;
-        let swap = self.views[ALL].memory.swap(table, key, expected, new.clone()).await?;
+        // As in every store, an invalid call changes nothing.
+        Swap::check(table, key, expected, new.as_ref())?;
+        self.views[ALL].memory.get(table, key).await?;
+        self.check_all(&first).await?;
+        self.write_all(first).await?;
+        let swap = self.views[ALL].memory.swap(Vec::new(), table, key, expected, new.clone()).await?;
         for view in &self.views[..ALL] {
-            view.memory.swap(table, key, expected, new.clone()).await?;
+            view.memory.swap(Vec::new(), table, key, expected, new.clone()).await?;
         }
         Ok(swap)
     }

@@ -54,14 +54,21 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// be repeated. `Invalid` means that nothing was changed.
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()>;
 
-    /// Compares and sets one row of a swap-only table. If the row's values are those of `expected` (`None`:
-    /// no visible row), the row becomes `new` (`None`: no row). Durable on return.
+    /// Applies the batches of `first`, as [`TableStore::write`] does. Then compares and sets one row of a
+    /// swap-only table: if the row's values are those of `expected` (`None`: no visible row), the row becomes
+    /// `new` (`None`: no row). When this returns, all batches and the row are durable.
+    ///
+    /// The batches are applied even if the swap is refused. The new row becomes visible only after all
+    /// batches of its call, also in a crash. After `Unavailable` or `Corrupt`, some of the batches may have
+    /// been applied, each of them whole, and after `Unavailable` the swap may have taken effect or not.
+    /// `Invalid` means that nothing was changed, neither by a batch nor by the swap.
     ///
     /// `expected` and `new` are rows under `key`. The store sets the write time itself and ignores the
     /// `written_at` of `new`, so each swap of a row is later than the one before. If `new` has no expiry, the
     /// default of the table applies.
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,

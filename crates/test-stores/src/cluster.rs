@@ -86,13 +86,15 @@ impl Decorator for Cluster {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
         tokio::task::yield_now().await;
-        self.memory.swap(table, key, expected, new).await
+        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
+        self.memory.swap(first, table, key, expected, new).await
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {

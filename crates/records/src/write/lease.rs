@@ -107,7 +107,7 @@ impl PageWriter<'_> {
                 continue;
             }
             let lease = self.new_lease(&key, found.later_than, batch.as_deref_mut().zip(asked));
-            match self.records.store.swap(&HEADS, &key, existing.as_ref(), lease.row()).await {
+            match self.records.store.swap(Vec::new(), &HEADS, &key, existing.as_ref(), lease.row()).await {
                 Ok(Swap::Applied) => return Ok(Some(lease)),
                 Ok(Swap::Refused { current }) => existing = current,
                 Err(error) => {
@@ -197,7 +197,7 @@ impl PageWriter<'_> {
         }
         let before = lease.row();
         lease.holder.intent = Some(intent);
-        match self.records.store.swap(&HEADS, &lease.key, before.as_ref(), lease.row()).await? {
+        match self.records.store.swap(Vec::new(), &HEADS, &lease.key, before.as_ref(), lease.row()).await? {
             Swap::Applied => Ok(()),
             Swap::Refused { .. } => Err(too_slow()),
         }
@@ -270,7 +270,7 @@ impl PageWriter<'_> {
         };
         let free = PageLease { holder: None, later_than: lease.later_than.max(rolled_back) };
         // A refused swap means that another process has freed the lease.
-        self.records.store.swap(&HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
+        self.records.store.swap(Vec::new(), &HEADS, &row.key, Some(row), free.to_row(&row.key)).await?;
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl PageWriter<'_> {
         let mut expected = lease.row();
         let mut failure = None;
         for attempt in 0..MAX_RELEASE_ATTEMPTS {
-            match self.records.store.swap(&HEADS, key, expected.as_ref(), free.clone()).await {
+            match self.records.store.swap(Vec::new(), &HEADS, key, expected.as_ref(), free.clone()).await {
                 Ok(Swap::Applied) => return Ok(()),
                 Ok(Swap::Refused { current }) => {
                     if PageLease::from_row(current.as_ref())?.owner() == Some(lease.holder.owner) {

@@ -220,13 +220,14 @@ impl Decorator for Handle {
 
     async fn swap(
         &self,
+        first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
         self.enter()?;
-        self.below().swap(table, key, expected, new).await
+        self.below().swap(first, table, key, expected, new).await
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {

@@ -31,7 +31,7 @@ async fn use_tables(store: &CassandraStore) {
     assert!(store.get(&PAGES, &key).await.expect("read").is_some());
     let existing = store.get(&HEADS, &key).await.expect("read");
     let new = Row { key: key.clone(), values: values(7), written_at: system_time(), expires_at: None };
-    let swap = store.swap(&HEADS, &key, existing.as_ref(), Some(new)).await.expect("answered");
+    let swap = store.swap(Vec::new(), &HEADS, &key, existing.as_ref(), Some(new)).await.expect("answered");
     assert_eq!(swap, Swap::Applied);
 }
 

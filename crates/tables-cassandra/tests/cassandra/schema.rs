@@ -147,14 +147,15 @@ fn rows_from_before_a_change_can_be_swapped() {
         store.create(&HEADS).await.expect("created");
         let key = key("page", 1);
         let row = |values| Row { key: key.clone(), values, written_at: system_time(), expires_at: None };
-        let swap = store.swap(&HEADS, &key, None, Some(row(values(1)))).await.expect("answered");
+        let swap = store.swap(Vec::new(), &HEADS, &key, None, Some(row(values(1)))).await.expect("answered");
         assert_eq!(swap, Swap::Applied);
         assert!(store.upgrade(&GROWN_HEADS).await.expect("a column is added"));
         store.create(&GROWN_HEADS).await.expect("it has the column");
         let longer = |number, size| [values(number), vec![size]].concat();
         let expected = row(longer(1, None));
         let new = row(longer(2, Some(7.into())));
-        let swap = store.swap(&GROWN_HEADS, &key, Some(&expected), Some(new)).await.expect("answered");
+        let swap =
+            store.swap(Vec::new(), &GROWN_HEADS, &key, Some(&expected), Some(new)).await.expect("answered");
         assert_eq!(swap, Swap::Applied);
         let found = store.get(&GROWN_HEADS, &key).await.expect("read").expect("a row");
         assert_eq!(found.values, longer(2, Some(7.into())));

@@ -180,7 +180,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
     let directory = TempDir::new().expect("a directory");
     let store = open(&directory, commit_when_unblocked).await;
     let row = Row { key: key("damaged"), values: vec![Some(1.into())], written_at: NOW, expires_at: None };
-    store.swap(&HEADS, &row.key, None, Some(row.clone())).await.expect("swapped");
+    store.swap(Vec::new(), &HEADS, &row.key, None, Some(row.clone())).await.expect("swapped");
     refuse_a_write_time(&directory);
     let before = store.calls_and_commits().1;
 
@@ -196,7 +196,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         biased;
         store.write(Vec::new(), put("one", 1, NOW)),
         store.write(vec![put("first", 1, NOW)], put("then", 1, REFUSED)),
-        store.swap(&HEADS, &row.key, Some(&row), None),
+        store.swap(Vec::new(), &HEADS, &row.key, Some(&row), None),
         store.write(Vec::new(), put("other", 1, NOW)),
         // This future is polled last, when the other calls are in the queue.
         async { BLOCKED.store(false, Ordering::SeqCst) },
@@ -223,6 +223,67 @@ fn refuse_a_write_time(directory: &TempDir) {
         REFUSED.as_micros()
     );
     connection.execute_batch(&sql).expect("done");
+}
+
+/// A swap is one transaction with its batches: the fsync is one, and a failure undoes all of them.
+#[tokio::test]
+async fn swap_and_its_batches_are_one_commit() {
+    static BROKEN: AtomicBool = AtomicBool::new(false);
+    fn commit_or_break(connection: &Connection) -> rusqlite::Result<()> {
+        if BROKEN.swap(false, Ordering::SeqCst) {
+            return Err(failure(ffi::SQLITE_BUSY));
+        }
+        commit(connection)
+    }
+    let directory = TempDir::new().expect("a directory");
+    let store = open(&directory, commit_or_break).await;
+    let row = Row { key: key("head"), values: vec![Some(1.into())], written_at: NOW, expires_at: None };
+    let first = |number: i64| ["one", "other"].map(|title| put(title, number, NOW)).to_vec();
+    let swap = async |number: i64| {
+        let before = store.calls_and_commits();
+        let swap = store.swap(first(number), &HEADS, &row.key, None, Some(row.clone())).await;
+        let (calls, commits) = store.calls_and_commits();
+        assert_eq!((calls - before.0, commits - before.1), (1, 1));
+        swap
+    };
+    let state = async || {
+        let head = store.get(&HEADS, &row.key).await.expect("read");
+        (number(&store, "one").await, number(&store, "other").await, head.map(|row| row.values))
+    };
+    let value = |number: i64| Some(vec![Some(number.into())]);
+
+    BROKEN.store(true, Ordering::SeqCst);
+    assert!(matches!(swap(1).await, Err(Error::Unavailable(_))));
+    assert_eq!(state().await, (None, None, None), "after a failed commit");
+    assert_eq!(swap(2).await.expect("answered"), Swap::Applied);
+    assert_eq!(state().await, (value(2), value(2), value(1)));
+    assert!(matches!(swap(3).await, Ok(Swap::Refused { .. })));
+    assert_eq!(state().await, (value(3), value(3), value(1)));
+
+    // The second batch fails in the middle of the call.
+    refuse_a_write_time(&directory);
+    let first = vec![put("new", 4, NOW), put("refused", 4, REFUSED)];
+    let failed = store.swap(first, &HEADS, &row.key, Some(&row), None).await;
+    assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
+    assert_eq!(number(&store, "new").await, None);
+    assert_eq!(state().await, (value(3), value(3), value(1)));
+}
+
+/// The batches of a swap count towards the bounds of the queue and of a commit.
+#[test]
+fn size_of_a_swap_includes_its_batches() {
+    let catalog = Catalog::default();
+    catalog.insert(crate::catalog::Table::new(&PAGES, 1, 1));
+    let partition_versions = PartitionVersions::new();
+    let batches = [put("one", 1, NOW), put("other", 1, NOW)];
+    let first = Write::new(&catalog, &partition_versions, batches.iter()).expect("the batches are valid");
+    let written = first.bytes;
+    assert!(written > 0);
+    let table = crate::catalog::Table::new(&HEADS, 1, 2);
+    let name = key("head");
+    let slot = partition_versions.slot(&name.partition);
+    let swap = SwapCall { first, table, name, key: vec![0; 9], expected: None, new: None, slot };
+    assert_eq!(swap.bytes(), written + 9);
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
-use rashomon_tables::{Batch, TableStore};
+use rashomon_tables::{Batch, ColumnType, Key, Row, Schema, Swap, TableStore, Value};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -21,7 +21,31 @@ const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
 const LOG_BYTES: u64 = 1 << 20;
 
-/// The batches of a call: a body and a note in `then`, and a note in another partition in `first`.
+/// The number of the last call of a writer that was a swap.
+static HEADS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("heads")
+        .partition("title", ColumnType::Text)
+        .value("rev", ColumnType::Int)
+        .swap_only()
+        .build()
+});
+
+/// Every other call of a writer is a swap.
+const fn is_swap(rev: i64) -> bool {
+    rev % 2 == 0
+}
+
+/// The row that the call `rev`, or the last swap before it, has set.
+fn head(writer: usize, rev: i64) -> Option<Row> {
+    let last = if is_swap(rev) { rev } else { rev - 1 };
+    let key = Key::new(vec![format!("Head {writer}").into()], Vec::new());
+    let row =
+        Row { key, values: vec![Some(Value::Int(last))], written_at: super::fixtures::NOW, expires_at: None };
+    (last > 0).then_some(row)
+}
+
+/// The batches of a call: a body and a note in `then`, and a note in another partition in `first`. A swap has
+/// them all in `first`.
 fn call(writer: usize, rev: i64) -> (Vec<Batch>, Batch) {
     let length = [50, 5_000, 40_000][rev as usize % 3];
     let mut elsewhere = Batch::new(vec![format!("Index {writer}").into()]);
@@ -80,6 +104,7 @@ fn child_process_that_writes() {
         // The log is written into the file all the time, mostly beside the commits.
         let options = Options { log_bytes: LOG_BYTES, ..Options::default() };
         let store = Arc::new(open(Path::new(&directory), system_clock(), options).await);
+        store.create(&HEADS).await.expect("the table is made");
         let mut writers = tokio::task::JoinSet::new();
         for writer in 0..WRITERS {
             writers.spawn(write_for_ever(Arc::clone(&store), writer));
@@ -91,8 +116,16 @@ fn child_process_that_writes() {
 async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
     let there = rows(&store, &NOTES, &format!("Title {writer}")).await.expect("read").len() as i64;
     for rev in there + 1.. {
-        let (first, then) = call(writer, rev);
-        store.write(first, then).await.expect("written");
+        let (mut first, then) = call(writer, rev);
+        if is_swap(rev) {
+            first.push(then);
+            let (before, new) = (head(writer, rev - 1), head(writer, rev));
+            let key = new.as_ref().expect("a swap sets it").key.clone();
+            let swap = store.swap(first, &HEADS, &key, before.as_ref(), new).await.expect("answered");
+            assert_eq!(swap, Swap::Applied);
+        } else {
+            store.write(first, then).await.expect("written");
+        }
         let acknowledgement = format!("ack {writer} {rev}\n");
         std::io::stdout().lock().write_all(acknowledgement.as_bytes()).expect("said");
     }
@@ -102,6 +135,7 @@ async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
 /// writer may be stored without an acknowledgement.
 async fn look(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
     let store = open(directory, system_clock(), Options::default()).await;
+    store.create(&HEADS).await.expect("the table is made");
     for writer in 0..WRITERS {
         let title = format!("Title {writer}");
         let notes = rows(&store, &NOTES, &title).await.expect("read");
@@ -111,6 +145,10 @@ async fn look(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
         let there = notes.len() as i64;
         assert!(there >= last, "writer {writer}: {there} of {last} acknowledged");
         assert_eq!([elsewhere.len(), bodies.len()], [notes.len(); 2], "writer {writer}: half a call");
+        let heads = rows(&store, &HEADS, &format!("Head {writer}")).await.expect("read");
+        let heads: Vec<_> = heads.into_iter().map(|row| row.values).collect();
+        let expected: Vec<_> = head(writer, there).into_iter().map(|row| row.values).collect();
+        assert_eq!(heads, expected, "writer {writer}: a swap without its batches, or the batches without it");
         for (rev, row) in (1..=there).rev().zip(bodies) {
             let length = [50, 5_000, 40_000][rev as usize % 3];
             assert_eq!((row.key, row.values), (key(&title, rev), vec![Some(body(&title, rev, length))]));

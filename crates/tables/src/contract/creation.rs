@@ -141,7 +141,7 @@ pub async fn a_table_that_was_not_created_is_refused(factory: &dyn Factory) {
     let mut batch = Batch::new(key.partition.clone());
     batch.put(&PLAIN, key.clustering.clone(), numbered(1), world.tick());
     assert_invalid(world.store.write(Vec::new(), batch).await);
-    assert_invalid(world.store.swap(&SWAPPED, &key, None, None).await);
+    assert_invalid(world.store.swap(Vec::new(), &SWAPPED, &key, None, None).await);
 }
 
 /// Rows of one table are not in another table, however similar their names and keys are.

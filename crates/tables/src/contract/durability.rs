@@ -12,7 +12,7 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static INDEX: LazyLock<Schema> = LazyLock::new(|| plain("pages_index").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// Acknowledged puts, deletes and swaps are kept.
+/// Acknowledged puts, deletes and swaps are kept, and the batches of applied and refused swaps.
 pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory) {
     let tables: [&'static Schema; 3] = [&PAGES, &INDEX, &HEADS];
     let world = World::new(factory, &tables).await;
@@ -33,15 +33,25 @@ pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory
     for (name, stays) in [("a", true), ("b", false)] {
         let key = key("page", name);
         let row = Row { key: key.clone(), values: numbered(9), written_at: world.now(), expires_at: None };
-        let swap = |expected, new| world.store.swap(&HEADS, &key, expected, new);
+        let swap = |expected, new| world.store.swap(Vec::new(), &HEADS, &key, expected, new);
         assert_eq!(swap(None, Some(row.clone())).await.expect("answered"), Swap::Applied);
         if !stays {
             assert_eq!(swap(Some(&row), None).await.expect("answered"), Swap::Applied);
         }
     }
+    // The batches of an applied swap and of a refused one.
+    let key_of_swap = key("page", "c");
+    for (name, is_applied) in [("applied", true), ("refused", false)] {
+        let mut first = Batch::new(vec!["swapped".into()]);
+        first.put(&INDEX, vec![name.into()], numbered(10), world.tick());
+        let key = key_of_swap.clone();
+        let row = Row { key, values: numbered(9), written_at: world.now(), expires_at: None };
+        let swap = world.store.swap(vec![first], &HEADS, &key_of_swap, None, Some(row)).await;
+        assert_eq!(swap.expect("answered") == Swap::Applied, is_applied);
+    }
 
     let before = contents(&world, &tables).await;
-    assert_eq!(before.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 1]);
+    assert_eq!(before.iter().map(Vec::len).collect::<Vec<_>>(), [4, 6, 2]);
     let Some(world) = reopen(factory, world).await else { return };
     for table in tables {
         world.store.create(table).await.expect("the table is there");

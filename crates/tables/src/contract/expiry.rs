@@ -53,7 +53,7 @@ pub async fn swap_treats_expired_row_as_missing(factory: &dyn Factory) {
     };
     let expires_at = world.now().saturating_add(Duration::from_micros(1_000_001));
     let swap = async |expected: Option<&crate::Row>, new| {
-        world.store.swap(&SWAPPED, &key, expected, new).await.expect("a swap is answered")
+        world.store.swap(Vec::new(), &SWAPPED, &key, expected, new).await.expect("a swap is answered")
     };
     let first = row(1, Some(expires_at));
     assert_eq!(swap(None, Some(first.clone())).await, Swap::Applied);
@@ -110,7 +110,8 @@ pub async fn the_default_time_to_live_holds_for_swaps(factory: &dyn Factory) {
     let key = key("page", "a");
     let long_ago = Timestamp::from_micros(1);
     let row = crate::Row { key: key.clone(), values: numbered(1), written_at: long_ago, expires_at: None };
-    let swap = world.store.swap(&LEASES, &key, None, Some(row)).await.expect("a swap is answered");
+    let swap =
+        world.store.swap(Vec::new(), &LEASES, &key, None, Some(row)).await.expect("a swap is answered");
     assert_eq!(swap, Swap::Applied);
     let row = world.get(&LEASES, &key).await.expect("it exists");
     assert_eq!(row.expires_at, Some(world.now().saturating_add(TTL)));

@@ -54,9 +54,26 @@ pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &
     );
 
     let row = Row { key: key.clone(), values: numbered(1), written_at: world.now(), expires_at: None };
-    let swap = world.store.swap(&HEADS, &key, None, Some(row)).await.expect("answered");
+    let swap = world.store.swap(Vec::new(), &HEADS, &key, None, Some(row.clone())).await.expect("answered");
     assert_eq!(swap, Swap::Applied);
     assert!(changed(), "by a swap");
+
+    for (row_expected, swap_expected) in [(Some(&row), Swap::Applied), (Some(&row), refused())] {
+        let mut first = Batch::new(vec!["elsewhere".into()]);
+        first.put(&PAGES, key.clustering.clone(), numbered(3), world.tick());
+        let before = partition_versions.current(elsewhere);
+        let swap = world.store.swap(vec![first], &HEADS, &key, row_expected, None).await.expect("answered");
+        assert_eq!(swap, swap_expected);
+        assert_ne!(
+            partition_versions.current(elsewhere),
+            before,
+            "not changed by a put in `first` of a swap, in another partition"
+        );
+    }
+}
+
+const fn refused() -> Swap {
+    Swap::Refused { current: None }
 }
 
 /// A cache that follows the rule of [`crate::PartitionVersions`] never serves a value that is older than the

@@ -7,7 +7,7 @@ mod operations;
 
 use std::{
     collections::{HashMap, HashSet},
-    mem::discriminant,
+    mem::{Discriminant, discriminant},
     sync::Arc,
     time::Duration,
 };
@@ -124,13 +124,17 @@ impl Comparison {
                 store.sort();
                 assert_eq!(store, memory, "{operation:?}");
             }
-            Operation::Swap { key, expected, new } => self.swap(key, expected, new.as_ref()).await,
+            Operation::Swap { first, spoilt, key, expected, new } => {
+                let first = if first.is_empty() { Vec::new() } else { self.batches(first, *spoilt) };
+                self.swap(first, key, expected, new.as_ref()).await;
+            }
             Operation::Pass(pass) => self.pass(pass),
         }
     }
 
-    /// Writes the changes that are allowed in one batch, or all changes if the batch is to be invalid.
-    async fn write(&mut self, changes: &[Changes], spoilt: bool) {
+    /// Begins a call with batches of the changes that are allowed in one batch, or of all changes if the
+    /// batches are to be invalid.
+    fn batches(&mut self, changes: &[Changes], spoilt: bool) -> Vec<Batch> {
         let now = self.times.begin(&self.store);
         let mut batches = Vec::new();
         for Changes { partition: number, changes } in changes {
@@ -143,10 +147,14 @@ impl Comparison {
             }
             batches.push(batch);
         }
+        batches
+    }
+
+    async fn write(&mut self, changes: &[Changes], spoilt: bool) {
+        let mut batches = self.batches(changes, spoilt);
         let then = batches.pop().unwrap_or_else(|| Batch::new(partition(0)));
         let store = self.store.store.write(batches.clone(), then.clone()).await;
         let memory = self.memory.store.write(batches.clone(), then.clone()).await;
-        let kind = |result: &Result<(), Error>| result.as_ref().err().map(discriminant);
         assert_eq!(kind(&store), kind(&memory), "{batches:?}, {then:?}: {store:?}, in memory {memory:?}");
         if memory.is_ok() {
             for batch in batches.into_iter().chain([then]) {
@@ -191,6 +199,7 @@ impl Comparison {
 
     async fn swap(
         &mut self,
+        first: Vec<Batch>,
         key: &Key,
         expected: &Expected,
         new: Option<&(Vec<Option<Value>>, Option<i64>)>,
@@ -209,13 +218,19 @@ impl Comparison {
         let new = new.map(|(values, expires_in)| {
             row(values, expires_in.map(|micros| self.times.expiry(self.store.now(), micros)))
         });
-        let store = self.store.store.swap(&HEADS, key, expected.as_ref(), new.clone()).await;
-        let memory = self.memory.store.swap(&HEADS, key, expected.as_ref(), new.clone()).await;
-        let outcome = |result: Result<Swap, Error>| match result.expect("a swap is answered") {
+        let store = self.store.store.swap(first.clone(), &HEADS, key, expected.as_ref(), new.clone()).await;
+        let memory = self.memory.store.swap(first.clone(), &HEADS, key, expected.as_ref(), new.clone()).await;
+        let what = format!("{first:?}, swap of {key:?} from {expected:?} to {new:?}");
+        assert_eq!(kind(&store), kind(&memory), "{what}: {store:?}, in memory {memory:?}");
+        let (Ok(store), Ok(memory)) = (store, memory) else { return };
+        let outcome = |swap| match swap {
             Swap::Applied => None,
             Swap::Refused { current } => Some(current.map(comparable(&HEADS))),
         };
-        assert_eq!(outcome(store), outcome(memory), "swap of {key:?} from {expected:?} to {new:?}");
+        assert_eq!(outcome(store), outcome(memory), "{what}");
+        for batch in first {
+            self.wrote(batch);
+        }
         for paused in &mut self.paused {
             if paused.reading.table.swap_only() && paused.reading.scan.partition == key.partition {
                 paused.swapped.push(key.clustering.clone());
@@ -279,6 +294,11 @@ async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Ro
     }
     let scan: Scan = reading.scan.clone().after(after);
     world.scan(reading.table, scan).await.into_iter().map(comparable(reading.table)).collect()
+}
+
+/// The kind of an error. `None`: the call succeeded.
+fn kind<T>(result: &Result<T, Error>) -> Option<Discriminant<Error>> {
+    result.as_ref().err().map(discriminant)
 }
 
 /// Removes the write time of a swap from a row, since each store chooses it.

@@ -93,7 +93,7 @@ pub async fn an_empty_call_changes_nothing(factory: &dyn Factory) {
     assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// A call that breaks a rule is `Invalid`, and none of its batches is applied.
+/// A write or a swap with a batch that breaks a rule is `Invalid`, and changes nothing.
 pub async fn an_invalid_call_changes_nothing(factory: &dyn Factory) {
     let world = open(factory).await;
     world.store.create(&OTHER_KEY).await.expect("created");
@@ -110,12 +110,19 @@ pub async fn an_invalid_call_changes_nothing(factory: &dyn Factory) {
         for (first, then) in [
             (vec![], bad.clone()),
             (vec![good("one")], bad.clone()),
-            (vec![good("one"), bad, good("two")], good("three")),
+            (vec![good("one"), bad.clone(), good("two")], good("three")),
         ] {
             let result = world.store.write(first, then).await;
             assert!(matches!(result, Err(Error::Invalid(_))), "{what}: {result:?}");
         }
-        for table in [&PAGES, &INDEX] {
+        // The same batches are invalid before a swap.
+        let key = key("page", "a");
+        let row = Row { key: key.clone(), values: numbered(1), written_at: now, expires_at: None };
+        for first in [vec![bad.clone()], vec![good("one"), bad, good("two")]] {
+            let result = world.store.swap(first, &SWAPPED, &key, None, Some(row.clone())).await;
+            assert!(matches!(result, Err(Error::Invalid(_))), "{what}, before a swap: {result:?}");
+        }
+        for table in [&PAGES, &INDEX, &SWAPPED] {
             assert!(world.partitions(table, limit(9)).await.is_empty(), "{what} changed {}", table.name());
         }
     }

@@ -25,8 +25,9 @@ pub enum Fault {
     Before,
     /// The call is `Unavailable`, and all of it happened.
     After,
-    /// The call is `Unavailable`. A write applies some of the batches that it applies first, and does not apply
-    /// the last one. Any other call fails as with [`Fault::Before`].
+    /// The call is `Unavailable`. A write applies some of the batches of `first`, and does not apply `then`. A
+    /// swap applies some of the batches of `first`, and does not swap. Any other call fails as with
+    /// [`Fault::Before`].
     Midway {
         /// Which batches are applied: a bit for each, the lowest one for the first batch. From the 65th batch on
         /// the bits repeat.
@@ -38,8 +39,8 @@ pub enum Fault {
     Pause(Gate),
     /// The call happens now, and is answered when the gate is opened.
     PauseAfter(Gate),
-    /// A write applies `first` now, and `then` when the gate is opened. For any other call this is like
-    /// [`Fault::Pause`].
+    /// A write applies `first` now, and `then` when the gate is opened. A swap with batches applies them now,
+    /// and swaps when the gate is opened. For any other call this is like [`Fault::Pause`].
     PauseMidway(Gate),
 }
 
@@ -91,7 +92,7 @@ pub struct Rates {
     pub before: u64,
     /// See [`Fault::After`].
     pub after: u64,
-    /// See [`Fault::Midway`]; only for writes.
+    /// See [`Fault::Midway`]; only for writes and for swaps with batches.
     pub midway: u64,
 }
 
@@ -123,20 +124,21 @@ impl Plan {
         self
     }
 
-    pub(super) fn fault(&self, call: Call, number: u64) -> Option<Fault> {
+    /// The fault of a call. `has_steps`: whether the call can fail midway.
+    pub(super) fn fault(&self, call: Call, number: u64, has_steps: bool) -> Option<Fault> {
         self.faults.get(&(call, number)).cloned().or_else(|| {
             let (seed, rates) = self.chance?;
-            by_chance(seed, rates, call, number)
+            by_chance(seed, rates, call, number, has_steps)
         })
     }
 }
 
-fn by_chance(seed: u64, rates: Rates, call: Call, number: u64) -> Option<Fault> {
+fn by_chance(seed: u64, rates: Rates, call: Call, number: u64, has_steps: bool) -> Option<Fault> {
     if call == Call::Create {
         return None;
     }
     let random = mix(mix(seed ^ mix(call as u64)) ^ number);
-    let midway = if call == Call::Write { rates.midway } else { 0 };
+    let midway = if has_steps { rates.midway } else { 0 };
     let chance = random % 1000;
     if chance < rates.before {
         Some(Fault::Before)

@@ -112,13 +112,37 @@ async fn swaps_are_counted_with_the_rows_that_were_set_or_returned() {
     let store = store(Plan::empty()).await;
     let key = Key::new(vec!["page".into()], vec![1.into()]);
     let row = Row { key: key.clone(), values: texts(), written_at: NOW, expires_at: None };
-    let swap = |expected, new| store.swap(&HEADS, &key, expected, new);
+    let swap = |expected, new| store.swap(Vec::new(), &HEADS, &key, expected, new);
     assert_eq!(swap(None, Some(row.clone())).await.unwrap(), Swap::Applied);
     assert_eq!(store.counts().of("heads", Kind::Swap), count(1, 1, ROW));
     assert!(matches!(swap(None, None).await.unwrap(), Swap::Refused { .. }));
     assert_eq!(store.counts().of("heads", Kind::Swap), count(2, 2, 2 * ROW));
     assert_eq!(swap(Some(&row), None).await.unwrap(), Swap::Applied);
     assert_eq!(store.counts().of("heads", Kind::Swap), count(3, 2, 2 * ROW));
+}
+
+#[tokio::test]
+async fn batches_of_swaps_are_counted() {
+    let store = store(Plan::empty().on(rashomon_tables::Call::Swap, 3, Fault::After)).await;
+    let key = Key::new(vec!["page".into()], vec![1.into()]);
+    let swap = async |rev: i64| {
+        let mut first = Batch::new(vec!["page".into()]);
+        first.put(&PAGES, vec![rev.into()], texts(), NOW);
+        let row = Row { key: key.clone(), values: texts(), written_at: NOW, expires_at: None };
+        let first = vec![first, Batch::new(vec!["other".into()])];
+        store.swap(first, &HEADS, &key, None, Some(row)).await
+    };
+    assert_eq!(swap(1).await.unwrap(), Swap::Applied);
+    assert!(matches!(swap(2).await.unwrap(), Swap::Refused { .. }));
+    let counts = store.counts();
+    assert_eq!(counts.writes, Count::default());
+    assert_eq!(counts.batches, count(2, 2, 2 * ROW));
+    assert_eq!(counts.of("pages", Kind::Put), count(2, 2, 2 * ROW));
+    assert_eq!(counts.of("heads", Kind::Swap), count(2, 2, 2 * ROW));
+    swap(3).await.unwrap_err();
+    let failed = Count { operations: 1, failures: 1, rows: 0, bytes: 0 };
+    assert_eq!((store.counts() - &counts).batches, failed);
+    assert_eq!((store.counts() - &counts).of("pages", Kind::Put), failed);
 }
 
 #[tokio::test]

@@ -126,10 +126,100 @@ async fn a_swap_may_happen_and_not_be_answered() {
         [(Fault::Before, false), (Fault::Midway { batches: 1 }, false), (Fault::After, true)]
     {
         let store = store(Plan::empty().on(Call::Swap, 1, fault)).await;
-        assert_unavailable(store.swap(&HEADS, &key, None, Some(row.clone())).await);
-        let again = store.swap(&HEADS, &key, None, Some(row.clone())).await.unwrap();
+        assert_unavailable(store.swap(Vec::new(), &HEADS, &key, None, Some(row.clone())).await);
+        let again = store.swap(Vec::new(), &HEADS, &key, None, Some(row.clone())).await.unwrap();
         assert_eq!(matches!(again, Swap::Refused { .. }), happened);
     }
+}
+
+fn head(page: &str) -> Row {
+    let key = Key::new(vec![page.into()], Vec::new());
+    Row { key, values: Vec::new(), written_at: NOW, expires_at: None }
+}
+
+/// Swaps the row of `page`, with the batches a, b and c.
+async fn swap(store: &impl TableStore, page: &str) -> Result<Swap> {
+    let row = head(page);
+    store.swap(["a", "b", "c"].map(batch).into(), &HEADS, &row.key.clone(), None, Some(row)).await
+}
+
+async fn is_swapped(store: &Faulty<Memory>, page: &str) -> bool {
+    store.store().get(&HEADS, &head(page).key).await.expect("read").is_some()
+}
+
+#[tokio::test]
+async fn each_fault_of_a_swap_leaves_the_expected_rows() {
+    for (fault, expected, swapped) in [
+        (Fault::Before, "", false),
+        (Fault::Midway { batches: 0 }, "", false),
+        (Fault::Midway { batches: 0b101 }, "ac", false),
+        (Fault::Midway { batches: u64::MAX }, "abc", false),
+        (Fault::After, "abc", true),
+    ] {
+        let store = store(Plan::empty().on(Call::Swap, 1, fault.clone())).await;
+        assert_unavailable(swap(&*store, "page").await);
+        assert_eq!(
+            (&*pages(&store).await, is_swapped(&store, "page").await),
+            (expected, swapped),
+            "{fault:?}"
+        );
+        swap(&*store, "page").await.unwrap();
+        assert!(is_swapped(&store, "page").await);
+        assert_eq!(pages(&store).await, "abc");
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_swap_stays_invalid_and_changes_nothing() {
+    let gate = Gate::new();
+    gate.open();
+    let faults = [Fault::Midway { batches: 1 }, Fault::PauseMidway(gate), Fault::After];
+    for fault in faults {
+        let mut invalid = batch("b");
+        invalid.put(&HEADS, Vec::new(), Vec::new(), NOW);
+        let key = head("page").key;
+        for (first, row) in [(vec![batch("a"), invalid], head("page")), (vec![batch("a")], head("other"))] {
+            let store = store(Plan::empty().on(Call::Swap, 1, fault.clone())).await;
+            let result = store.swap(first, &HEADS, &key, None, Some(row)).await;
+            assert!(matches!(result, Err(Error::Invalid(_))), "{fault:?}: {result:?}");
+            assert_eq!(pages(&store).await, "", "{fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_paused_swap_waits_at_its_gate() {
+    for (fault, meanwhile, swapped) in [
+        (Fault::Pause as fn(Gate) -> Fault, "", false),
+        (Fault::PauseMidway, "abc", false),
+        (Fault::PauseAfter, "abc", true),
+    ] {
+        let gate = Gate::new();
+        let store = store(Plan::empty().on(Call::Swap, 1, fault(gate.clone()))).await;
+        let paused = tokio::spawn({
+            let store = store.clone();
+            async move { swap(&*store, "page").await }
+        });
+        gate.reached().await;
+        assert_eq!((&*pages(&store).await, is_swapped(&store, "page").await), (meanwhile, swapped));
+        assert!(!paused.is_finished());
+        gate.open();
+        assert_eq!(paused.await.unwrap().unwrap(), Swap::Applied);
+        assert_eq!((&*pages(&store).await, is_swapped(&store, "page").await), ("abc", true));
+    }
+}
+
+/// Only a swap with batches can fail midway.
+#[tokio::test]
+async fn swaps_with_batches_fail_midway_by_chance() {
+    let store = store(Plan::seeded(1, Rates { midway: 1000, ..Rates::default() })).await;
+    let row = head("page");
+    for _ in 0..9 {
+        store.swap(Vec::new(), &HEADS, &row.key, None, Some(row.clone())).await.unwrap();
+        assert_unavailable(swap(&*store, "other").await);
+    }
+    assert!(!is_swapped(&store, "other").await);
+    assert_ne!(pages(&store).await, "");
 }
 
 #[tokio::test]

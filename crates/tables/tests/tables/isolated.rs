@@ -98,13 +98,19 @@ async fn namespaces_do_not_see_the_swaps_of_others() {
     };
     let namespaces = namespaces().await;
     for (owner, store) in (0..).zip(&namespaces) {
-        assert_eq!(store.swap(&HEADS, &key, None, Some(row(owner))).await.unwrap(), Swap::Applied);
+        let mut first = Batch::new(key.partition.clone());
+        first.put(&TEXTS, vec!["row".into()], vec![Some(Value::Int(owner))], NOW);
+        let swap = store.swap(vec![first], &HEADS, &key, None, Some(row(owner))).await.unwrap();
+        assert_eq!(swap, Swap::Applied);
     }
     for (owner, store) in (0..).zip(&namespaces) {
-        let refused = store.swap(&HEADS, &key, None, Some(row(9))).await.unwrap();
+        let refused = store.swap(Vec::new(), &HEADS, &key, None, Some(row(9))).await.unwrap();
         let Swap::Refused { current: Some(current) } = refused else { panic!("{refused:?}") };
         assert_eq!((&current.key, &current.values), (&key, &row(owner).values));
-        assert_eq!(store.swap(&HEADS, &key, Some(&current), None).await.unwrap(), Swap::Applied);
+        let written = Key::new(key.partition.clone(), vec!["row".into()]);
+        let written = store.get(&TEXTS, &written).await.unwrap().unwrap();
+        assert_eq!(written.values, [Some(Value::Int(owner))], "the batch of the swap");
+        assert_eq!(store.swap(Vec::new(), &HEADS, &key, Some(&current), None).await.unwrap(), Swap::Applied);
     }
 }
 

@@ -27,6 +27,8 @@ enum Flaw {
     LosesPartitions,
     /// If `first` has several batches, the last one is not written.
     LosesBatches,
+    /// A refused swap does not write its batches.
+    LosesBatchesOfRefusedSwaps,
     /// Rows stay visible a microsecond too long.
     ExpiresLate,
 }
@@ -100,16 +102,25 @@ impl Decorator for Flawed {
 
     async fn swap(
         &self,
+        mut first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        if self.flaw == Flaw::DoesNotCompare {
-            let current = self.store.get(table, key).await?;
-            return self.store.swap(table, key, current.as_ref(), new).await;
+        first.iter_mut().for_each(|batch| self.spoil(batch));
+        let current = self.store.get(table, key).await?;
+        let is_expected = current.as_ref().map(|row| &row.values) == expected.map(|row| &row.values);
+        match self.flaw {
+            Flaw::DoesNotCompare => {
+                return self.store.swap(first, table, key, current.as_ref(), new).await;
+            }
+            Flaw::LosesBatchesOfRefusedSwaps if !is_expected => {
+                first.retain(|batch| batch.check().is_err());
+            }
+            _ => {}
         }
-        self.store.swap(table, key, expected, new).await
+        self.store.swap(first, table, key, expected, new).await
     }
 
     /// Partition versions are not tested here.
@@ -197,6 +208,11 @@ fn a_lost_partition_is_found() {
 #[test]
 fn a_lost_batch_is_found() {
     assert_found(Flaw::LosesBatches);
+}
+
+#[test]
+fn a_lost_batch_of_a_refused_swap_is_found() {
+    assert_found(Flaw::LosesBatchesOfRefusedSwaps);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
-    Batch, ClusteringRange, ColumnType, Direction, Error, Key, Reach, ReplicaStore, Scan, Schema, TableStore,
-    contract,
+    Batch, ClusteringRange, ColumnType, Direction, Error, Key, Reach, ReplicaStore, Row, Scan, Schema, Swap,
+    TableStore, contract,
 };
 
 mod keeps_the_contract {
@@ -101,6 +101,28 @@ async fn hints_are_delivered_and_lost_separately_from_partial_writes() {
     store.lose_hints();
     store.spread().await.unwrap();
     assert_eq!(revs_without(&store, 0).await, [2, 1]);
+}
+
+/// The row of a swap is set only after a quorum has all batches of the swap.
+#[tokio::test]
+async fn swap_after_an_unacknowledged_batch_does_not_happen() {
+    static HEADS: LazyLock<Schema> =
+        LazyLock::new(|| Schema::builder("heads").partition("page", ColumnType::Text).swap_only().build());
+    let store = store().await;
+    store.create(&HEADS).await.unwrap();
+    let key = Key::new(vec!["page".into()], Vec::new());
+    let row = Row { key: key.clone(), values: Vec::new(), written_at: at(0), expires_at: None };
+    let first =
+        |rev: i64| vec![batch(|batch| batch.put(&ROWS, vec![rev.into()], vec![Some(rev.into())], at(rev)))];
+    store.set_plan(|_| ONLY_FIRST);
+    let refused = store.swap(first(1), &HEADS, &key, None, Some(row.clone())).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert_eq!(store.get(&HEADS, &key).await.unwrap(), None);
+    store.set_plan(|_| [true, true, false]);
+    let applied = store.swap(first(2), &HEADS, &key, None, Some(row)).await.unwrap();
+    assert_eq!(applied, Swap::Applied);
+    assert!(store.get(&HEADS, &key).await.unwrap().is_some());
+    assert_eq!(revs_without(&store, 0).await, [2]);
 }
 
 #[tokio::test]

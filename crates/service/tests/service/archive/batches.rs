@@ -11,8 +11,8 @@ use rashomon_buckets::{ArchivePolicy, MAX_PLACED_BYTES, MAX_PLACED_ROWS, Page, s
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_records::{INDEX_PAGE_ROWS, content::CHUNK_SIZE};
 use rashomon_tables::{
-    Batch, Call, ClusteringRange, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, RowStream, Scan,
-    TableStore,
+    Batch, Call, ClusteringRange, Decorator, Fault, Faulty, Key, Memory, Mutation, Plan, Result, Row,
+    RowStream, Scan, Schema, Swap, TableStore,
 };
 
 use super::{DAY, idle::idle_settings, later, settings};
@@ -34,6 +34,20 @@ impl Measuring {
     /// Returns the greatest number of rows and of bytes of one write since the last call.
     fn take_greatest(&self) -> (usize, u64) {
         (self.rows.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
+
+    /// Measures the batches of one call.
+    async fn measure(&self, batches: &[Batch]) -> Result<()> {
+        let (mut rows, mut bytes) = (0, 0);
+        for batch in batches {
+            for mutation in &batch.mutations {
+                let size = self.size(batch, mutation).await?;
+                (rows, bytes) = (rows + size.0, bytes + size.1);
+            }
+        }
+        self.rows.fetch_max(rows, Ordering::Relaxed);
+        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The rows that a mutation deletes or puts, and the bytes that it deletes.
@@ -63,16 +77,21 @@ impl Decorator for Measuring {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let (mut rows, mut bytes) = (0, 0);
-        for batch in first.iter().chain([&then]) {
-            for mutation in &batch.mutations {
-                let size = self.size(batch, mutation).await?;
-                (rows, bytes) = (rows + size.0, bytes + size.1);
-            }
-        }
-        self.rows.fetch_max(rows, Ordering::Relaxed);
-        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        let batches: Vec<_> = first.iter().chain([&then]).cloned().collect();
+        self.measure(&batches).await?;
         self.below.write(first, then).await
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        self.measure(&first).await?;
+        self.below.swap(first, table, key, expected, new).await
     }
 }
 

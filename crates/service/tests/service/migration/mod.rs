@@ -174,7 +174,7 @@ async fn take(store: &impl TableStore, owner: &str) {
         written_at: Timestamp::EPOCH,
         expires_at: None,
     };
-    let swapped = store.swap(&HEADS, &key, current.as_ref(), Some(row)).await.unwrap();
+    let swapped = store.swap(Vec::new(), &HEADS, &key, current.as_ref(), Some(row)).await.unwrap();
     assert_eq!(swapped, Swap::Applied);
 }
 

@@ -280,7 +280,8 @@ async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
     world.assert_consistent().await;
     for row in world.rows(&schemas::CURRENT).await {
         let set = async |expected: Option<&Row>, new: Option<Row>| {
-            let swapped = world.store.swap(&schemas::CURRENT, &row.key, expected, new).await.unwrap();
+            let swapped =
+                world.store.swap(Vec::new(), &schemas::CURRENT, &row.key, expected, new).await.unwrap();
             assert_eq!(swapped, Swap::Applied);
         };
         set(Some(&row), None).await;

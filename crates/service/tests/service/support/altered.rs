@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Mutex};
 use async_trait::async_trait;
 use rashomon_tables::{
     Batch, DamagedRow, Decorator, Error, Key, Mutation, OnDamage, Page, PartitionVersions, Result, Row, Scan,
-    Schema, TableStore,
+    Schema, Swap, TableStore,
 };
 
 /// Passes every call on. Can alter scans, and can hide the partition versions.
@@ -66,6 +66,20 @@ impl<S: TableStore> Damaged<S> {
         self.rows.lock().unwrap().len()
     }
 
+    /// Removes the damage of the rows that these batches put or delete.
+    fn written(&self, batches: Vec<Batch>) {
+        let mut rows = self.rows.lock().unwrap();
+        for Batch { partition, mutations } in batches {
+            for mutation in mutations {
+                if let Mutation::Put { table, clustering, .. } | Mutation::Delete { table, clustering, .. } =
+                    mutation
+                {
+                    rows.remove(&(table.name(), Key::new(partition.clone(), clustering)));
+                }
+            }
+        }
+    }
+
     fn damage_of(&self, table: &'static Schema, key: &Key) -> Option<DamagedRow> {
         let is_damaged = self.rows.lock().unwrap().contains(&(table.name(), key.clone()));
         is_damaged.then(|| DamagedRow {
@@ -104,17 +118,22 @@ impl<S: TableStore> Decorator for Damaged<S> {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let batches: Vec<_> = first.iter().chain([&then]).cloned().collect();
         self.store.write(first, then).await?;
-        let mut rows = self.rows.lock().unwrap();
-        for Batch { partition, mutations } in batches {
-            for mutation in mutations {
-                if let Mutation::Put { table, clustering, .. } | Mutation::Delete { table, clustering, .. } =
-                    mutation
-                {
-                    rows.remove(&(table.name(), Key::new(partition.clone(), clustering)));
-                }
-            }
-        }
+        self.written(batches);
         Ok(())
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let batches = first.clone();
+        let swap = self.store.swap(first, table, key, expected, new).await?;
+        self.written(batches);
+        Ok(swap)
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {

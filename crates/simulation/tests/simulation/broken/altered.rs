@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use rashomon_buckets::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
-    Batch, Decorator, Error, Mutation, Page, Result, Row, Scan, Schema, TableStore, Value,
+    Batch, Decorator, Error, Key, Mutation, Page, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };
 
 /// The order in which renders are returned.
@@ -112,5 +112,17 @@ impl Decorator for Altered {
         let result = self.below().write(first, self.altered(then)).await;
         self.cull_failed.fetch_or(culls && result.is_err(), Ordering::SeqCst);
         result
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let first = first.into_iter().map(|batch| self.altered(batch)).collect();
+        self.below().swap(first, table, key, expected, new).await
     }
 }

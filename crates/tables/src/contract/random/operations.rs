@@ -41,8 +41,12 @@ pub enum Operation {
         /// The limit of a page.
         limit: NonZeroUsize,
     },
-    /// Compares and sets a row.
+    /// Applies batches, and compares and sets a row.
     Swap {
+        /// The batches of `first`, of different partitions.
+        first: Vec<Changes>,
+        /// Whether contradictory changes stay in a batch, so that the batch is invalid.
+        spoilt: bool,
         /// The key.
         key: Key,
         /// The row that is expected.
@@ -59,7 +63,7 @@ pub enum Operation {
 pub struct Changes {
     /// The partition's number.
     pub partition: usize,
-    /// The changes. A change that contradicts an earlier one is left out, unless the write is `spoilt`.
+    /// The changes. A change that contradicts an earlier one is left out, unless the call is `spoilt`.
     pub changes: Vec<Change>,
 }
 
@@ -277,15 +281,23 @@ fn change(table: &'static Schema) -> impl Strategy<Value = Change> {
 }
 
 fn write() -> impl Strategy<Value = Operation> {
+    (batches(1), spoilt()).prop_map(|(batches, spoilt)| Operation::Write { batches, spoilt })
+}
+
+/// At least this many batches, of different partitions.
+fn batches(min: usize) -> impl Strategy<Value = Vec<Changes>> {
     let change = proptest::strategy::Union::new(written().map(|table| change(table).boxed()));
-    let changes = vec(vec(change, 0..12), 1..=PARTITIONS);
-    (changes, 0..PARTITIONS, proptest::bool::weighted(0.05)).prop_map(|(changes, offset, spoilt)| {
+    let changes = vec(vec(change, 0..12), min..=PARTITIONS);
+    (changes, 0..PARTITIONS).prop_map(|(changes, offset)| {
         let numbered = changes.into_iter().enumerate();
-        let batches = numbered
+        numbered
             .map(|(number, changes)| Changes { partition: (number + offset) % PARTITIONS, changes })
-            .collect();
-        Operation::Write { batches, spoilt }
+            .collect()
     })
+}
+
+fn spoilt() -> impl Strategy<Value = bool> {
+    proptest::bool::weighted(0.05)
 }
 
 fn key(table: &'static Schema) -> impl Strategy<Value = Key> {
@@ -320,7 +332,9 @@ fn swap() -> impl Strategy<Value = Operation> {
         1 => values(&HEADS).prop_map(Expected::Values),
     ];
     let new = option::weighted(0.8, (values(&HEADS), expires_in()));
-    (key(&HEADS), expected, new).prop_map(|(key, expected, new)| Operation::Swap { key, expected, new })
+    let first = prop_oneof![Just(Vec::new()), batches(1)];
+    (first, spoilt(), key(&HEADS), expected, new)
+        .prop_map(|(first, spoilt, key, expected, new)| Operation::Swap { first, spoilt, key, expected, new })
 }
 
 fn pass() -> impl Strategy<Value = Pass> {
