@@ -332,7 +332,8 @@ pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     [title, domain_entry(&page.domain, now)]
 }
 
-fn domain_entry(domain: &DomainName, now: Timestamp) -> Batch {
+/// The catalog entry of a domain.
+pub fn domain_entry(domain: &DomainName, now: Timestamp) -> Batch {
     let mut batch = Batch::new(vec![CATALOG.into()]);
     batch.put(&DOMAINS, vec![domain.as_str().into()], Vec::new(), now);
     batch

@@ -41,7 +41,7 @@ pub use model::{
     Erasure, ExportRecord, ImportOutcome, Listing, Parent, PropertyInfo, PropertyVersion, Render, RenderInfo,
     RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
-pub use names::{BucketName, DomainName, NameError, Page, PropertyName, Revision, Title};
+pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName, Revision, Title};
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
 pub use tid::Tid;

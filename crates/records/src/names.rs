@@ -121,19 +121,7 @@ impl Title {
 
     /// Checks a title, and writes its spaces as `_`.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        let error = |why: &str| Err(NameError(why.to_owned()));
-        if text.is_empty() {
-            return error("a title has at least one byte");
-        }
-        if text.len() > Self::MAX_BYTES {
-            return error("a title has at most 1024 bytes of UTF-8");
-        }
-        if text.chars().any(char::is_control) {
-            return error("a title has no control characters");
-        }
-        if text.split('/').any(|segment| segment == "." || segment == "..") {
-            return error("no part of a title between slashes is '.' or '..'");
-        }
+        check_path("title", text)?;
         Ok(Self(if text.contains(' ') { text.replace(' ', "_").into() } else { text.into() }))
     }
 
@@ -144,6 +132,36 @@ impl Title {
     }
 }
 text_newtype!(Title);
+
+/// The key of an entry of a key-value bucket. The rules are those of a [`Title`], but a space stays a space.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EntryKey(std::sync::Arc<str>);
+
+impl EntryKey {
+    /// Checks a key.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check_path("key", text)?;
+        Ok(Self(text.into()))
+    }
+}
+text_newtype!(EntryKey);
+
+/// Checks the rules that titles and keys have in common. `kind` is "title" or "key", for the error.
+fn check_path(kind: &str, text: &str) -> Result<(), NameError> {
+    let error = if text.is_empty() {
+        format!("a {kind} has at least one byte")
+    } else if text.len() > Title::MAX_BYTES {
+        format!("a {kind} has at most {} bytes of UTF-8", Title::MAX_BYTES)
+    } else if text.chars().any(char::is_control) {
+        format!("a {kind} has no control characters")
+    } else if text.split('/').any(|segment| segment == "." || segment == "..") {
+        format!("no part of a {kind} between slashes is '.' or '..'")
+    } else {
+        return Ok(());
+    };
+    Err(NameError(error))
+}
 
 /// The name of a property: `[a-z][a-z0-9_-]{0,63}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

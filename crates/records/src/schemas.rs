@@ -415,9 +415,78 @@ pub static TOKEN_USES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The buckets that were made, with their definitions (JSON). `id` is the random name of the bucket in the
+/// keys of its entries. `etag` names the version of the definition. Written by compare-and-set only.
+pub static BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("buckets")
+        .partition("domain", Text)
+        .clustering("bucket", Text, Ascending)
+        .value("id", Blob)
+        .value("definition", Text)
+        .value("etag", Blob)
+        .value("changed_at", Timestamp)
+        .swap_only()
+        .build()
+});
+
+/// The buckets that are being deleted: their entries may still be stored. A row is written before the row in
+/// `buckets` is deleted, so it counts only if that row has another `id` or does not exist.
+pub static DELETED_BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("deleted_buckets")
+        .partition("catalog", Text)
+        .clustering("id", Blob, Ascending)
+        .value("domain", Text)
+        .value("bucket", Text)
+        .value("deleted_at", Timestamp)
+        .build()
+});
+
+/// The entries of the buckets of type `blob` and `ordered-blob`, one partition for each. `bucket` is the `id`
+/// of the bucket. `indexed_at` is the write time of the row in `entry_keys`.
+///
+/// A row without an `etag` is a deleted entry. It expires. Until then it tells the next writer the write time
+/// of the deleted row in `entry_keys`. Written by compare-and-set only.
+pub static ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("entries")
+        .partition("bucket", Blob)
+        .partition("key", Text)
+        .value("etag", Blob)
+        .value("modified", Timestamp)
+        .value("indexed_at", Timestamp)
+        .value("headers", Text)
+        .value("size", Int)
+        .value("sha1", Blob)
+        .value("encoding", Text)
+        .value("value", Blob)
+        .swap_only()
+        .build()
+});
+
+/// The keys of a bucket's entries, in order. A key is stored before its entry. A key whose entry does not
+/// exist does not count. `part` is the part of the bucket that has the key.
+pub static ENTRY_KEYS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("entry_keys")
+        .partition("bucket", Blob)
+        .partition("part", Int)
+        .clustering("key", Text, Ascending)
+        .build()
+});
+
+/// Chunk sets of entries that the garbage collector has to examine, and deletes if the entry does not
+/// reference them. Partitioned by the hour of `due_at`.
+pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("entry_chunk_sets")
+        .partition("hour", Int)
+        .clustering("chunk_set", Blob, Ascending)
+        .value("bucket", Blob)
+        .value("key", Text)
+        .value("due_at", Timestamp)
+        .build()
+});
+
 /// All tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 33] {
+pub fn all() -> [&'static Schema; 38] {
     [
         &REVISIONS,
         &RENDERS,
@@ -452,6 +521,11 @@ pub fn all() -> [&'static Schema; 33] {
         &ERASURES,
         &TOKENS,
         &TOKEN_USES,
+        &BUCKETS,
+        &DELETED_BUCKETS,
+        &ENTRIES,
+        &ENTRY_KEYS,
+        &ENTRY_CHUNK_SETS,
     ]
 }
 

@@ -202,13 +202,8 @@ pub struct BodyRow {
 impl BodyRow {
     /// The value columns.
     pub fn to_values(&self) -> Vec<Option<Value>> {
-        match &self.stored {
-            Stored::Identity(bytes) => self.values("identity", bytes.clone()),
-            Stored::Zstd(bytes) => self.values("zstd", bytes.clone()),
-            Stored::Chunks(set) => self.values("chunks", set.to_bytes()),
-            // A body from a block is stored like any other body.
-            Stored::Archived(plain) => Self { stored: Stored::inline(plain), ..self.clone() }.to_values(),
-        }
+        let (encoding, value) = self.stored.to_columns();
+        self.values(encoding, value)
     }
 
     /// The value columns of a row in a block of the archive.
@@ -239,11 +234,8 @@ impl BodyRow {
         let bytes = Bytes::from_value(value?)?;
         let Value::Text(encoding) = encoding? else { return None };
         let stored = match encoding.as_str() {
-            "identity" => Stored::Identity(bytes),
-            "zstd" => Stored::Zstd(bytes),
-            "chunks" => Stored::Chunks(ChunkSet::from_bytes(&bytes)?),
             "archived" => Stored::Archived(bytes),
-            _ => return None,
+            encoding => Stored::from_columns(encoding, bytes)?,
         };
         let Json(headers) = Column::read(headers)?;
         let info = PropertyInfo {
@@ -257,18 +249,46 @@ impl BodyRow {
 
     /// Returns the metadata and the body. A body in chunks reads the chunks on demand.
     pub fn into_body(self, chunks: &Arc<ChunkStore>) -> Result<(PropertyInfo, Body)> {
-        let body = match self.stored {
-            Stored::Identity(plain) => Body::Inline(InlineBody::new(plain)),
-            Stored::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::Unmade }),
-            Stored::Zstd(zstd) => {
-                let plain = decompress(&zstd, self.info.size as usize)?;
+        let body = self.stored.into_body(self.info.size, chunks)?;
+        Ok((self.info, body))
+    }
+}
+
+impl Stored {
+    /// The columns `encoding` and `value` of a row.
+    #[must_use]
+    pub fn to_columns(&self) -> (&'static str, Bytes) {
+        match self {
+            Self::Identity(bytes) => ("identity", bytes.clone()),
+            Self::Zstd(bytes) => ("zstd", bytes.clone()),
+            Self::Chunks(set) => ("chunks", set.to_bytes()),
+            // A body from a block is stored like any other body.
+            Self::Archived(plain) => Self::inline(plain).to_columns(),
+        }
+    }
+
+    /// The inverse of [`Self::to_columns`]. `None` if the columns are not those of a body.
+    #[must_use]
+    pub fn from_columns(encoding: &str, value: Bytes) -> Option<Self> {
+        match encoding {
+            "identity" => Some(Self::Identity(value)),
+            "zstd" => Some(Self::Zstd(value)),
+            "chunks" => ChunkSet::from_bytes(&value).map(Self::Chunks),
+            _ => None,
+        }
+    }
+
+    /// The body of `size` bytes. A body in chunks reads the chunks on demand.
+    pub fn into_body(self, size: u64, chunks: &Arc<ChunkStore>) -> Result<Body> {
+        Ok(match self {
+            Self::Identity(plain) => Body::Inline(InlineBody::new(plain)),
+            Self::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::Unmade }),
+            Self::Zstd(zstd) => {
+                let plain = decompress(&zstd, size as usize)?;
                 Body::Inline(InlineBody { plain, frame: Frame::Stored(zstd) })
             }
-            Stored::Chunks(set) => {
-                Body::Chunked(ChunkedBody { store: Arc::clone(chunks), set, size: self.info.size })
-            }
-        };
-        Ok((self.info, body))
+            Self::Chunks(set) => Body::Chunked(ChunkedBody { store: Arc::clone(chunks), set, size }),
+        })
     }
 }
 

@@ -91,7 +91,8 @@ impl ChunkSet {
 }
 
 /// How long the chunks of a set exist.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a note is a closure")]
 pub enum Lifetime<'a> {
     /// For as long as this page references the set. Before the first chunk, an entry for the garbage
     /// collector is written.
@@ -100,7 +101,13 @@ pub enum Lifetime<'a> {
     /// examine such a set. Before the first chunk, a row is written by which an erasure of the revision finds
     /// the set.
     Until(&'a Page, Revision, Timestamp),
+    /// For as long as the writer of this note decides. Before the first chunk, the batch is written that the
+    /// note returns for the set and the time.
+    Noted(&'a ChunkNote<'a>),
 }
+
+/// Makes the batch that registers a chunk set, from the name of the set and the time.
+pub type ChunkNote<'a> = dyn Fn(ChunkSetId, Timestamp) -> Batch + Send + Sync + 'a;
 
 /// Writes and reads chunks.
 #[derive(Debug)]
@@ -159,6 +166,7 @@ impl ChunkStore {
                 let until = until.saturating_add(HOUR);
                 (Self::copy_row_batch(page, rev, set, now, until), Some(until))
             }
+            Lifetime::Noted(note) => (note(set.id, now), None),
         };
         let first = if set.count == 0 {
             set.begun = Some(Begun { wall: now, monotonic: self.clock.monotonic() });

@@ -10,11 +10,11 @@ use bytes::Bytes;
 
 pub use self::{
     body::{Body, Chunk, ChunkedBody, InlineBody, Property},
-    sink::PropertySink,
+    sink::{ChunkingSink, PropertySink},
 };
 pub use self::{
     body::{BodyRow, compress, decompress},
-    chunks::{Begun, ChunkSet, ChunkStore, Lifetime},
+    chunks::{Begun, ChunkNote, ChunkSet, ChunkStore, Lifetime},
 };
 use crate::{PropertyName, Sha1};
 

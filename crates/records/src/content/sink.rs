@@ -9,36 +9,35 @@ use sha1::Digest;
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Staged, Stored, body::compress_if_smaller};
 use crate::{Error, Page, PropertyName, Result, Sha1};
 
-/// Receives a body piece by piece: see [`crate::Records::stage`].
+/// Receives a body piece by piece, and writes a large one in chunks as it arrives.
 ///
 /// The buffer has at most [`CHUNK_SIZE`] bytes. While a chunk is written, and when the sink is finished, a
 /// compressed copy of the buffer takes memory too, and so does the write of the copy in the store.
 #[derive(Debug)]
-pub struct PropertySink {
+pub struct ChunkingSink {
     chunks: Arc<ChunkStore>,
-    page: Page,
-    name: PropertyName,
-    limit: u64,
     sha1: sha1::Sha1,
     size: u64,
     buffer: Vec<u8>,
     set: Option<ChunkSet>,
 }
 
-impl PropertySink {
-    /// A sink for a body of a page. `limit` is the largest size, in bytes.
+impl ChunkingSink {
+    /// A sink for one body.
     #[must_use]
-    pub fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
-        Self { chunks, page, name, limit, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
+    pub fn new(chunks: Arc<ChunkStore>) -> Self {
+        Self { chunks, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
     }
 
-    /// Receives more bytes. Fails with `TooLarge` as soon as the body exceeds the limit.
-    #[boxed]
-    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+    /// The number of bytes received.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Receives more bytes. The calls for one body have the same lifetime.
+    pub async fn write(&mut self, lifetime: Lifetime<'_>, mut bytes: &[u8]) -> Result<()> {
         self.size += bytes.len() as u64;
-        if self.size > self.limit {
-            return Err(Error::TooLarge { property: self.name.clone(), limit: self.limit });
-        }
         self.sha1.update(bytes);
         while self.buffer.len() + bytes.len() > CHUNK_SIZE {
             let (now, later) = bytes.split_at(CHUNK_SIZE - self.buffer.len());
@@ -46,7 +45,7 @@ impl PropertySink {
             self.buffer.extend_from_slice(now);
             bytes = later;
             let set = self.set.get_or_insert_with(|| self.chunks.begin());
-            self.chunks.append(Lifetime::Referenced(&self.page), set, &self.buffer).await?;
+            self.chunks.append(lifetime, set, &self.buffer).await?;
             self.buffer.clear();
         }
         self.reserve(bytes.len());
@@ -65,16 +64,47 @@ impl PropertySink {
     }
 
     /// Finishes the body after all bytes were received.
-    #[boxed]
-    pub async fn finish(mut self) -> Result<Staged> {
+    pub async fn finish(mut self, lifetime: Lifetime<'_>) -> Result<Staged> {
         let stored = match self.set.take() {
             Some(mut set) => {
-                self.chunks.append(Lifetime::Referenced(&self.page), &mut set, &self.buffer).await?;
+                self.chunks.append(lifetime, &mut set, &self.buffer).await?;
                 Stored::Chunks(set)
             }
             None => Stored::inline(&self.buffer),
         };
         Ok(Staged { size: self.size, sha1: Sha1(self.sha1.finalize().into()), stored })
+    }
+}
+
+/// Receives the body of a property piece by piece: see [`crate::Records::stage`].
+#[derive(Debug)]
+pub struct PropertySink {
+    sink: ChunkingSink,
+    page: Page,
+    name: PropertyName,
+    limit: u64,
+}
+
+impl PropertySink {
+    /// A sink for a body of a page. `limit` is the largest size, in bytes.
+    #[must_use]
+    pub fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
+        Self { sink: ChunkingSink::new(chunks), page, name, limit }
+    }
+
+    /// Receives more bytes. Fails with `TooLarge` as soon as the body exceeds the limit.
+    #[boxed]
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.sink.size() + bytes.len() as u64 > self.limit {
+            return Err(Error::TooLarge { property: self.name.clone(), limit: self.limit });
+        }
+        self.sink.write(Lifetime::Referenced(&self.page), bytes).await
+    }
+
+    /// Finishes the body after all bytes were received.
+    #[boxed]
+    pub async fn finish(self) -> Result<Staged> {
+        self.sink.finish(Lifetime::Referenced(&self.page)).await
     }
 }
 
@@ -143,9 +173,10 @@ mod tests {
             let name = PropertyName::new("html").unwrap();
             let mut sink = PropertySink::new(Arc::clone(&chunks), page.clone(), name, u64::MAX);
             let piece = vec![7; piece];
-            while sink.size + piece.len() as u64 <= CHUNK_SIZE as u64 && sink.size < 900_000 {
+            while sink.sink.size + piece.len() as u64 <= CHUNK_SIZE as u64 && sink.sink.size < 900_000 {
                 sink.write(&piece).await.unwrap();
-                assert!(sink.buffer.capacity() <= CHUNK_SIZE, "{} of {}", sink.buffer.capacity(), sink.size);
+                let capacity = sink.sink.buffer.capacity();
+                assert!(capacity <= CHUNK_SIZE, "{capacity} of {}", sink.sink.size);
             }
         }
     }

@@ -7,7 +7,7 @@ use rashomon_tables::{Batch, Cursor, Key, Row, Schema, Value};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{to_json, unreadable};
-use crate::{BucketName, DomainName, PropertyName, Result, Revision, Sha1, Tid, Title};
+use crate::{BucketName, DomainName, EntryKey, PropertyName, Result, Revision, Sha1, Tid, Title};
 
 /// The type of a column that always has a value.
 pub trait ColumnValue: Sized {
@@ -97,6 +97,7 @@ column_type!(String, value => text(value).map(str::to_owned), this => this.as_st
 column_type!(PropertyName, value => PropertyName::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(DomainName, value => DomainName::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(BucketName, value => BucketName::new(text(value)?).ok(), this => this.as_str().into());
+column_type!(EntryKey, value => EntryKey::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(Title, value => Title::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(Bytes, value => blob(value).cloned(), this => Value::Blob(this.clone()));
 column_type!(Cursor, value => blob(value).cloned().map(Cursor), this => Value::Blob(this.0.clone()));
