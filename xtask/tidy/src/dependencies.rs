@@ -36,6 +36,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-retention", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
+    ("rashomon-key-value", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-migration", &["rashomon-records", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-buckets",
@@ -69,6 +70,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "rashomon-service",
         &[
             "rashomon-buckets",
+            "rashomon-key-value",
             "rashomon-archive",
             "rashomon-records",
             "rashomon-retention",
@@ -90,6 +92,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-forms",
             "rashomon-dumps",
             "rashomon-buckets",
+            "rashomon-key-value",
             "rashomon-clock",
         ],
     ),
@@ -176,6 +179,9 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The crates of the bucket layer.
+const BUCKET_LAYER: [&str; 2] = ["rashomon-buckets", "rashomon-key-value"];
+
 /// Crates that the tests of the bucket layer and of the crates above it may use: stores, because the promises
 /// have to hold on a store that keeps its data, and the service, which erases revisions and verifies stores.
 const FOR_TESTS: [&str; 3] = ["rashomon-tables-sqlite", "rashomon-test-stores", "rashomon-service"];
@@ -200,7 +206,8 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
             continue;
         };
         for (used, for_tests) in our_dependencies(&manifest) {
-            let above_buckets = reachable(&name, "rashomon-buckets") && !reachable(&used, &name);
+            let above_buckets =
+                BUCKET_LAYER.iter().any(|layer| reachable(&name, layer)) && !reachable(&used, &name);
             let fine_in_tests = reachable(&name, &used)
                 || (above_buckets && FOR_TESTS.contains(&used.as_str()))
                 || (name == TESTED_WITH_API && reachable("rashomon-api", &used));

@@ -1,0 +1,233 @@
+//! Buckets and their definitions.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use async_recursion::async_recursion as boxed;
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    BucketName, DomainName, Listing,
+    catalog::domain_entry,
+    rows::{ColumnValue as _, Json, TypedRow as _},
+    schemas::BUCKETS,
+};
+use rashomon_tables::{Batch, ClusteringRange, Row, RowStream, Scan, Swap};
+
+use crate::{
+    BucketType, Definition, EntryTag, Error, KeyValueStore, Result,
+    rows::{BucketId, BucketRow, DeletedBucketRow, bucket_key},
+};
+
+/// The maximum number of attempts of a compare-and-set that other writers make fail.
+pub(crate) const MAX_ATTEMPTS: usize = 64;
+
+/// The one partition of the table of deleted buckets.
+pub(crate) const DELETED: &str = "deleted";
+
+/// A bucket that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// The domain.
+    pub domain: DomainName,
+    /// The name.
+    pub name: BucketName,
+    /// The definition, as it was given.
+    pub definition: Definition,
+    /// The version of the definition.
+    pub etag: EntryTag,
+    /// When the definition was stored.
+    pub changed_at: Timestamp,
+    pub(crate) id: BucketId,
+}
+
+/// The outcome of a request to create a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedBucket {
+    /// The bucket.
+    pub bucket: Bucket,
+    /// Whether the request made it. Otherwise it existed with the same definition.
+    pub is_new: bool,
+}
+
+impl Bucket {
+    fn from_row(domain: &DomainName, row: &Row) -> Result<Self> {
+        let BucketRow { bucket, id, definition, etag, changed_at } = BucketRow::from_row(row)?;
+        let etag = EntryTag::from_bytes(&etag)
+            .ok_or_else(|| rashomon_records::rows::unreadable(BUCKETS.name(), row))?;
+        Ok(Self { domain: domain.clone(), name: bucket, definition: definition.0, etag, changed_at, id })
+    }
+
+    fn to_row(&self) -> Row {
+        let row = BucketRow {
+            bucket: self.name.clone(),
+            id: self.id,
+            definition: Json(self.definition.clone()),
+            etag: Bytes::copy_from_slice(&self.etag.to_bytes()),
+            changed_at: self.changed_at,
+        };
+        Row {
+            key: bucket_key(&self.domain, &self.name),
+            values: row.values(),
+            written_at: self.changed_at,
+            expires_at: None,
+        }
+    }
+}
+
+impl KeyValueStore {
+    /// Returns a bucket; `None` if there is none of this name.
+    #[boxed]
+    pub async fn bucket(&self, domain: &DomainName, name: &BucketName) -> Result<Option<Arc<Bucket>>> {
+        let key = (domain.clone(), name.clone());
+        let read = || async {
+            let row = self.bucket_row(domain, name).await?;
+            row.map(|row| Bucket::from_row(domain, &row).map(Arc::new)).transpose()
+        };
+        let store = &*self.0.records.store;
+        self.0.buckets.get_or_read(store, &key, &[domain.to_value()], |_| 256, read).await
+    }
+
+    async fn bucket_row(&self, domain: &DomainName, name: &BucketName) -> Result<Option<Row>> {
+        Ok(self.0.records.store.get(&BUCKETS, &bucket_key(domain, name)).await?)
+    }
+
+    /// Creates a bucket. Fails with `OtherDefinition` if it exists with another definition.
+    #[boxed]
+    pub async fn create_bucket(
+        &self,
+        domain: &DomainName,
+        name: &BucketName,
+        definition: Definition,
+    ) -> Result<CreatedBucket> {
+        definition.check(self.0.body_limit)?;
+        let bucket = Bucket {
+            domain: domain.clone(),
+            name: name.clone(),
+            definition,
+            etag: self.new_tag(),
+            changed_at: self.0.now(),
+            id: self.0.random(),
+        };
+        let first = vec![domain_entry(domain, bucket.changed_at)];
+        let stored = match self.bucket_row(domain, name).await? {
+            Some(row) => Some(row),
+            None => match self.swap_bucket(first, None, Some(&bucket), domain, name).await? {
+                Swap::Applied => return Ok(CreatedBucket { bucket, is_new: true }),
+                Swap::Refused { current } => current,
+            },
+        };
+        let stored = Bucket::from_row(domain, &stored.ok_or(Error::Contended)?)?;
+        if stored.definition == bucket.definition {
+            return Ok(CreatedBucket { bucket: stored, is_new: false });
+        }
+        Err(Error::OtherDefinition { stored: Box::new(stored) })
+    }
+
+    /// Replaces the definition of a bucket, whose type stays. Fails with `ConditionFailed` if the stored
+    /// version is not the expected one.
+    #[boxed]
+    pub async fn replace_definition(
+        &self,
+        domain: &DomainName,
+        name: &BucketName,
+        definition: Definition,
+        allows: &(dyn Fn(&EntryTag) -> bool + Sync),
+    ) -> Result<Bucket> {
+        definition.check(self.0.body_limit)?;
+        let mut row = self.bucket_row(domain, name).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(stored_row) = row else { return Err(Error::ConditionFailed) };
+            let stored = Bucket::from_row(domain, &stored_row)?;
+            if !allows(&stored.etag) {
+                return Err(Error::ConditionFailed);
+            }
+            if stored.definition.bucket_type != definition.bucket_type {
+                return Err(Error::OtherDefinition { stored: Box::new(stored) });
+            }
+            if stored.definition == definition {
+                return Ok(stored);
+            }
+            let changed_at = self.0.now().max(stored.changed_at.just_after());
+            let new = Bucket { definition: definition.clone(), etag: self.new_tag(), changed_at, ..stored };
+            match self.swap_bucket(Vec::new(), Some(&stored_row), Some(&new), domain, name).await? {
+                Swap::Applied => return Ok(new),
+                Swap::Refused { current } => row = current,
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Lists the buckets of a domain after `after`, in the order of their names, at most `limit`. The
+    /// built-in bucket `page` is not among them.
+    #[boxed]
+    pub async fn buckets(
+        &self,
+        domain: &DomainName,
+        after: Option<&BucketName>,
+        limit: usize,
+    ) -> Result<Listing<Bucket, BucketName>> {
+        let range = match after {
+            Some(name) => ClusteringRange::all().above(name.as_str()),
+            None => ClusteringRange::all(),
+        };
+        let rows = NonZeroUsize::MIN.saturating_add(limit);
+        let scan = Scan::new(vec![domain.to_value()], rows).range(range);
+        let mut stream = RowStream::new(&*self.0.records.store, &BUCKETS, scan);
+        let mut items = Vec::new();
+        while items.len() <= limit
+            && let Some(row) = stream.next().await?
+        {
+            items.push(Bucket::from_row(domain, &row)?);
+        }
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| has_more).map(|bucket| bucket.name.clone());
+        Ok(Listing { items, next })
+    }
+
+    /// Deletes a bucket. Returns whether there was one. Its entries cannot be read any more when this
+    /// returns. [`KeyValueStore::collect`] deletes them from the store.
+    #[boxed]
+    pub async fn delete_bucket(&self, domain: &DomainName, name: &BucketName) -> Result<bool> {
+        let mut row = self.bucket_row(domain, name).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(stored_row) = row else { return Ok(false) };
+            let stored = Bucket::from_row(domain, &stored_row)?;
+            let mut note = Batch::new(vec![DELETED.into()]);
+            let now = self.0.now();
+            DeletedBucketRow { id: stored.id, domain: domain.clone(), bucket: name.clone(), deleted_at: now }
+                .put(&mut note, now);
+            match self.swap_bucket(vec![note], Some(&stored_row), None, domain, name).await? {
+                Swap::Applied => return Ok(true),
+                Swap::Refused { current } => row = current,
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    async fn swap_bucket(
+        &self,
+        first: Vec<Batch>,
+        expected: Option<&Row>,
+        new: Option<&Bucket>,
+        domain: &DomainName,
+        name: &BucketName,
+    ) -> Result<Swap> {
+        let key = bucket_key(domain, name);
+        let store = &self.0.records.store;
+        Ok(store.swap(first, &BUCKETS, &key, expected, new.map(Bucket::to_row)).await?)
+    }
+
+    /// A version that no other call returns.
+    pub(crate) fn new_tag(&self) -> EntryTag {
+        EntryTag::from_random(self.0.random())
+    }
+}
+
+impl Bucket {
+    /// The type of the bucket.
+    #[must_use]
+    pub const fn bucket_type(&self) -> BucketType {
+        self.definition.bucket_type
+    }
+}

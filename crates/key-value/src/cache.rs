@@ -1,0 +1,75 @@
+//! A cache of rows that only this process writes.
+
+use std::{fmt, future::Future, hash::Hash, sync::Arc};
+
+use moka::sync::Cache;
+use rashomon_tables::{Slot, TableStore, Value, VersionedRead};
+
+use crate::Result;
+
+/// Values that were made from one partition each. A value is used until the next commit to the partition has
+/// ended, which partition versions show. In a store without partition versions, nothing is cached.
+pub(crate) struct VersionedCache<K, V> {
+    values: Cache<K, Arc<Versioned<V>>>,
+}
+
+impl<K, V> fmt::Debug for VersionedCache<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VersionedCache").finish_non_exhaustive()
+    }
+}
+
+struct Versioned<V> {
+    slot: Slot,
+    version: u64,
+    value: V,
+    bytes: u32,
+}
+
+/// The approximate memory of a cached value beside its bytes.
+const OVERHEAD: usize = 512;
+
+impl<K, V> VersionedCache<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// A cache of at most so many bytes.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let values = Cache::builder()
+            .max_capacity(bytes)
+            .weigher(|_: &K, value: &Arc<Versioned<V>>| value.bytes)
+            .build();
+        Self { values }
+    }
+
+    /// Returns the value from memory if it is current. Otherwise reads it. `memory` is the number of bytes
+    /// that a value takes.
+    pub(crate) async fn get_or_read<F>(
+        &self,
+        store: &dyn TableStore,
+        key: &K,
+        partition: &[Value],
+        memory: fn(&V) -> usize,
+        read: impl FnOnce() -> F,
+    ) -> Result<V>
+    where
+        F: Future<Output = Result<V>>,
+    {
+        let Some(versions) = store.partition_versions() else { return read().await };
+        if let Some(cached) = self.values.get(key)
+            && versions.published(cached.slot) == cached.version
+        {
+            return Ok(cached.value.clone());
+        }
+        let reading = versions.begin_read(partition);
+        let value = read().await?;
+        if let Some(reading) = reading.filter(VersionedRead::is_current) {
+            let bytes = u32::try_from(memory(&value) + OVERHEAD).unwrap_or(u32::MAX);
+            let (slot, version) = (reading.slot(), reading.version());
+            self.values
+                .insert(key.clone(), Arc::new(Versioned { slot, version, value: value.clone(), bytes }));
+        }
+        Ok(value)
+    }
+}

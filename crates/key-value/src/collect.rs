@@ -1,0 +1,146 @@
+//! Garbage collection: deletes unreferenced chunks, and the entries of deleted buckets.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    content::Stored,
+    rows::{ColumnValue as _, RowKey as _, TypedRow as _},
+    schemas::{CHUNKS, DELETED_BUCKETS, ENTRIES, ENTRY_CHUNK_SETS, ENTRY_KEYS},
+};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Swap};
+
+use crate::{
+    KeyValueStore, Result,
+    bucket::DELETED,
+    index::WHOLE,
+    rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
+    store::part_of,
+};
+
+/// The number of rows that are read at once.
+const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// The maximum number of chunks that one batch deletes. A chunk has at most a megabyte.
+const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
+
+impl KeyValueStore {
+    /// Deletes chunks that no entry references, and the entries of deleted buckets. Chunks are deleted if
+    /// they were released, or received without a PUT that references them, at least `age` ago. A deleted
+    /// bucket is forgotten when it was deleted at least `age` ago. `age` has to be longer than any request may
+    /// take. Returns the number of chunk sets and entries deleted.
+    #[boxed]
+    pub async fn collect(&self, age: Duration) -> Result<u64> {
+        let until = self.0.records.entries_before(age).await?;
+        Ok(self.collect_buckets(until).await? + self.collect_chunk_sets(until).await?)
+    }
+
+    async fn collect_chunk_sets(&self, until: Timestamp) -> Result<u64> {
+        let (mut collected, records) = (0, &self.0.records);
+        let mut hours = records.partitions(&ENTRY_CHUNK_SETS, PAGE_ROWS);
+        while let Some(hour) = hours.next().await? {
+            let mut rows = records.rows(&ENTRY_CHUNK_SETS, Scan::new(hour.clone(), PAGE_ROWS));
+            while let Some(row) = rows.next().await? {
+                let note = ChunkNoteRow::from_row(&row)?;
+                if note.due_at > until {
+                    continue;
+                }
+                if !self.references(&note).await? {
+                    self.delete_chunks(note.chunk_set).await?;
+                    collected += 1;
+                }
+                let mut done = Batch::new(hour.clone());
+                done.delete(&ENTRY_CHUNK_SETS, note.clustering(), row.written_at);
+                records.store.write(Vec::new(), done).await?;
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Whether the entry references the chunk set. A PUT with an unknown outcome may still take effect. The
+    /// compare-and-set without a row ends each earlier one, so its answer is final.
+    async fn references(&self, note: &ChunkNoteRow) -> Result<bool> {
+        let key = entry_key(note.bucket, &note.key);
+        let row = match self.0.records.store.swap(Vec::new(), &ENTRIES, &key, None, None).await? {
+            Swap::Applied => None,
+            Swap::Refused { current } => current,
+        };
+        let stored = row.as_ref().map(EntryRow::from_row).transpose()?.and_then(|entry| entry.stored());
+        Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == note.chunk_set))
+    }
+
+    async fn delete_chunks(&self, chunk_set: [u8; 16]) -> Result<()> {
+        let store = &self.0.records.store;
+        loop {
+            let scan = Scan::new(vec![chunk_set.to_value()], MAX_DELETED_CHUNKS).reporting_damage();
+            let found = store.scan(&CHUNKS, scan).await?;
+            let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
+            let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
+            let range = match (last, found.next) {
+                (Some(last), Some(_)) => ClusteringRange::all().at_most(last),
+                _ => ClusteringRange::all(),
+            };
+            let is_last = range == ClusteringRange::all();
+            let mut batch = Batch::new(vec![chunk_set.to_value()]);
+            batch.delete_range(&CHUNKS, range, self.0.now());
+            store.write(Vec::new(), batch).await?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {
+        let (mut collected, records) = (0, &self.0.records);
+        let mut rows = records.rows(&DELETED_BUCKETS, Scan::new(vec![DELETED.into()], PAGE_ROWS));
+        while let Some(row) = rows.next().await? {
+            let deleted = DeletedBucketRow::from_row(&row)?;
+            let stored = self.bucket(&deleted.domain, &deleted.bucket).await?;
+            if stored.is_none_or(|bucket| bucket.id != deleted.id) {
+                collected += self.delete_entries(deleted.id).await?;
+            }
+            // A request that found the bucket before its deletion may still store an entry. So the row stays
+            // until no such request is left.
+            if deleted.deleted_at <= until {
+                let mut done = Batch::new(vec![DELETED.into()]);
+                done.delete(&DELETED_BUCKETS, deleted.clustering(), row.written_at);
+                records.store.write(Vec::new(), done).await?;
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Deletes the entries of a bucket.
+    async fn delete_entries(&self, bucket: BucketId) -> Result<u64> {
+        let (mut deleted, records) = (0, &self.0.records);
+        let mut rows = records.rows(&ENTRY_KEYS, Scan::new(part_of(bucket, WHOLE), PAGE_ROWS));
+        while let Some(index_row) = rows.next().await? {
+            let key = IndexKey::of(&index_row)?.key;
+            let row_key = entry_key(bucket, &key);
+            let mut row = records.store.get(&ENTRIES, &row_key).await?;
+            while let Some(stored) = row {
+                let first = self.release(bucket, &key, &stored)?;
+                match records.store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
+                    Swap::Applied => {
+                        deleted += 1;
+                        break;
+                    }
+                    Swap::Refused { current } => row = current,
+                }
+            }
+            let mut removed = Batch::new(part_of(bucket, WHOLE));
+            removed.delete(&ENTRY_KEYS, vec![key.to_value()], index_row.written_at);
+            records.store.write(Vec::new(), removed).await?;
+        }
+        Ok(deleted)
+    }
+
+    fn release(&self, bucket: BucketId, key: &rashomon_records::EntryKey, row: &Row) -> Result<Vec<Batch>> {
+        let now = self.0.now();
+        Ok(match EntryRow::from_row(row)?.stored() {
+            Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],
+            _ => Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,290 @@
+//! Reading and writing entries.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_recursion::async_recursion as boxed;
+use bytes::Bytes;
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Body, EntryKey, Headers, Sha1, Staged,
+    content::Stored,
+    rows::{Json, TypedRow as _, unreadable},
+    schemas::{ENTRIES, ENTRY_KEYS},
+};
+use rashomon_tables::{Batch, Row, Swap};
+
+use crate::{
+    Bucket, Error, KeyValueStore, Result,
+    bucket::MAX_ATTEMPTS,
+    index,
+    rows::{EntryRow, chunk_note, entry_key},
+    store::Shared,
+};
+
+/// How long the row of a deleted entry is kept. Much longer than the clocks of two processes differ, and than
+/// a request takes.
+const DELETED_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// The version of an entry. Each PUT makes another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EntryTag([u8; 8]);
+
+impl EntryTag {
+    pub(crate) fn from_random(random: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = random;
+        Self([a, b, c, d, e, f, g, h])
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    pub(crate) const fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+}
+
+impl fmt::Display for EntryTag {
+    /// Sixteen hexadecimal digits, in lower case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for EntryTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An entry, with its body.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The version.
+    pub etag: EntryTag,
+    /// The time of the last PUT.
+    pub modified: Timestamp,
+    /// The time from which the entry does not exist any more.
+    pub expires_at: Option<Timestamp>,
+    /// The stored headers.
+    pub headers: Headers,
+    /// The size of the body, in bytes.
+    pub size: u64,
+    /// The SHA-1 of the body.
+    pub sha1: Sha1,
+    /// The body.
+    pub body: Body,
+}
+
+/// An entry in memory.
+pub(crate) type CachedEntry = Entry;
+
+/// The outcome of a PUT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOutcome {
+    /// The new version.
+    pub etag: EntryTag,
+    /// The time of the PUT.
+    pub modified: Timestamp,
+    /// Whether the PUT has replaced an entry.
+    pub replaced: bool,
+}
+
+/// Whether a write may be carried out, by the version of the entry. `None`: there is no entry.
+pub type Allows<'a> = dyn Fn(Option<&EntryTag>) -> bool + Sync + 'a;
+
+/// The current row of an entry, and what it says.
+struct Current {
+    row: Option<Row>,
+    entry: Option<EntryRow>,
+}
+
+impl Current {
+    fn of(row: Option<Row>) -> Result<Self> {
+        let entry = row.as_ref().map(EntryRow::from_row).transpose()?;
+        Ok(Self { row, entry })
+    }
+
+    /// The row of the entry, unless it was deleted.
+    fn live(&self) -> Option<&EntryRow> {
+        self.entry.as_ref().filter(|entry| entry.etag.is_some())
+    }
+
+    fn tag(&self) -> Result<Option<EntryTag>> {
+        let Some(bytes) = self.live().and_then(|live| live.etag.as_ref()) else { return Ok(None) };
+        match (EntryTag::from_bytes(bytes), &self.row) {
+            (None, Some(row)) => Err(unreadable(ENTRIES.name(), row).into()),
+            (tag, _) => Ok(tag),
+        }
+    }
+
+    /// A time for a write after this row.
+    fn time_after(&self, now: Timestamp) -> Timestamp {
+        self.entry.as_ref().map_or(now, |entry| now.max(entry.modified.just_after()))
+    }
+
+    /// The batch that makes the garbage collector examine the chunks that the row references.
+    fn release(&self, shared_key: (&Bucket, &EntryKey), now: Timestamp) -> Option<Batch> {
+        match self.live()?.stored()? {
+            Stored::Chunks(set) => Some(chunk_note(shared_key.0.id, shared_key.1, set.id, now, now)),
+            _ => None,
+        }
+    }
+}
+
+impl Entry {
+    fn from_row(shared: &Shared, row: &Row) -> Result<Option<Self>> {
+        let entry = EntryRow::from_row(row)?;
+        if entry.etag.is_none() {
+            return Ok(None);
+        }
+        let read = || {
+            let etag = EntryTag::from_bytes(entry.etag.as_ref()?)?;
+            Some((etag, entry.headers.clone()?.0, entry.size?, entry.sha1?, entry.stored()?))
+        };
+        let (etag, headers, size, sha1, stored) = read().ok_or_else(|| unreadable(ENTRIES.name(), row))?;
+        let body = stored.into_body(size, &shared.records.chunks)?;
+        let (modified, expires_at) = (entry.modified, row.expires_at);
+        Ok(Some(Self { etag, modified, expires_at, headers, size, sha1, body }))
+    }
+
+    fn memory(&self) -> usize {
+        match &self.body {
+            Body::Inline(body) => body.memory(),
+            Body::Chunked(_) => 0,
+        }
+    }
+}
+
+impl KeyValueStore {
+    /// Returns an entry; `None` if there is none under this key.
+    ///
+    /// A large body is read chunk by chunk. If the entry is replaced and the garbage collector deletes the
+    /// chunks meanwhile, the read of a chunk is an error.
+    #[boxed]
+    pub async fn entry(&self, bucket: &Bucket, key: &EntryKey) -> Result<Option<Arc<Entry>>> {
+        let shared = &self.0;
+        let row_key = entry_key(bucket.id, key);
+        let read = || async {
+            let row = shared.records.store.get(&ENTRIES, &row_key).await?;
+            Ok(row.map(|row| Entry::from_row(shared, &row)).transpose()?.flatten().map(Arc::new))
+        };
+        let memory = |entry: &Option<Arc<Entry>>| entry.as_ref().map_or(0, |entry| entry.memory());
+        let cache_key = (bucket.id, key.clone());
+        let store = &*shared.records.store;
+        let entry = shared.entries.get_or_read(store, &cache_key, &row_key.partition, memory, read).await?;
+        // The store does not return expired rows, but memory does.
+        let now = shared.now();
+        Ok(entry.filter(|entry| entry.expires_at.is_none_or(|expires_at| now < expires_at)))
+    }
+
+    /// Stores an entry, unless `allows` forbids it. Durable on return.
+    ///
+    /// Fails with `ConditionFailed` if `allows` returns false for the version of the current entry.
+    #[boxed]
+    pub async fn put(
+        &self,
+        bucket: &Bucket,
+        key: &EntryKey,
+        headers: Headers,
+        body: Staged,
+        allows: &Allows<'_>,
+    ) -> Result<PutOutcome> {
+        let shared = &self.0;
+        let _lock = shared.locks.lock((bucket.id, key)).await;
+        let row_key = entry_key(bucket.id, key);
+        let (encoding, value) = body.stored.to_columns();
+        let begun = match &body.stored {
+            Stored::Chunks(set) => set.begun,
+            _ => None,
+        };
+        let mut row = shared.records.store.get(&ENTRIES, &row_key).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let current = Current::of(row)?;
+            let tag = current.tag()?;
+            if !allows(tag.as_ref()) {
+                return Err(Error::ConditionFailed);
+            }
+            let now = current.time_after(shared.now());
+            let expires_at = bucket.definition.ttl().map(|ttl| now.saturating_add(ttl));
+            let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
+            // The key is in the index for as long as an entry without an expiry is stored.
+            let indexed_at = match (&current.entry, &current.row) {
+                (Some(entry), Some(row))
+                    if entry.etag.is_some() && row.expires_at.is_none() && expires_at.is_none() =>
+                {
+                    entry.indexed_at
+                }
+                (Some(entry), _) => now.max(entry.indexed_at.just_after()),
+                (None, _) => now,
+            };
+            if current.entry.as_ref().is_none_or(|entry| entry.indexed_at != indexed_at) {
+                first.push(index::add(bucket.id, key, indexed_at, expires_at));
+            }
+            if let (Stored::Chunks(set), Some(expires_at)) = (&body.stored, expires_at) {
+                first.push(chunk_note(bucket.id, key, set.id, expires_at, now));
+            }
+            let etag = self.new_tag();
+            let new = EntryRow {
+                etag: Some(Bytes::copy_from_slice(&etag.to_bytes())),
+                modified: now,
+                indexed_at,
+                headers: Some(Json(headers.clone())),
+                size: Some(body.size),
+                sha1: Some(body.sha1),
+                encoding: Some(encoding.to_owned()),
+                value: Some(value.clone()),
+            };
+            let new = Row { key: row_key.clone(), values: new.values(), written_at: now, expires_at };
+            shared.records.chunks.check_begun(begun)?;
+            let swap = shared.records.store.swap(first, &ENTRIES, &row_key, current.row.as_ref(), Some(new));
+            match swap.await? {
+                Swap::Applied => return Ok(PutOutcome { etag, modified: now, replaced: tag.is_some() }),
+                Swap::Refused { current } => row = current,
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Deletes an entry, unless `allows` forbids it. Returns whether there was one. Durable on return.
+    ///
+    /// Fails with `ConditionFailed` if `allows` returns false for the version of the current entry.
+    #[boxed]
+    pub async fn delete(&self, bucket: &Bucket, key: &EntryKey, allows: &Allows<'_>) -> Result<bool> {
+        let shared = &self.0;
+        let _lock = shared.locks.lock((bucket.id, key)).await;
+        let (row_key, index_key) = (entry_key(bucket.id, key), index::key_of(bucket.id, key));
+        let mut row = shared.records.store.get(&ENTRIES, &row_key).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let current = Current::of(row)?;
+            if !allows(current.tag()?.as_ref()) {
+                return Err(Error::ConditionFailed);
+            }
+            let Some(live) = current.live() else { return Ok(false) };
+            let now = current.time_after(shared.now());
+            // Another process may have added the key later than this entry, for a PUT that then found the entry.
+            let indexed_at = match shared.records.store.get(&ENTRY_KEYS, &index_key).await? {
+                Some(row) => live.indexed_at.max(row.written_at),
+                None => live.indexed_at,
+            };
+            let new = Row {
+                key: row_key.clone(),
+                values: EntryRow::deleted(now, indexed_at).values(),
+                written_at: now,
+                expires_at: Some(now.saturating_add(DELETED_FOR)),
+            };
+            let first = current.release((bucket, key), now).into_iter().collect();
+            let swap = shared.records.store.swap(first, &ENTRIES, &row_key, current.row.as_ref(), Some(new));
+            match swap.await? {
+                Swap::Applied => {
+                    // An entry that is stored under this key from now on is in the index from a later time.
+                    let remove = index::remove(bucket.id, key, indexed_at);
+                    shared.records.store.write(Vec::new(), remove).await?;
+                    return Ok(true);
+                }
+                Swap::Refused { current } => row = current,
+            }
+        }
+        Err(Error::Contended)
+    }
+}

@@ -1,0 +1,45 @@
+//! The errors of key-value buckets.
+
+use crate::{Bucket, DefinitionError};
+
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The error of a call.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no bucket of this name.
+    #[error("there is no bucket of this name")]
+    NoBucket,
+    /// The bucket exists with another definition. Nothing was changed.
+    #[error("the bucket exists already, with another definition: {}", stored.definition)]
+    OtherDefinition {
+        /// The stored bucket.
+        stored: Box<Bucket>,
+    },
+    /// The condition of the request does not hold. Nothing was changed.
+    #[error("the condition of the request does not hold")]
+    ConditionFailed,
+    /// A definition is invalid. Nothing was changed.
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    /// A body is larger than the bucket allows. Nothing was changed.
+    #[error("the body has more than {limit} bytes, the limit of the bucket")]
+    TooLarge {
+        /// The maximum number of bytes.
+        limit: u64,
+    },
+    /// Other writers changed the same row again and again. Nothing was changed, and a repeat may succeed.
+    #[error("other requests changed the same entry again and again; try again")]
+    Contended,
+    /// The store failed.
+    #[error(transparent)]
+    Records(#[from] rashomon_records::Error),
+}
+
+impl From<rashomon_tables::Error> for Error {
+    fn from(error: rashomon_tables::Error) -> Self {
+        Self::Records(error.into())
+    }
+}

@@ -1,0 +1,29 @@
+//! Key-value buckets: entries under keys, without versions.
+//!
+//! A bucket has a definition ([`Definition`]), which is stored. [`KeyValueStore`] has all operations on
+//! buckets and their entries. The source is note 002, "Key/value store without versioning".
+//!
+//! An entry is one row, in a partition of its own. Each write of the row is a compare-and-set, so that
+//! conditional requests are exact, also in a cluster. The keys of a bucket are in an index in order. A key is
+//! in the index before its entry is stored, so a listing reads the index and then the entries.
+
+mod bucket;
+mod cache;
+mod collect;
+mod definition;
+mod entry;
+mod error;
+mod index;
+mod list;
+mod locks;
+mod rows;
+mod sink;
+mod store;
+
+pub use bucket::{Bucket, CreatedBucket};
+pub use definition::{BucketType, Definition, DefinitionError};
+pub use entry::{Allows, Entry, EntryTag, PutOutcome};
+pub use error::{Error, Result};
+pub use list::{EntrySummary, KeyRange, Order};
+pub use sink::EntrySink;
+pub use store::KeyValueStore;

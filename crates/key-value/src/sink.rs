@@ -1,0 +1,55 @@
+//! Receives the bodies of entries.
+
+use std::{fmt, sync::Arc};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    EntryKey, Staged,
+    content::{ChunkStore, ChunkingSink, Lifetime},
+};
+
+use crate::{
+    Error, Result,
+    rows::{BucketId, chunk_note},
+};
+
+/// Receives the body of an entry piece by piece. A large body is in the store in chunks when the sink is
+/// finished. No reader sees the chunks until a PUT references them.
+pub struct EntrySink {
+    sink: ChunkingSink,
+    bucket: BucketId,
+    key: EntryKey,
+    limit: u64,
+}
+
+impl fmt::Debug for EntrySink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntrySink")
+            .field("key", &self.key)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EntrySink {
+    pub(crate) fn new(chunks: Arc<ChunkStore>, bucket: BucketId, key: EntryKey, limit: u64) -> Self {
+        Self { sink: ChunkingSink::new(chunks), bucket, key, limit }
+    }
+
+    /// Receives more bytes. Fails with `TooLarge` as soon as the body exceeds the limit of the bucket.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.sink.size() + bytes.len() as u64 > self.limit {
+            return Err(Error::TooLarge { limit: self.limit });
+        }
+        let (bucket, key) = (self.bucket, &self.key);
+        let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket, key, set, now, now);
+        Ok(self.sink.write(Lifetime::Noted(&note), bytes).await?)
+    }
+
+    /// Finishes the body after all bytes were received.
+    pub async fn finish(self) -> Result<Staged> {
+        let Self { sink, bucket, key, .. } = self;
+        let note = move |set: [u8; 16], now: Timestamp| chunk_note(bucket, &key, set, now, now);
+        Ok(sink.finish(Lifetime::Noted(&note)).await?)
+    }
+}

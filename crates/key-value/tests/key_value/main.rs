@@ -1,0 +1,8 @@
+//! Tests of key-value buckets.
+
+mod buckets;
+mod conditions;
+mod large;
+mod listings;
+mod random;
+mod support;

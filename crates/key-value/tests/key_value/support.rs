@@ -1,0 +1,157 @@
+//! A store for one test.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_key_value::{
+    Bucket, BucketType, Definition, Entry, EntrySummary, Error, KeyRange, KeyValueStore, Order, PutOutcome,
+};
+use rashomon_records::{BucketName, Definitions, DomainName, EntryKey, Headers, Records, schemas};
+use rashomon_tables::{Memory, TableStore};
+use rashomon_test_stores::Cluster;
+
+pub(crate) const BODY_LIMIT: u64 = 8 << 20;
+const CACHE_BYTES: u64 = 64 << 20;
+const SKEW: Duration = Duration::from_secs(300);
+
+/// A store and its processes.
+pub(crate) struct World {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) tables: Arc<dyn TableStore>,
+    pub(crate) store: KeyValueStore,
+}
+
+pub(crate) fn domain() -> DomainName {
+    DomainName::new("enwiki").expect("a name")
+}
+
+pub(crate) fn name(text: &str) -> BucketName {
+    BucketName::new(text).expect("a name")
+}
+
+pub(crate) fn key(text: &str) -> EntryKey {
+    EntryKey::new(text).expect("a key")
+}
+
+pub(crate) fn blob() -> Definition {
+    Definition::of(BucketType::Blob)
+}
+
+pub(crate) fn ordered() -> Definition {
+    Definition::of(BucketType::OrderedBlob)
+}
+
+impl World {
+    /// A store in memory of a single process.
+    pub(crate) async fn new() -> Self {
+        let clock = Self::clock();
+        Self::of(Arc::new(Memory::new(Arc::clone(&clock) as _)), clock).await
+    }
+
+    /// A store that several processes write to.
+    pub(crate) async fn cluster() -> Self {
+        let clock = Self::clock();
+        Self::of(Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as _))), clock).await
+    }
+
+    fn clock() -> Arc<ManualClock> {
+        Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)))
+    }
+
+    pub(crate) async fn of(tables: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Self {
+        for schema in schemas::all() {
+            tables.create(schema).await.expect("a table");
+        }
+        let store = process(&tables, Arc::clone(&clock) as _, 1);
+        Self { clock, tables, store }
+    }
+
+    /// Another process on the store.
+    pub(crate) fn process(&self, seed: u64) -> KeyValueStore {
+        process(&self.tables, Arc::clone(&self.clock) as _, seed)
+    }
+
+    /// Another process on the store, whose clock is behind.
+    pub(crate) fn behind(&self, by: Duration) -> KeyValueStore {
+        process(&self.tables, Arc::new(Behind { clock: Arc::clone(&self.clock), by }), 77)
+    }
+
+    pub(crate) async fn bucket(&self, text: &str, definition: Definition) -> Bucket {
+        self.store.create_bucket(&domain(), &name(text), definition).await.expect("a bucket").bucket
+    }
+
+    pub(crate) async fn put(&self, bucket: &Bucket, text: &str, body: &[u8]) -> PutOutcome {
+        put(&self.store, bucket, &key(text), body).await.expect("stored")
+    }
+
+    pub(crate) async fn entry(&self, bucket: &Bucket, text: &str) -> Option<Arc<Entry>> {
+        self.store.entry(bucket, &key(text)).await.expect("read")
+    }
+
+    /// The body of an entry.
+    pub(crate) async fn body(&self, bucket: &Bucket, text: &str) -> Option<Vec<u8>> {
+        match self.entry(bucket, text).await {
+            Some(entry) => Some(entry.body.clone().whole().await.expect("a body").to_vec()),
+            None => None,
+        }
+    }
+}
+
+/// A clock that shows an earlier time than another one.
+#[derive(Debug)]
+struct Behind {
+    clock: Arc<ManualClock>,
+    by: Duration,
+}
+
+impl Clock for Behind {
+    fn now(&self) -> Timestamp {
+        self.clock.now().saturating_sub(self.by)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+}
+
+fn process(tables: &Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> KeyValueStore {
+    let records = Records::new(Arc::clone(tables), None, clock, Definitions::default(), SKEW, seed);
+    KeyValueStore::new(Arc::new(records), BODY_LIMIT, CACHE_BYTES)
+}
+
+pub(crate) fn headers() -> Headers {
+    Headers { content_type: "text/plain".to_owned(), other: Default::default() }
+}
+
+pub(crate) async fn put(
+    store: &KeyValueStore,
+    bucket: &Bucket,
+    key: &EntryKey,
+    body: &[u8],
+) -> Result<PutOutcome, Error> {
+    let mut sink = store.stage(bucket, key);
+    for piece in body.chunks(300_000) {
+        sink.write(piece).await?;
+    }
+    store.put(bucket, key, headers(), sink.finish().await?, &|_| true).await
+}
+
+/// All entries of a bucket, read in pages of `limit`.
+pub(crate) async fn list(
+    store: &KeyValueStore,
+    bucket: &Bucket,
+    range: &KeyRange,
+    order: Order,
+    limit: usize,
+) -> Vec<EntrySummary> {
+    let (mut entries, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.list(bucket, range, order, after.as_ref(), limit).await.expect("a page");
+        assert!(page.items.len() <= limit);
+        entries.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return entries;
+        }
+    }
+}
