@@ -99,7 +99,7 @@ impl KeyValueStore {
         name: &BucketName,
         definition: Definition,
     ) -> Result<CreatedBucket> {
-        definition.check(self.0.body_limit)?;
+        definition.check(self.0.settings.body_limit)?;
         let bucket = Bucket {
             domain: domain.clone(),
             name: name.clone(),
@@ -133,7 +133,7 @@ impl KeyValueStore {
         definition: Definition,
         allows: &(dyn Fn(&EntryTag) -> bool + Sync),
     ) -> Result<Bucket> {
-        definition.check(self.0.body_limit)?;
+        definition.check(self.0.settings.body_limit)?;
         let mut row = self.bucket_row(domain, name).await?;
         for _ in 0..MAX_ATTEMPTS {
             let Some(stored_row) = row else { return Err(Error::ConditionFailed) };

@@ -5,18 +5,20 @@ use std::{num::NonZeroUsize, time::Duration};
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
+    EntryKey,
     content::Stored,
     rows::{ColumnValue as _, RowKey as _, TypedRow as _},
-    schemas::{CHUNKS, DELETED_BUCKETS, ENTRIES, ENTRY_CHUNK_SETS, ENTRY_KEYS},
+    schemas::{CHUNKS, DELETED_BUCKETS, ENTRIES, ENTRY_CHUNK_SETS, ENTRY_KEYS, ENTRY_PARTS},
 };
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Swap};
 
 use crate::{
     KeyValueStore, Result,
     bucket::DELETED,
-    index::WHOLE,
+    index,
+    parts::{self, Position},
     rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
-    store::part_of,
+    split,
 };
 
 /// The number of rows that are read at once.
@@ -33,7 +35,19 @@ impl KeyValueStore {
     #[boxed]
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let until = self.0.records.entries_before(age).await?;
+        self.resume_splits().await?;
         Ok(self.collect_buckets(until).await? + self.collect_chunk_sets(until).await?)
+    }
+
+    /// Resumes the splits of all buckets that were interrupted.
+    async fn resume_splits(&self) -> Result<()> {
+        let mut buckets = self.0.records.partitions(&ENTRY_PARTS, PAGE_ROWS);
+        while let Some(partition) = buckets.next().await? {
+            if let Some(bucket) = partition.first().and_then(BucketId::from_value) {
+                split::resume(&self.0.records, bucket).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn collect_chunk_sets(&self, until: Timestamp) -> Result<u64> {
@@ -103,6 +117,7 @@ impl KeyValueStore {
             // A request that found the bucket before its deletion may still store an entry. So the row stays
             // until no such request is left.
             if deleted.deleted_at <= until {
+                split::delete_map(records, deleted.id).await?;
                 let mut done = Batch::new(vec![DELETED.into()]);
                 done.delete(&DELETED_BUCKETS, deleted.clustering(), row.written_at);
                 records.store.write(Vec::new(), done).await?;
@@ -114,29 +129,38 @@ impl KeyValueStore {
     /// Deletes the entries of a bucket.
     async fn delete_entries(&self, bucket: BucketId) -> Result<u64> {
         let (mut deleted, records) = (0, &self.0.records);
-        let mut rows = records.rows(&ENTRY_KEYS, Scan::new(part_of(bucket, WHOLE), PAGE_ROWS));
-        while let Some(index_row) = rows.next().await? {
-            let key = IndexKey::of(&index_row)?.key;
-            let row_key = entry_key(bucket, &key);
-            let mut row = records.store.get(&ENTRIES, &row_key).await?;
-            while let Some(stored) = row {
-                let first = self.release(bucket, &key, &stored)?;
-                match records.store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
-                    Swap::Applied => {
-                        deleted += 1;
-                        break;
-                    }
-                    Swap::Refused { current } => row = current,
-                }
+        split::resume(records, bucket).await?;
+        let mut lowest = Some(String::new());
+        while let Some(from) = lowest {
+            let part = parts::part_at(records, bucket, Position::At(&from)).await?;
+            let partition = index::partition_of(bucket, part.row.part);
+            let mut rows = records.rows(&ENTRY_KEYS, Scan::new(partition.clone(), PAGE_ROWS));
+            while let Some(row) = rows.next().await? {
+                deleted += u64::from(self.delete_entry(bucket, &IndexKey::of(&row)?.key).await?);
+                let mut removed = Batch::new(partition.clone());
+                removed.delete(&ENTRY_KEYS, row.key.clustering, row.written_at);
+                records.store.write(Vec::new(), removed).await?;
             }
-            let mut removed = Batch::new(part_of(bucket, WHOLE));
-            removed.delete(&ENTRY_KEYS, vec![key.to_value()], index_row.written_at);
-            records.store.write(Vec::new(), removed).await?;
+            lowest = part.end;
         }
         Ok(deleted)
     }
 
-    fn release(&self, bucket: BucketId, key: &rashomon_records::EntryKey, row: &Row) -> Result<Vec<Batch>> {
+    /// Deletes the row of an entry. Returns whether there was one.
+    async fn delete_entry(&self, bucket: BucketId, key: &EntryKey) -> Result<bool> {
+        let (row_key, store) = (entry_key(bucket, key), &self.0.records.store);
+        let mut row = store.get(&ENTRIES, &row_key).await?;
+        while let Some(stored) = row {
+            let first = self.release(bucket, key, &stored)?;
+            match store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
+                Swap::Applied => return Ok(true),
+                Swap::Refused { current } => row = current,
+            }
+        }
+        Ok(false)
+    }
+
+    fn release(&self, bucket: BucketId, key: &EntryKey, row: &Row) -> Result<Vec<Batch>> {
         let now = self.0.now();
         Ok(match EntryRow::from_row(row)?.stored() {
             Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],

@@ -9,14 +9,14 @@ use rashomon_records::{
     Body, EntryKey, Headers, Sha1, Staged,
     content::Stored,
     rows::{Json, TypedRow as _, unreadable},
-    schemas::{ENTRIES, ENTRY_KEYS},
+    schemas::ENTRIES,
 };
 use rashomon_tables::{Batch, Row, Swap};
 
 use crate::{
     Bucket, Error, KeyValueStore, Result,
     bucket::MAX_ATTEMPTS,
-    index,
+    index::{self, Change},
     rows::{EntryRow, chunk_note, entry_key},
     store::Shared,
 };
@@ -219,7 +219,8 @@ impl KeyValueStore {
                 (None, _) => now,
             };
             if current.entry.as_ref().is_none_or(|entry| entry.indexed_at != indexed_at) {
-                first.push(index::add(bucket.id, key, indexed_at, expires_at));
+                let change = Change::Add { indexed_at, expires_at };
+                first.extend(self.prepare_index(bucket.id, key, change).await?);
             }
             if let (Stored::Chunks(set), Some(expires_at)) = (&body.stored, expires_at) {
                 first.push(chunk_note(bucket.id, key, set.id, expires_at, now));
@@ -253,7 +254,7 @@ impl KeyValueStore {
     pub async fn delete(&self, bucket: &Bucket, key: &EntryKey, allows: &Allows<'_>) -> Result<bool> {
         let shared = &self.0;
         let _lock = shared.locks.lock((bucket.id, key)).await;
-        let (row_key, index_key) = (entry_key(bucket.id, key), index::key_of(bucket.id, key));
+        let row_key = entry_key(bucket.id, key);
         let mut row = shared.records.store.get(&ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let current = Current::of(row)?;
@@ -263,10 +264,8 @@ impl KeyValueStore {
             let Some(live) = current.live() else { return Ok(false) };
             let now = current.time_after(shared.now());
             // Another process may have added the key later than this entry, for a PUT that then found the entry.
-            let indexed_at = match shared.records.store.get(&ENTRY_KEYS, &index_key).await? {
-                Some(row) => live.indexed_at.max(row.written_at),
-                None => live.indexed_at,
-            };
+            let added_at = index::added_at(&shared.records, bucket.id, key).await?;
+            let indexed_at = added_at.map_or(live.indexed_at, |added_at| added_at.max(live.indexed_at));
             let new = Row {
                 key: row_key.clone(),
                 values: EntryRow::deleted(now, indexed_at).values(),
@@ -278,8 +277,7 @@ impl KeyValueStore {
             match swap.await? {
                 Swap::Applied => {
                     // An entry that is stored under this key from now on is in the index from a later time.
-                    let remove = index::remove(bucket.id, key, indexed_at);
-                    shared.records.store.write(Vec::new(), remove).await?;
+                    self.change_index(bucket.id, key, Change::Remove { indexed_at }).await?;
                     return Ok(true);
                 }
                 Swap::Refused { current } => row = current,

@@ -1,39 +1,121 @@
-//! The index of the keys of a bucket.
+//! The index of the keys of a bucket, in order.
+//!
+//! The keys of a bucket are in one or more parts, each a partition of the table `entry_keys`. The map of the
+//! parts ([`crate::parts`]) says which part has which keys. In a store of a single process, a bucket has one part. In a
+//! cluster, a part is split when it has grown ([`crate::split`]).
+//!
+//! While a part is split, a key that moves is added to both parts, and read from the old one. A writer reads
+//! the map before it adds a key, and again afterwards. If no split has begun by then, the copy of the split
+//! finds the key.
 
 use rashomon_clock::Timestamp;
-use rashomon_records::{EntryKey, rows::ColumnValue as _, schemas::ENTRY_KEYS};
-use rashomon_tables::{Batch, Key};
+use rashomon_records::{EntryKey, Records, rows::ColumnValue as _, schemas::ENTRY_KEYS};
+use rashomon_tables::{Batch, Key, Value};
 
-use crate::{rows::BucketId, store::part_of};
+use crate::{Error, KeyValueStore, Result, bucket::MAX_ATTEMPTS, parts, rows::BucketId};
 
-/// The part that has all keys.
-pub(crate) const WHOLE: i64 = 0;
-
-/// The key of the row of a key.
-pub(crate) fn key_of(bucket: BucketId, key: &EntryKey) -> Key {
-    Key::new(part_of(bucket, WHOLE), vec![key.to_value()])
+/// The partition of a part.
+pub(crate) fn partition_of(bucket: BucketId, part: i64) -> Vec<Value> {
+    vec![bucket.to_value(), Value::Int(part)]
 }
 
-/// The batch that adds a key to the index. It is written before the entry.
-pub(crate) fn add(
+/// The approximate size of a row of the index, in bytes.
+pub(crate) fn row_bytes(key: &str) -> u64 {
+    key.len() as u64 + 64
+}
+
+/// A row of the index that is added or removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    /// The key is added.
+    Add {
+        /// The write time.
+        indexed_at: Timestamp,
+        /// The time from which the entry does not exist any more.
+        expires_at: Option<Timestamp>,
+    },
+    /// The key is removed, unless it was added after this time.
+    Remove {
+        /// The write time of the row that is removed.
+        indexed_at: Timestamp,
+    },
+}
+
+impl Change {
+    fn batch(self, bucket: BucketId, part: i64, key: &EntryKey) -> Batch {
+        let mut batch = Batch::new(partition_of(bucket, part));
+        let clustering = vec![key.to_value()];
+        match self {
+            Self::Add { indexed_at, expires_at: None } => {
+                batch.put(&ENTRY_KEYS, clustering, Vec::new(), indexed_at);
+            }
+            Self::Add { indexed_at, expires_at: Some(expires_at) } => {
+                batch.put_until(&ENTRY_KEYS, clustering, Vec::new(), indexed_at, expires_at);
+            }
+            Self::Remove { indexed_at } => batch.delete(&ENTRY_KEYS, clustering, indexed_at),
+        }
+        batch
+    }
+}
+
+impl KeyValueStore {
+    /// Prepares a change for a compare-and-set of the entry that follows. Returns the batches that have to be
+    /// written before it.
+    ///
+    /// In a cluster, the change is made here, since the map has to be read again after it. Otherwise the
+    /// batches can be in one transaction with the entry.
+    pub(crate) async fn prepare_index(
+        &self,
+        bucket: BucketId,
+        key: &EntryKey,
+        change: Change,
+    ) -> Result<Vec<Batch>> {
+        let records = &self.0.records;
+        if records.is_alone() {
+            let route = parts::route(records, bucket, key).await?;
+            return Ok(route.parts().map(|part| change.batch(bucket, part, key)).collect());
+        }
+        self.change_index(bucket, key, change).await?;
+        Ok(Vec::new())
+    }
+
+    /// Makes a change.
+    pub(crate) async fn change_index(&self, bucket: BucketId, key: &EntryKey, change: Change) -> Result<()> {
+        let records = &self.0.records;
+        let (mut written, mut route) = (Vec::new(), parts::route(records, bucket, key).await?);
+        for _ in 0..MAX_ATTEMPTS {
+            let missing: Vec<i64> = route.parts().filter(|part| !written.contains(part)).collect();
+            for part in &missing {
+                records.store.write(Vec::new(), change.batch(bucket, *part, key)).await?;
+            }
+            written.extend(&missing);
+            if records.is_alone() {
+                return Ok(());
+            }
+            if missing.is_empty() {
+                if matches!(change, Change::Add { .. }) {
+                    self.count_growth(bucket, route, key);
+                }
+                return Ok(());
+            }
+            route = parts::route(records, bucket, key).await?;
+        }
+        Err(Error::Contended)
+    }
+}
+
+/// The latest write time of the rows of a key.
+pub(crate) async fn added_at(
+    records: &Records,
     bucket: BucketId,
     key: &EntryKey,
-    indexed_at: Timestamp,
-    expires_at: Option<Timestamp>,
-) -> Batch {
-    let mut batch = Batch::new(part_of(bucket, WHOLE));
-    let clustering = vec![key.to_value()];
-    match expires_at {
-        None => batch.put(&ENTRY_KEYS, clustering, Vec::new(), indexed_at),
-        Some(expires_at) => batch.put_until(&ENTRY_KEYS, clustering, Vec::new(), indexed_at, expires_at),
+) -> Result<Option<Timestamp>> {
+    let route = parts::route(records, bucket, key).await?;
+    let mut latest = None;
+    for part in route.parts() {
+        let row_key = Key::new(partition_of(bucket, part), vec![key.to_value()]);
+        let row = records.store.get(&ENTRY_KEYS, &row_key).await?;
+        latest = latest.max(row.map(|row| row.written_at));
     }
-    batch
-}
-
-/// The batch that removes a key from the index, unless it was added after `indexed_at`. It is written after
-/// the entry was deleted.
-pub(crate) fn remove(bucket: BucketId, key: &EntryKey, indexed_at: Timestamp) -> Batch {
-    let mut batch = Batch::new(part_of(bucket, WHOLE));
-    batch.delete(&ENTRY_KEYS, vec![key.to_value()], indexed_at);
-    batch
+    Ok(latest)
 }

@@ -8,7 +8,13 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{EntryKey, Listing, rows::RowKey as _, schemas::ENTRY_KEYS};
 use rashomon_tables::{ClusteringRange, Row, Scan, Value};
 
-use crate::{Bucket, Entry, EntryTag, KeyValueStore, Result, index::WHOLE, rows::IndexKey, store::part_of};
+use crate::{
+    Bucket, Entry, EntryTag, Error, KeyValueStore, Result,
+    bucket::MAX_ATTEMPTS,
+    index,
+    parts::{self, Part, Position},
+    rows::IndexKey,
+};
 
 /// The number of entries that a listing reads at the same time. Each may have a megabyte.
 const CONCURRENT_READS: usize = 16;
@@ -41,28 +47,98 @@ impl KeyRange {
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: String::new() }
     }
 
-    /// The range of the rows. `None` if no key can be in it.
-    fn to_rows(&self, after: Option<&EntryKey>, order: Order) -> Option<ClusteringRange> {
+    /// The bounds of the keys after `after`. `None` if no key can be within them.
+    fn bounds(&self, after: Option<&EntryKey>, order: Order) -> Option<Bounds> {
         let text = |bound: &Bound<EntryKey>| bound.as_ref().map(|key| key.as_str().to_owned());
-        let (mut lower, mut upper) = (text(&self.lower), text(&self.upper));
+        let mut bounds = Bounds { lower: text(&self.lower), upper: text(&self.upper) };
         if !self.prefix.is_empty() {
-            lower = greater(lower, Bound::Included(self.prefix.clone()));
+            bounds = bounds.from(Bound::Included(self.prefix.clone()));
             if let Some(end) = after_prefix(&self.prefix) {
-                upper = smaller(upper, Bound::Excluded(end));
+                bounds = bounds.to(Bound::Excluded(end));
             }
         }
         if let Some(after) = after {
-            let bound = Bound::Excluded(after.as_str().to_owned());
-            match order {
-                Order::Ascending => lower = greater(lower, bound),
-                Order::Descending => upper = smaller(upper, bound),
-            }
+            bounds = bounds.beyond(after.as_str(), order);
         }
-        if is_empty(&lower, &upper) {
-            return None;
+        (!bounds.is_empty()).then_some(bounds)
+    }
+}
+
+/// Bounds of keys. A bound need not be a valid key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bounds {
+    lower: Bound<String>,
+    upper: Bound<String>,
+}
+
+impl Bounds {
+    /// Narrows to the keys from a lower bound on.
+    fn from(mut self, lower: Bound<String>) -> Self {
+        self.lower = greater(self.lower, lower);
+        self
+    }
+
+    /// Narrows to the keys up to an upper bound.
+    fn to(mut self, upper: Bound<String>) -> Self {
+        self.upper = smaller(self.upper, upper);
+        self
+    }
+
+    /// Narrows to the keys that follow a key in an order.
+    fn beyond(self, key: &str, order: Order) -> Self {
+        match order {
+            Order::Ascending => self.from(Bound::Excluded(key.to_owned())),
+            Order::Descending => self.to(Bound::Excluded(key.to_owned())),
         }
-        let value = |bound: Bound<String>| bound.map(|text| Value::from(text.as_str()));
-        Some(ClusteringRange { prefix: Vec::new(), lower: value(lower), upper: value(upper) })
+    }
+
+    /// The position of the first key in an order.
+    fn first(&self, order: Order) -> Position<'_> {
+        match (order, &self.lower, &self.upper) {
+            (Order::Ascending, Bound::Unbounded, _) => Position::At(""),
+            (Order::Ascending, Bound::Included(key) | Bound::Excluded(key), _) => Position::At(key),
+            (Order::Descending, _, Bound::Unbounded) => Position::End,
+            (Order::Descending, _, Bound::Included(key)) => Position::At(key),
+            (Order::Descending, _, Bound::Excluded(key)) => Position::Below(key),
+        }
+    }
+
+    /// The keys within the bounds that a part has.
+    fn within(&self, part: &Part) -> Self {
+        let within = match part.row.lowest.as_str() {
+            "" => self.clone(),
+            lowest => self.clone().from(Bound::Included(lowest.to_owned())),
+        };
+        match &part.end {
+            Some(end) => within.to(Bound::Excluded(end.clone())),
+            None => within,
+        }
+    }
+
+    /// The keys within the bounds that follow a part in an order. `None` if there are none.
+    fn after_part(self, part: &Part, order: Order) -> Option<Self> {
+        let rest = match order {
+            Order::Ascending => self.from(Bound::Included(part.end.clone()?)),
+            Order::Descending if part.row.lowest.is_empty() => return None,
+            Order::Descending => self.to(Bound::Excluded(part.row.lowest.clone())),
+        };
+        (!rest.is_empty()).then_some(rest)
+    }
+
+    fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (
+                Bound::Included(lower) | Bound::Excluded(lower),
+                Bound::Included(upper) | Bound::Excluded(upper),
+            ) => lower >= upper,
+        }
+    }
+
+    fn to_rows(&self) -> ClusteringRange {
+        let value = |bound: &Bound<String>| bound.as_ref().map(|text| Value::from(text.as_str()));
+        ClusteringRange { prefix: Vec::new(), lower: value(&self.lower), upper: value(&self.upper) }
     }
 }
 
@@ -85,17 +161,6 @@ fn smaller(one: Bound<String>, other: Bound<String>) -> Bound<String> {
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
             if a < b || (a == b && matches!(one, Bound::Excluded(_))) { one } else { other }
         }
-    }
-}
-
-fn is_empty(lower: &Bound<String>, upper: &Bound<String>) -> bool {
-    match (lower, upper) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-        (
-            Bound::Included(lower) | Bound::Excluded(lower),
-            Bound::Included(upper) | Bound::Excluded(upper),
-        ) => lower >= upper,
     }
 }
 
@@ -147,22 +212,13 @@ impl KeyValueStore {
         after: Option<&EntryKey>,
         limit: usize,
     ) -> Result<Listing<EntrySummary, EntryKey>> {
-        let Some(range) = range.to_rows(after, order) else {
-            return Ok(Listing { items: Vec::new(), next: None });
-        };
-        let rows = NonZeroUsize::MIN.saturating_add(limit);
-        let mut scan = Scan::new(part_of(bucket.id, WHOLE), rows).range(range);
-        if order == Order::Descending {
-            scan = scan.reverse();
-        }
-        let mut items = Vec::new();
-        while items.len() <= limit {
-            let page = self.0.records.store.scan(&ENTRY_KEYS, scan.clone()).await?;
-            items.extend(self.summaries(bucket, &page.items).await?);
-            scan.after = page.next;
-            if scan.after.is_none() {
-                break;
-            }
+        let (mut items, mut rest) = (Vec::new(), range.bounds(after, order));
+        while let Some(bounds) = rest.take()
+            && items.len() <= limit
+        {
+            let (rows, following) = self.index_page(bucket, bounds, order, limit).await?;
+            items.extend(self.summaries(bucket, &rows).await?);
+            rest = following;
         }
         let has_more = items.len() > limit;
         items.truncate(limit);
@@ -170,11 +226,51 @@ impl KeyValueStore {
         Ok(Listing { items, next })
     }
 
+    /// Reads rows of one part of the index, a few more than `limit` at most. Also returns the bounds of the
+    /// keys that follow.
+    async fn index_page(
+        &self,
+        bucket: &Bucket,
+        bounds: Bounds,
+        order: Order,
+        limit: usize,
+    ) -> Result<(Vec<Row>, Option<Bounds>)> {
+        let records = &self.0.records;
+        for _ in 0..MAX_ATTEMPTS {
+            let part = parts::part_at(records, bucket.id, bounds.first(order)).await?;
+            let within = bounds.within(&part);
+            let (mut rows, mut is_last) = (Vec::new(), within.is_empty());
+            let partition = index::partition_of(bucket.id, part.row.part);
+            let mut scan =
+                Scan::new(partition, NonZeroUsize::MIN.saturating_add(limit)).range(within.to_rows());
+            if order == Order::Descending {
+                scan = scan.reverse();
+            }
+            // A result page may be empty although there are more rows.
+            while rows.is_empty() && !is_last {
+                let page = records.scan(&ENTRY_KEYS, scan.clone()).await?;
+                rows = page.items;
+                scan.after = page.next;
+                is_last = scan.after.is_none();
+            }
+            // If the part was split meanwhile, rows may have been deleted from it before they were read.
+            if !records.is_alone() && parts::part_at(records, bucket.id, bounds.first(order)).await? != part {
+                continue;
+            }
+            let following = match rows.last() {
+                Some(last) if !is_last => Some(bounds.beyond(IndexKey::of(last)?.key.as_str(), order)),
+                _ => bounds.after_part(&part, order),
+            };
+            return Ok((rows, following));
+        }
+        Err(Error::Contended)
+    }
+
     /// The entries of rows of the index. A key without an entry is left out.
     async fn summaries(&self, bucket: &Bucket, rows: &[Row]) -> Result<Vec<EntrySummary>> {
         let read = |key: EntryKey| async move {
             let entry: Option<Arc<Entry>> = self.entry(bucket, &key).await?;
-            Ok::<_, crate::Error>(entry.map(|entry| EntrySummary::new(key, &entry)))
+            Ok::<_, Error>(entry.map(|entry| EntrySummary::new(key, &entry)))
         };
         let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
         let entries: Vec<_> =

@@ -4,12 +4,28 @@ use std::sync::Arc;
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName, EntryKey, Records};
-use rashomon_tables::Value;
 
 use crate::{
-    bucket::Bucket, cache::VersionedCache, entry::CachedEntry, locks::RowLocks, rows::BucketId,
-    sink::EntrySink,
+    bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth, locks::RowLocks,
+    rows::BucketId, sink::EntrySink,
 };
+
+/// The settings of key-value buckets.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The largest body that a bucket takes, in bytes.
+    pub body_limit: u64,
+    /// The most memory that cached entries take, in bytes.
+    pub cache_bytes: u64,
+    /// The size in bytes at which a part of the index is split. Only a store of several processes splits parts.
+    pub part_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { body_limit: 256 << 20, cache_bytes: 64 << 20, part_bytes: 32 << 20 }
+    }
+}
 
 /// The most memory that cached definitions take, in bytes.
 const DEFINITIONS_CACHE_BYTES: u64 = 16 << 20;
@@ -21,37 +37,38 @@ pub struct KeyValueStore(pub(crate) Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) records: Arc<Records>,
-    /// The largest body that a bucket takes, in bytes.
-    pub(crate) body_limit: u64,
+    pub(crate) settings: Settings,
+    pub(crate) growth: Growth,
     pub(crate) locks: RowLocks,
     pub(crate) buckets: VersionedCache<(DomainName, BucketName), Option<Arc<Bucket>>>,
     pub(crate) entries: VersionedCache<(BucketId, EntryKey), Option<Arc<CachedEntry>>>,
 }
 
 impl KeyValueStore {
-    /// The buckets of a store whose tables exist. `body_limit` is the largest body, in bytes. At most
-    /// `cache_bytes` of memory are used for cached entries.
+    /// The buckets of a store whose tables exist.
     #[must_use]
-    pub fn new(records: Arc<Records>, body_limit: u64, cache_bytes: u64) -> Self {
+    pub fn new(records: Arc<Records>, settings: Settings) -> Self {
         Self(Arc::new(Shared {
             records,
-            body_limit,
+            growth: Growth::default(),
             locks: RowLocks::new(),
             buckets: VersionedCache::new(DEFINITIONS_CACHE_BYTES),
-            entries: VersionedCache::new(cache_bytes),
+            entries: VersionedCache::new(settings.cache_bytes),
+            settings,
         }))
     }
 
     /// The largest body that a bucket takes, in bytes.
     #[must_use]
     pub fn body_limit(&self) -> u64 {
-        self.0.body_limit
+        self.0.settings.body_limit
     }
 
     /// Starts to receive the body of an entry.
     #[must_use]
     pub fn stage(&self, bucket: &Bucket, key: &EntryKey) -> EntrySink {
-        let limit = bucket.definition.max_size.unwrap_or(self.0.body_limit).min(self.0.body_limit);
+        let limit =
+            bucket.definition.max_size.unwrap_or(self.0.settings.body_limit).min(self.0.settings.body_limit);
         EntrySink::new(Arc::clone(&self.0.records.chunks), bucket.id, key.clone(), limit)
     }
 }
@@ -65,10 +82,4 @@ impl Shared {
     pub(crate) fn random(&self) -> [u8; 16] {
         self.records.chunks.distinction().to_be_bytes()
     }
-}
-
-/// A value of a partition key of the index.
-pub(crate) fn part_of(bucket: BucketId, part: i64) -> Vec<Value> {
-    use rashomon_records::rows::ColumnValue as _;
-    vec![bucket.to_value(), Value::Int(part)]
 }

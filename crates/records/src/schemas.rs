@@ -472,6 +472,20 @@ pub static ENTRY_KEYS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The parts of the index of a bucket, by the lowest key that each may have. A bucket without rows has one
+/// part, of the number 0. While a part is split, `split_at` is the lowest key that moves to the part
+/// `new_part`. Written by compare-and-set only.
+pub static ENTRY_PARTS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("entry_parts")
+        .partition("bucket", Blob)
+        .clustering("lowest", Text, Ascending)
+        .value("part", Int)
+        .value("split_at", Text)
+        .value("new_part", Int)
+        .swap_only()
+        .build()
+});
+
 /// Chunk sets of entries that the garbage collector has to examine, and deletes if the entry does not
 /// reference them. Partitioned by the hour of `due_at`.
 pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
@@ -486,7 +500,7 @@ pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 38] {
+pub fn all() -> [&'static Schema; 39] {
     [
         &REVISIONS,
         &RENDERS,
@@ -525,6 +539,7 @@ pub fn all() -> [&'static Schema; 38] {
         &DELETED_BUCKETS,
         &ENTRIES,
         &ENTRY_KEYS,
+        &ENTRY_PARTS,
         &ENTRY_CHUNK_SETS,
     ]
 }

@@ -5,4 +5,5 @@ mod conditions;
 mod large;
 mod listings;
 mod random;
+mod splits;
 mod support;

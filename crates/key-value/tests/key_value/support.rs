@@ -5,13 +5,15 @@ use std::{sync::Arc, time::Duration};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_key_value::{
     Bucket, BucketType, Definition, Entry, EntrySummary, Error, KeyRange, KeyValueStore, Order, PutOutcome,
+    Settings,
 };
 use rashomon_records::{BucketName, Definitions, DomainName, EntryKey, Headers, Records, schemas};
 use rashomon_tables::{Memory, TableStore};
 use rashomon_test_stores::Cluster;
 
 pub(crate) const BODY_LIMIT: u64 = 8 << 20;
-const CACHE_BYTES: u64 = 64 << 20;
+/// The size at which parts are split: a few keys.
+const PART_BYTES: u64 = 400;
 const SKEW: Duration = Duration::from_secs(300);
 
 /// A store and its processes.
@@ -54,7 +56,7 @@ impl World {
         Self::of(Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as _))), clock).await
     }
 
-    fn clock() -> Arc<ManualClock> {
+    pub(crate) fn clock() -> Arc<ManualClock> {
         Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)))
     }
 
@@ -114,9 +116,13 @@ impl Clock for Behind {
     }
 }
 
-fn process(tables: &Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> KeyValueStore {
+pub(crate) fn process(tables: &Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> KeyValueStore {
+    let part_bytes = PART_BYTES;
     let records = Records::new(Arc::clone(tables), None, clock, Definitions::default(), SKEW, seed);
-    KeyValueStore::new(Arc::new(records), BODY_LIMIT, CACHE_BYTES)
+    KeyValueStore::new(
+        Arc::new(records),
+        Settings { body_limit: BODY_LIMIT, part_bytes, ..Settings::default() },
+    )
 }
 
 pub(crate) fn headers() -> Headers {

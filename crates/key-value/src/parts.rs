@@ -1,0 +1,111 @@
+//! The map of the parts of a bucket: which part has which keys.
+
+use std::num::NonZeroUsize;
+
+use rashomon_records::{
+    EntryKey, Records,
+    rows::{ColumnValue as _, TypedRow as _},
+    schemas::ENTRY_PARTS,
+    typed_row,
+};
+use rashomon_tables::{ClusteringRange, Key, Row, Scan};
+
+use crate::{Result, rows::BucketId};
+
+/// The part of a bucket that was never split.
+pub(crate) const FIRST_PART: i64 = 0;
+
+typed_row! {
+    /// A part, by the lowest key that it may have.
+    pub(crate) struct PartRow in ENTRY_PARTS {
+        key { lowest: String }
+        values {
+            part: i64,
+            split_at: Option<String>,
+            new_part: Option<i64>,
+        }
+    }
+}
+
+/// The key of the row of a part.
+pub(crate) fn part_key(bucket: BucketId, lowest: &str) -> Key {
+    Key::new(vec![bucket.to_value()], vec![lowest.into()])
+}
+
+/// A part and the keys that it has.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Part {
+    /// The row. It is not stored for a bucket that was never split.
+    pub(crate) row: PartRow,
+    /// The row as it is stored.
+    pub(crate) stored: Option<Row>,
+    /// The lowest key of the next part; `None` for the last part.
+    pub(crate) end: Option<String>,
+}
+
+/// The parts that have a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    part: i64,
+    new_part: Option<i64>,
+}
+
+impl Route {
+    /// The part that a key is read from.
+    pub(crate) const fn read_part(self) -> i64 {
+        self.part
+    }
+
+    /// The part that a key is read from, and then the one to which it moves.
+    pub(crate) fn parts(self) -> impl Iterator<Item = i64> {
+        [Some(self.part), self.new_part].into_iter().flatten()
+    }
+}
+
+/// The parts that have a key.
+pub(crate) async fn route(records: &Records, bucket: BucketId, key: &EntryKey) -> Result<Route> {
+    let row = row_at(records, bucket, ClusteringRange::all().at_most(key.as_str())).await?;
+    let Some((row, _)) = row else { return Ok(Route { part: FIRST_PART, new_part: None }) };
+    let moves = row.split_at.as_deref().is_some_and(|split_at| key.as_str() >= split_at);
+    Ok(Route { part: row.part, new_part: row.new_part.filter(|_| moves) })
+}
+
+/// The part that has the keys at `position`, or directly below it.
+pub(crate) async fn part_at(records: &Records, bucket: BucketId, position: Position<'_>) -> Result<Part> {
+    let range = match position {
+        Position::At(key) => ClusteringRange::all().at_most(key),
+        Position::Below(key) => ClusteringRange::all().below(key),
+        Position::End => ClusteringRange::all(),
+    };
+    let (row, stored) = match row_at(records, bucket, range).await? {
+        Some((row, stored)) => (row, Some(stored)),
+        None => (PartRow { lowest: String::new(), part: FIRST_PART, split_at: None, new_part: None }, None),
+    };
+    let scan = Scan::new(vec![bucket.to_value()], NonZeroUsize::MIN);
+    let scan = scan.range(ClusteringRange::all().above(row.lowest.as_str()));
+    let next = records.scan(&ENTRY_PARTS, scan).await?.items.pop();
+    let end = next.map(|next| PartRow::from_row(&next)).transpose()?.map(|next| next.lowest);
+    Ok(Part { row, stored, end })
+}
+
+/// A position in the order of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position<'a> {
+    /// At a key, or at the beginning of keys.
+    At(&'a str),
+    /// Directly below a key.
+    Below(&'a str),
+    /// After all keys.
+    End,
+}
+
+/// The last row in a range.
+async fn row_at(
+    records: &Records,
+    bucket: BucketId,
+    range: ClusteringRange,
+) -> Result<Option<(PartRow, Row)>> {
+    let scan = Scan::new(vec![bucket.to_value()], NonZeroUsize::MIN).range(range).reverse();
+    let Some(row) = records.scan(&ENTRY_PARTS, scan).await?.items.pop() else { return Ok(None) };
+    Ok(Some((PartRow::from_row(&row)?, row)))
+}

@@ -1,0 +1,159 @@
+//! Splits parts that have grown.
+//!
+//! The steps of a split: the map names the new part; the rows that move are copied; the map gets the new part;
+//! the rows are deleted from the old part; the map forgets the split. Each step may be repeated, and several
+//! processes may carry out one split at once. A split that was interrupted is resumed by the next check of the
+//! part, or by [`KeyValueStore::collect`].
+
+use std::num::NonZeroUsize;
+
+use rashomon_records::{
+    Records,
+    rows::{ColumnValue as _, RowKey as _, TypedRow as _},
+    schemas::{ENTRY_KEYS, ENTRY_PARTS},
+};
+use rashomon_tables::{Batch, ClusteringRange, Row, RowStream, Scan, Swap};
+
+use crate::{
+    Result,
+    index::{partition_of, row_bytes},
+    parts::{Part, PartRow, Position, part_at, part_key},
+    rows::{BucketId, IndexKey},
+};
+
+/// The number of rows that are read, or copied by one batch.
+const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+
+/// Splits the part that has the keys at `key` if its rows take more than `part_bytes`. Resumes a split that
+/// was interrupted. `new_part` is a random number. Returns whether the part was split.
+pub(crate) async fn split_if_large(
+    records: &Records,
+    bucket: BucketId,
+    key: &str,
+    part_bytes: u64,
+    new_part: i64,
+) -> Result<bool> {
+    let mut part = part_at(records, bucket, Position::At(key)).await?;
+    if part.row.split_at.is_none() {
+        let Some(split_at) = middle(records, bucket, &part, part_bytes).await? else { return Ok(false) };
+        let begun = PartRow { split_at: Some(split_at), new_part: Some(new_part), ..part.row.clone() };
+        if !replace(records, bucket, &part, Some(&begun)).await? {
+            return Ok(false);
+        }
+        part = part_at(records, bucket, Position::At(&part.row.lowest)).await?;
+    }
+    finish(records, bucket, part).await
+}
+
+/// Carries out a split that has begun. Returns whether there was one.
+pub(crate) async fn finish(records: &Records, bucket: BucketId, part: Part) -> Result<bool> {
+    let (Some(split_at), Some(new_part)) = (part.row.split_at.clone(), part.row.new_part) else {
+        return Ok(false);
+    };
+    // The part ends where the new part begins if the map has the new part already.
+    if part.end.as_deref() != Some(&split_at) {
+        copy(records, bucket, &part, &split_at, new_part).await?;
+        let new = PartRow { lowest: split_at.clone(), part: new_part, split_at: None, new_part: None };
+        // If the row exists, another process has carried out this step.
+        swap(records, bucket, None, &new).await?;
+    }
+    let mut moved = Batch::new(partition_of(bucket, part.row.part));
+    moved.delete_range(&ENTRY_KEYS, ClusteringRange::all().at_least(split_at.as_str()), records.clock.now());
+    records.store.write(Vec::new(), moved).await?;
+    let done = PartRow { split_at: None, new_part: None, ..part.row.clone() };
+    replace(records, bucket, &part, Some(&done)).await?;
+    Ok(true)
+}
+
+/// The key in the middle of a part; `None` if the part is not too large.
+async fn middle(records: &Records, bucket: BucketId, part: &Part, part_bytes: u64) -> Result<Option<String>> {
+    let mut rows = keys_of(records, bucket, part, &part.row.lowest);
+    let (mut bytes, mut middle) = (0, None);
+    while let Some(row) = rows.next().await? {
+        let key = IndexKey::of(&row)?.key;
+        bytes += row_bytes(key.as_str());
+        // The first key cannot begin a new part, since the old one would be empty.
+        if middle.is_none() && bytes > part_bytes / 2 && key.as_str() > part.row.lowest.as_str() {
+            middle = Some(key.as_str().to_owned());
+        }
+        if bytes > part_bytes {
+            return Ok(middle);
+        }
+    }
+    Ok(None)
+}
+
+/// Copies the rows from `split_at` on, with their write times.
+async fn copy(records: &Records, bucket: BucketId, part: &Part, split_at: &str, new_part: i64) -> Result<()> {
+    let mut rows = keys_of(records, bucket, part, split_at);
+    let mut batch = Batch::new(partition_of(bucket, new_part));
+    while let Some(Row { key, written_at, expires_at, .. }) = rows.next().await? {
+        match expires_at {
+            None => batch.put(&ENTRY_KEYS, key.clustering, Vec::new(), written_at),
+            Some(at) => batch.put_until(&ENTRY_KEYS, key.clustering, Vec::new(), written_at, at),
+        }
+        if batch.mutations.len() >= PAGE_ROWS.get() {
+            let full = std::mem::replace(&mut batch, Batch::new(partition_of(bucket, new_part)));
+            records.store.write(Vec::new(), full).await?;
+        }
+    }
+    Ok(records.store.write(Vec::new(), batch).await?)
+}
+
+/// The rows of a part from a key on.
+fn keys_of<'r>(records: &'r Records, bucket: BucketId, part: &Part, from: &str) -> RowStream<'r> {
+    let mut range = ClusteringRange::all();
+    if !from.is_empty() {
+        range = range.at_least(from);
+    }
+    if let Some(end) = &part.end {
+        range = range.below(end.as_str());
+    }
+    records.rows(&ENTRY_KEYS, Scan::new(partition_of(bucket, part.row.part), PAGE_ROWS).range(range))
+}
+
+/// Replaces the row of a part, or deletes it. Returns whether the row was unchanged until then.
+async fn replace(records: &Records, bucket: BucketId, part: &Part, new: Option<&PartRow>) -> Result<bool> {
+    let key = part_key(bucket, &part.row.lowest);
+    let new = new.map(|new| row_of(bucket, new, records));
+    let swap = records.store.swap(Vec::new(), &ENTRY_PARTS, &key, part.stored.as_ref(), new).await?;
+    Ok(swap == Swap::Applied)
+}
+
+/// Adds the row of a part, unless it exists.
+async fn swap(records: &Records, bucket: BucketId, expected: Option<&Row>, new: &PartRow) -> Result<Swap> {
+    let key = part_key(bucket, &new.lowest);
+    let row = row_of(bucket, new, records);
+    Ok(records.store.swap(Vec::new(), &ENTRY_PARTS, &key, expected, Some(row)).await?)
+}
+
+fn row_of(bucket: BucketId, row: &PartRow, records: &Records) -> Row {
+    Row {
+        key: part_key(bucket, &row.lowest),
+        values: row.values(),
+        written_at: records.clock.now(),
+        expires_at: None,
+    }
+}
+
+/// Resumes the splits of a bucket that were interrupted.
+pub(crate) async fn resume(records: &Records, bucket: BucketId) -> Result<()> {
+    let mut rows = records.rows(&ENTRY_PARTS, Scan::new(vec![bucket.to_value()], PAGE_ROWS));
+    while let Some(row) = rows.next().await? {
+        let row = PartRow::from_row(&row)?;
+        if row.split_at.is_some() {
+            let part = part_at(records, bucket, Position::At(&row.lowest)).await?;
+            finish(records, bucket, part).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the map of a bucket whose keys were deleted.
+pub(crate) async fn delete_map(records: &Records, bucket: BucketId) -> Result<()> {
+    let mut rows = records.rows(&ENTRY_PARTS, Scan::new(vec![bucket.to_value()], PAGE_ROWS));
+    while let Some(row) = rows.next().await? {
+        records.store.swap(Vec::new(), &ENTRY_PARTS, &row.key, Some(&row), None).await?;
+    }
+    Ok(())
+}

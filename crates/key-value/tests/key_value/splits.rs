@@ -1,0 +1,224 @@
+//! Parts of the index are split while clients of several processes write and list.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rashomon_key_value::{Bucket, KeyRange, KeyValueStore, Order};
+use rashomon_records::schemas::{ENTRY_KEYS, ENTRY_PARTS};
+use rashomon_tables::{
+    Batch, Decorator, Faulty, Memory, Page, PartitionStream, PartitionVersions, Plan, Rates, Result, Row,
+    RowStream, Scan, Schema, TableStore, Value,
+};
+use rashomon_test_stores::Cluster;
+
+use crate::support::{World, key, list, ordered, process, put};
+
+/// A store whose result pages have few rows, so that other calls come between two pages of a scan.
+#[derive(Debug)]
+struct ShortPages(Cluster);
+
+#[async_trait]
+impl Decorator for ShortPages {
+    type Store = Cluster;
+
+    fn below(&self) -> &Cluster {
+        &self.0
+    }
+
+    async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
+        scan.limit = scan.limit.min(NonZeroUsize::new(2).expect("not zero"));
+        Decorator::scan(&self.0, table, scan).await
+    }
+
+    fn partition_versions(&self) -> Option<&PartitionVersions> {
+        None
+    }
+}
+
+/// A store whose writes take long, so that whole splits come between two calls of a writer.
+#[derive(Debug)]
+struct SlowWrites(Arc<dyn TableStore>, Mutex<fastrand::Rng>);
+
+#[async_trait]
+impl Decorator for SlowWrites {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &(dyn TableStore + 'static) {
+        &*self.0
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let yields = self.1.lock().unwrap_or_else(PoisonError::into_inner).u8(..60);
+        for _ in 0..yields {
+            tokio::task::yield_now().await;
+        }
+        TableStore::write(&*self.0, first, then).await
+    }
+}
+
+async fn world() -> World {
+    let clock = World::clock();
+    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as _));
+    World::of(Arc::new(ShortPages(cluster)), clock).await
+}
+
+/// Keys that exist from the beginning to the end.
+fn stable_keys() -> Vec<String> {
+    (0..12).map(|number| format!("k{}", number * 7 % 12)).collect()
+}
+
+async fn pause(random: &mut fastrand::Rng) {
+    for _ in 0..random.u8(..4) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Writes and deletes entries that no other writer has. Returns the keys of the entries that exist at the end.
+async fn write(store: KeyValueStore, bucket: Bucket, seed: u64, writer: u64) -> BTreeSet<String> {
+    let (mut random, mut existing) = (fastrand::Rng::with_seed(seed * 31 + writer), BTreeSet::new());
+    for _ in 0..40 {
+        let text = format!("k{}/{writer}", random.u8(..15));
+        if random.u8(..3) < 2 {
+            put(&store, &bucket, &key(&text), b"x").await.expect("stored");
+            existing.insert(text);
+        } else {
+            let existed = store.delete(&bucket, &key(&text), &|_| true).await.expect("deleted");
+            assert_eq!(existed, existing.remove(&text), "seed {seed}");
+        }
+        pause(&mut random).await;
+    }
+    existing
+}
+
+/// Lists the bucket again and again. Each listing has the stable keys, in order, and no key twice.
+async fn read(store: KeyValueStore, bucket: Bucket, seed: u64, reader: u64, stops: Arc<AtomicBool>) {
+    let mut random = fastrand::Rng::with_seed(seed * 37 + reader);
+    let stable: BTreeSet<_> = stable_keys().into_iter().collect();
+    while !stops.load(Ordering::Relaxed) {
+        let order = if random.bool() { Order::Ascending } else { Order::Descending };
+        let mut keys: Vec<_> = list(&store, &bucket, &KeyRange::all(), order, random.usize(1..6))
+            .await
+            .into_iter()
+            .map(|e| e.key)
+            .collect();
+        if order == Order::Descending {
+            keys.reverse();
+        }
+        assert!(keys.is_sorted_by(|one, next| one < next), "seed {seed}: {keys:?}");
+        let listed: BTreeSet<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
+        let missed: Vec<_> = stable.difference(&listed).collect();
+        assert!(missed.is_empty(), "seed {seed}: a listing has missed {missed:?}");
+        pause(&mut random).await;
+    }
+}
+
+/// Splits parts with a store whose calls fail, as a process that dies again and again.
+async fn split(store: KeyValueStore, bucket: Bucket, seed: u64, stops: Arc<AtomicBool>) {
+    let mut random = fastrand::Rng::with_seed(seed * 41);
+    while !stops.load(Ordering::Relaxed) {
+        let _ = store.split(&bucket, &key(&format!("k{}", random.u8(..15)))).await;
+        pause(&mut random).await;
+    }
+}
+
+/// The rows of the index, by the part that has them.
+async fn index_rows(world: &World) -> BTreeMap<i64, BTreeSet<String>> {
+    let mut parts = BTreeMap::new();
+    let mut stream = PartitionStream::new(&*world.tables, &ENTRY_KEYS, NonZeroUsize::MIN);
+    while let Some(partition) = stream.next().await.expect("listed") {
+        let Some(&Value::Int(part)) = partition.get(1) else { panic!("{partition:?}") };
+        let rows = RowStream::new(&*world.tables, &ENTRY_KEYS, Scan::new(partition, NonZeroUsize::MIN));
+        let keys = rows.collect().await.expect("read").into_iter().filter_map(|row| {
+            match row.key.clustering.into_iter().next() {
+                Some(Value::Text(key)) => Some(key),
+                _ => None,
+            }
+        });
+        parts.insert(part, keys.collect());
+    }
+    parts
+}
+
+/// The rows of the map.
+async fn map_rows(world: &World) -> Vec<Row> {
+    let mut stream = PartitionStream::new(&*world.tables, &ENTRY_PARTS, NonZeroUsize::MIN);
+    let mut rows = Vec::new();
+    while let Some(partition) = stream.next().await.expect("listed") {
+        let scan = Scan::new(partition, NonZeroUsize::MIN);
+        rows.extend(RowStream::new(&*world.tables, &ENTRY_PARTS, scan).collect().await.expect("read"));
+    }
+    rows
+}
+
+async fn run(seed: u64) -> usize {
+    let world = world().await;
+    let bucket = world.bucket("b", ordered()).await;
+    for text in stable_keys() {
+        world.put(&bucket, &text, b"stable").await;
+    }
+    let failing: Arc<dyn TableStore> = Arc::new(Faulty::new(
+        Arc::clone(&world.tables),
+        Plan::seeded(seed, Rates { before: 60, after: 60, midway: 60 }),
+    ));
+    let stops = Arc::new(AtomicBool::new(false));
+    let slow = SlowWrites(Arc::clone(&world.tables), Mutex::new(fastrand::Rng::with_seed(seed)));
+    let slow = process(&(Arc::new(slow) as Arc<dyn TableStore>), Arc::clone(&world.clock) as _, 2);
+    let behind = world.behind(Duration::from_secs(30));
+    let stores = [world.store.clone(), slow, behind];
+    let mut others: Vec<_> = (0..2)
+        .map(|reader| {
+            let store = stores[reader as usize].clone();
+            tokio::spawn(read(store, bucket.clone(), seed, reader, Arc::clone(&stops)))
+        })
+        .collect();
+    let splitter = process(&failing, Arc::clone(&world.clock) as _, 3);
+    others.push(tokio::spawn(split(splitter, bucket.clone(), seed, Arc::clone(&stops))));
+    let writers: Vec<_> = (0..3)
+        .map(|writer| tokio::spawn(write(stores[writer as usize].clone(), bucket.clone(), seed, writer)))
+        .collect();
+    let mut expected: BTreeSet<String> = stable_keys().into_iter().collect();
+    for writer in writers {
+        expected.extend(writer.await.expect("no panic"));
+    }
+    stops.store(true, Ordering::Relaxed);
+    for other in others {
+        other.await.expect("no panic");
+    }
+    let keys = |entries: Vec<rashomon_key_value::EntrySummary>| -> Vec<String> {
+        entries.into_iter().map(|entry| entry.key.into()).collect()
+    };
+    let expected: Vec<_> = expected.into_iter().collect();
+    let listed = keys(list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await);
+    assert_eq!(listed, expected, "seed {seed}");
+    // The collector ends the splits that were interrupted.
+    world.store.collect(Duration::from_secs(3600)).await.expect("collected");
+    let map = map_rows(&world).await;
+    assert!(map.iter().all(|row| row.values[1].is_none()), "seed {seed}: {map:?}");
+    let listed = keys(list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await);
+    assert_eq!(listed, expected, "seed {seed}");
+    // Every deleted bucket leaves nothing.
+    world.store.delete_bucket(&crate::support::domain(), &crate::support::name("b")).await.expect("deleted");
+    world.clock.advance(Duration::from_secs(7200));
+    world.store.collect(Duration::from_secs(3600)).await.expect("collected");
+    assert!(map_rows(&world).await.is_empty(), "seed {seed}");
+    let left = index_rows(&world).await;
+    assert!(left.values().all(BTreeSet::is_empty), "seed {seed}: {left:?}");
+    map.len()
+}
+
+#[tokio::test]
+async fn no_key_is_missed_or_listed_twice_while_parts_are_split() {
+    let mut parts = 0;
+    for seed in 0..200 {
+        parts += run(seed).await;
+    }
+    assert!(parts > 400, "200 histories made only {parts} parts");
+}
