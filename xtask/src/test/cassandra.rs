@@ -15,7 +15,7 @@ use crate::{
 pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
 /// The test programs that run on the store that the environment names.
-const ON_ANY_STORE: &[&str] = &["service", "http", "dumps"];
+const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
 
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
 /// stores at once, files alone, details of the store in memory, or a store that the test itself names.
@@ -117,7 +117,7 @@ mod tests {
     fn named_test_programs_and_modules_exist() {
         let tree = Tree::load(crate::root()).expect("the repository");
         let mut sources = String::new();
-        for (program, package) in ON_ANY_STORE.iter().zip(["service", "api", "dumps"]) {
+        for (program, package) in ON_ANY_STORE.iter().zip(["service", "api", "dumps", "key-value"]) {
             let folder = format!("crates/{package}/tests/{program}/");
             assert!(tree.has(&format!("{folder}main.rs")), "a test program has a main.rs");
             sources.extend(

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rashomon_clock::{Clock as _, Timestamp};
 use rashomon_key_value::{Bucket, Definition, KeyRange, KeyValueStore, Order};
 
-use crate::support::{World, domain, key, list, name, ordered, put};
+use crate::support::{World, domain, histories, key, list, name, ordered, put};
 
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
@@ -91,7 +91,7 @@ async fn histories_of_one_process_agree_with_the_model() {
 
 #[tokio::test]
 async fn histories_of_two_processes_agree_with_the_model() {
-    for seed in 0..300 {
+    for seed in 0..histories(300, 4) {
         run(&World::cluster().await, seed).await;
     }
 }

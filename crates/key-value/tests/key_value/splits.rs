@@ -14,28 +14,27 @@ use async_trait::async_trait;
 use rashomon_key_value::{Bucket, KeyRange, KeyValueStore, Order};
 use rashomon_records::schemas::{ENTRY_KEYS, ENTRY_PARTS};
 use rashomon_tables::{
-    Batch, Decorator, Faulty, Memory, Page, PartitionStream, PartitionVersions, Plan, Rates, Result, Row,
-    RowStream, Scan, Schema, TableStore, Value,
+    Batch, Decorator, Faulty, Page, PartitionStream, PartitionVersions, Plan, Rates, Result, Row, RowStream,
+    Scan, Schema, TableStore, Value,
 };
-use rashomon_test_stores::Cluster;
 
-use crate::support::{World, key, list, ordered, process, put};
+use crate::support::{World, cluster, histories, key, list, ordered, process, put};
 
 /// A store whose result pages have few rows, so that other calls come between two pages of a scan.
 #[derive(Debug)]
-struct ShortPages(Cluster);
+struct ShortPages(Arc<dyn TableStore>);
 
 #[async_trait]
 impl Decorator for ShortPages {
-    type Store = Cluster;
+    type Store = dyn TableStore;
 
-    fn below(&self) -> &Cluster {
-        &self.0
+    fn below(&self) -> &(dyn TableStore + 'static) {
+        &*self.0
     }
 
     async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
         scan.limit = scan.limit.min(NonZeroUsize::new(2).expect("not zero"));
-        Decorator::scan(&self.0, table, scan).await
+        TableStore::scan(&*self.0, table, scan).await
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {
@@ -66,8 +65,8 @@ impl Decorator for SlowWrites {
 
 async fn world() -> World {
     let clock = World::clock();
-    let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as _));
-    World::of(Arc::new(ShortPages(cluster)), clock).await
+    let tables = cluster(&clock).await;
+    World::of(Arc::new(ShortPages(tables)), clock).await
 }
 
 /// Keys that exist from the beginning to the end.
@@ -216,9 +215,9 @@ async fn run(seed: u64) -> usize {
 
 #[tokio::test]
 async fn no_key_is_missed_or_listed_twice_while_parts_are_split() {
-    let mut parts = 0;
-    for seed in 0..200 {
-        parts += run(seed).await;
+    let (mut parts, count) = (0, histories(200, 3));
+    for seed in 0..count {
+        parts += run(seed).await as u64;
     }
-    assert!(parts > 400, "200 histories made only {parts} parts");
+    assert!(parts > 2 * count, "{count} histories made only {parts} parts");
 }

@@ -50,10 +50,11 @@ impl World {
         Self::of(Arc::new(Memory::new(Arc::clone(&clock) as _)), clock).await
     }
 
-    /// A store that several processes write to.
+    /// A store that several processes write to: Cassandra if the environment names a node, otherwise a store in
+    /// memory.
     pub(crate) async fn cluster() -> Self {
         let clock = Self::clock();
-        Self::of(Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as _))), clock).await
+        Self::of(cluster(&clock).await, clock).await
     }
 
     pub(crate) fn clock() -> Arc<ManualClock> {
@@ -97,6 +98,21 @@ impl World {
             None => None,
         }
     }
+}
+
+/// The tables of [`World::cluster`].
+pub(crate) async fn cluster(clock: &Arc<ManualClock>) -> Arc<dyn TableStore> {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    if rashomon_test_stores::node().is_some() {
+        rashomon_test_stores::open(clock).await
+    } else {
+        Arc::new(Cluster::new(Memory::new(clock)))
+    }
+}
+
+/// The number of random histories: fewer on a Cassandra node, which is slow.
+pub(crate) fn histories(in_memory: u64, on_a_node: u64) -> u64 {
+    if rashomon_test_stores::node().is_some() { on_a_node } else { in_memory }
 }
 
 /// A clock that shows an earlier time than another one.
