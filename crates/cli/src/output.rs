@@ -78,6 +78,11 @@ pub(crate) fn bodies(count: u64) -> String {
     format!("{} {}", thousands(count), if count == 1 { "body" } else { "bodies" })
 }
 
+/// Formats a count of entries: `1 entry`, `2 entries`.
+pub(crate) fn entries(count: u64) -> String {
+    format!("{} {}", thousands(count), if count == 1 { "entry" } else { "entries" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,10 +19,8 @@ use crate::{
     parts::{self, Position},
     rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
     split,
+    store::PAGE_ROWS,
 };
-
-/// The number of rows that are read at once.
-const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of chunks that one batch deletes. A chunk has at most a megabyte.
 const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
@@ -105,11 +103,16 @@ impl KeyValueStore {
         }
     }
 
+    /// The buckets that are being deleted, with the write times of their rows.
+    pub(crate) async fn deleted_buckets(&self) -> Result<Vec<(DeletedBucketRow, Timestamp)>> {
+        let scan = Scan::new(vec![DELETED.into()], PAGE_ROWS);
+        let rows = self.0.records.rows(&DELETED_BUCKETS, scan).collect().await?;
+        rows.iter().map(|row| Ok((DeletedBucketRow::from_row(row)?, row.written_at))).collect()
+    }
+
     async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {
         let (mut collected, records) = (0, &self.0.records);
-        let mut rows = records.rows(&DELETED_BUCKETS, Scan::new(vec![DELETED.into()], PAGE_ROWS));
-        while let Some(row) = rows.next().await? {
-            let deleted = DeletedBucketRow::from_row(&row)?;
+        for (deleted, written_at) in self.deleted_buckets().await? {
             let stored = self.bucket(&deleted.domain, &deleted.bucket).await?;
             if stored.is_none_or(|bucket| bucket.id != deleted.id) {
                 collected += self.delete_entries(deleted.id).await?;
@@ -119,7 +122,7 @@ impl KeyValueStore {
             if deleted.deleted_at <= until {
                 split::delete_map(records, deleted.id).await?;
                 let mut done = Batch::new(vec![DELETED.into()]);
-                done.delete(&DELETED_BUCKETS, deleted.clustering(), row.written_at);
+                done.delete(&DELETED_BUCKETS, deleted.clustering(), written_at);
                 records.store.write(Vec::new(), done).await?;
             }
         }

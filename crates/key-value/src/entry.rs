@@ -133,7 +133,8 @@ impl Current {
 }
 
 impl Entry {
-    fn from_row(shared: &Shared, row: &Row) -> Result<Option<Self>> {
+    /// The entry of a row; `None` if it was deleted.
+    pub(crate) fn from_row(shared: &Shared, row: &Row) -> Result<Option<Self>> {
         let entry = EntryRow::from_row(row)?;
         if entry.etag.is_none() {
             return Ok(None);

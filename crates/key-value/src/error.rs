@@ -38,6 +38,16 @@ pub enum Error {
     Records(#[from] rashomon_records::Error),
 }
 
+impl From<Error> for rashomon_records::Error {
+    /// An error that is not one of the store becomes `Invalid`.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Records(error) => error,
+            error => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
 impl From<rashomon_tables::Error> for Error {
     fn from(error: rashomon_tables::Error) -> Self {
         Self::Records(error.into())

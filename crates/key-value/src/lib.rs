@@ -21,7 +21,9 @@ mod parts;
 mod rows;
 mod sink;
 mod split;
+mod stats;
 mod store;
+mod verify;
 
 pub use bucket::{Bucket, CreatedBucket};
 pub use definition::{BucketType, Definition, DefinitionError};
@@ -29,4 +31,5 @@ pub use entry::{Allows, Entry, EntryTag, PutOutcome};
 pub use error::{Error, Result};
 pub use list::{EntrySummary, KeyRange, Order};
 pub use sink::EntrySink;
+pub use stats::BucketStats;
 pub use store::{KeyValueStore, Settings};

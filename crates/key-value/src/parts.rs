@@ -43,6 +43,23 @@ pub(crate) struct Part {
     pub(crate) end: Option<String>,
 }
 
+impl Part {
+    /// The rows of the index that the part has. Rows outside of this range were copied to another part.
+    pub(crate) fn range(&self) -> ClusteringRange {
+        self.range_from(&self.row.lowest)
+    }
+
+    /// The rows of the index that the part has, from a key on.
+    pub(crate) fn range_from(&self, key: &str) -> ClusteringRange {
+        let range = ClusteringRange::all();
+        let range = if key.is_empty() { range } else { range.at_least(key) };
+        match &self.end {
+            Some(end) => range.below(end.as_str()),
+            None => range,
+        }
+    }
+}
+
 /// The parts that have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {

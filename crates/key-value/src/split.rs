@@ -102,14 +102,8 @@ async fn copy(records: &Records, bucket: BucketId, part: &Part, split_at: &str, 
 
 /// The rows of a part from a key on.
 fn keys_of<'r>(records: &'r Records, bucket: BucketId, part: &Part, from: &str) -> RowStream<'r> {
-    let mut range = ClusteringRange::all();
-    if !from.is_empty() {
-        range = range.at_least(from);
-    }
-    if let Some(end) = &part.end {
-        range = range.below(end.as_str());
-    }
-    records.rows(&ENTRY_KEYS, Scan::new(partition_of(bucket, part.row.part), PAGE_ROWS).range(range))
+    let scan = Scan::new(partition_of(bucket, part.row.part), PAGE_ROWS);
+    records.rows(&ENTRY_KEYS, scan.range(part.range_from(from)))
 }
 
 /// Replaces the row of a part, or deletes it. Returns whether the row was unchanged until then.
@@ -145,6 +139,21 @@ pub(crate) async fn resume(records: &Records, bucket: BucketId) -> Result<()> {
             let part = part_at(records, bucket, Position::At(&row.lowest)).await?;
             finish(records, bucket, part).await?;
         }
+    }
+    Ok(())
+}
+
+/// Reads the whole map of a bucket. A map with a part twice, or whose first part does not begin at the beginning
+/// of all keys, is `Corrupt`.
+pub(crate) async fn check_map(records: &Records, bucket: BucketId) -> Result<()> {
+    let rows = records.rows(&ENTRY_PARTS, Scan::new(vec![bucket.to_value()], PAGE_ROWS)).collect().await?;
+    let rows = rows.iter().map(PartRow::from_row).collect::<rashomon_records::Result<Vec<_>>>()?;
+    let mut parts: Vec<_> = rows.iter().map(|row| row.part).collect();
+    parts.sort_unstable();
+    parts.dedup();
+    if parts.len() != rows.len() || rows.first().is_some_and(|row| !row.lowest.is_empty()) {
+        let reason = "a part occurs twice, or the first part is missing".to_owned();
+        return Err(rashomon_tables::Error::Corrupt(reason).into());
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The buckets of a store.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName, EntryKey, Records};
@@ -9,6 +9,9 @@ use crate::{
     bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth, locks::RowLocks,
     rows::BucketId, sink::EntrySink,
 };
+
+/// The number of rows that maintenance reads at once.
+pub(crate) const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The settings of key-value buckets.
 #[derive(Debug, Clone)]

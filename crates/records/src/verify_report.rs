@@ -20,7 +20,9 @@ pub struct VerifyReport {
     pub renders: u64,
     /// The number of bodies that were read, and compared with their SHA-1.
     pub bodies: u64,
-    /// The number of bytes of these bodies.
+    /// The number of entries of key-value buckets whose bodies were read, and compared with their SHA-1.
+    pub entries: u64,
+    /// The number of bytes of all these bodies.
     pub bytes: u64,
     /// The number of verified blocks of the archive.
     pub blocks: u64,
@@ -58,6 +60,7 @@ impl VerifyReport {
         self.revisions += page.revisions;
         self.renders += page.renders;
         self.bodies += page.bodies;
+        self.entries += page.entries;
         self.bytes += page.bytes;
         self.blocks += page.blocks;
         let room = MAX_PROBLEMS - self.problems.len();

@@ -1,10 +1,11 @@
 //! Statistics of the stored data.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_archive::Counter;
 use rashomon_buckets::{ArchiveStats, BucketName, DomainName, Page, PropertyName, Result, RevisionStore};
+use rashomon_key_value::{BucketStats, KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     Records,
     content::{BodyRow, Stored},
@@ -12,6 +13,9 @@ use rashomon_records::{
     schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
 use serde::Serialize;
+
+/// The number of buckets that are read at once.
+const BUCKETS_AT_ONCE: usize = 100;
 
 /// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -28,6 +32,9 @@ pub struct DomainStats {
     pub stored_bytes: u64,
     /// The statistics of each property.
     pub properties: BTreeMap<PropertyName, PropertyStats>,
+    /// The statistics of each key-value bucket.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub buckets: BTreeMap<BucketName, BucketStats>,
     /// The statistics of the archive. `None` if the store has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStats>,
@@ -62,7 +69,7 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Counts the revisions, renders and bodies of a domain's pages. Reads all of them. Calls `progress` regularly
+/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its buckets. Reads all of them. Calls `progress` regularly
 /// with the counts so far.
 #[boxed]
 pub async fn stats(
@@ -84,6 +91,7 @@ pub async fn stats(
         drop(maintenance.skipped_damage());
         progress(&stats);
     }
+    stats.buckets = count_buckets(parts.records, domain).await?;
     if parts.archive.is_some() {
         stats.stored_bytes += archive.stats.block_bytes;
         for (name, of) in archive.properties {
@@ -93,6 +101,24 @@ pub async fn stats(
         stats.archive = Some(archive.stats);
     }
     Ok(stats)
+}
+
+async fn count_buckets(
+    records: &Arc<Records>,
+    domain: &DomainName,
+) -> Result<BTreeMap<BucketName, BucketStats>> {
+    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
+    let (mut stats, mut after) = (BTreeMap::new(), None);
+    loop {
+        let page = entries.buckets(domain, after.as_ref(), BUCKETS_AT_ONCE).await?;
+        for bucket in page.items {
+            stats.insert(bucket.name.clone(), entries.bucket_stats(&bucket).await?);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(stats);
+        }
+    }
 }
 
 async fn count_page(

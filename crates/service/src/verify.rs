@@ -1,7 +1,7 @@
 //! Verification of the stored data: every index entry has its content, and all content has an index entry.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -11,6 +11,7 @@ use rashomon_buckets::{
     Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore, Sha1, StoreParts, Tid,
     VerifyReport, Versions,
 };
+use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     INDEX_PAGE_ROWS, Records,
     content::{BodyRow, Stored},
@@ -88,6 +89,8 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     if let Some(archive) = archive {
         archive.verify(&mut report, &mut |_| {}).await?;
     }
+    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
+    entries.verify(&mut report, &mut |_| progress.add(1)).await?;
     let domains = records.catalog.domains().await?;
     for found in records.catalog.damage.take() {
         let place = format!("table {}, {}", found.table, found.row);

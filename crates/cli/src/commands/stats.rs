@@ -162,6 +162,16 @@ impl Stats {
                     stored(archive.raw_bytes, archive.block_bytes),
                 );
             }
+            for (name, bucket) in &domain.buckets {
+                let _ = writeln!(
+                    text,
+                    "  bucket {name}, {}: {}, {} in {}",
+                    bucket.bucket_type,
+                    output::entries(bucket.entries),
+                    output::bytes(bucket.raw_bytes),
+                    stored(bucket.raw_bytes, bucket.stored_bytes),
+                );
+            }
             for (name, property) in &domain.properties {
                 let _ = write!(
                     text,

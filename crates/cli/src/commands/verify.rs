@@ -166,8 +166,12 @@ async fn check_buckets(
         0 => String::new(),
         blocks => format!(", {}", counted(blocks, "block")),
     };
+    let entries = match report.entries {
+        0 => String::new(),
+        entries => format!(", {}", output::entries(entries)),
+    };
     Ok(format!(
-        "{}, {}, {}, {} of {}{blocks}",
+        "{}, {}, {}, {} of {}{entries}{blocks}",
         counted(report.pages, "page"),
         counted(report.revisions, "revision"),
         counted(report.renders, "render"),

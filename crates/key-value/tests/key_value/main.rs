@@ -7,3 +7,4 @@ mod listings;
 mod random;
 mod splits;
 mod support;
+mod verify;

@@ -1,0 +1,130 @@
+//! Verification: every entry belongs to a bucket, is in the index of the bucket, and has its body.
+
+use std::collections::HashMap;
+
+use async_recursion::async_recursion as boxed;
+use rashomon_records::{
+    Body, BucketName, DomainName, EntryKey, Sha1, VerifyReport,
+    rows::{ColumnValue as _, key_in_words},
+    schemas::{ENTRIES, ENTRY_PARTS},
+};
+use rashomon_tables::{Error as StoreError, Key};
+use sha1::Digest as _;
+
+use crate::{
+    Entry, Error, KeyValueStore, Result, index,
+    rows::{BucketId, entry_key},
+    split,
+    store::PAGE_ROWS,
+};
+
+/// The names of the buckets, by their ids.
+type Names = HashMap<BucketId, (DomainName, BucketName)>;
+
+impl KeyValueStore {
+    /// Reads all entries, compares each body with its SHA-1, and checks that the index has the key of each
+    /// entry. No process may write meanwhile. Calls `progress` regularly with the number of entries read.
+    #[boxed(?Send)]
+    pub async fn verify(
+        &self,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<()> {
+        let records = &self.0.records;
+        let names = self.names(report).await?;
+        let mut entries = records.partitions(&ENTRIES, PAGE_ROWS);
+        while let Some(partition) = entries.next().await? {
+            let id = partition.first().and_then(BucketId::from_value);
+            let key = partition.get(1).and_then(EntryKey::from_value);
+            let (Some(id), Some(key)) = (id, key) else {
+                let row = key_in_words(ENTRIES.name(), &Key::new(partition, Vec::new()));
+                report.problem_of(ENTRIES.name(), format_args!("{row} is not the key of an entry"));
+                continue;
+            };
+            let Some((domain, bucket)) = names.get(&id) else {
+                let place = format!("an entry under the key {key}");
+                report.problem_of(place, "its bucket does not exist, and the collector does not know it");
+                continue;
+            };
+            let place = format!("domain {domain}, bucket {bucket}, key {key}");
+            if let Some(Some(size)) = corrupt_is_problem(report, &place, self.verify_entry(id, &key).await)? {
+                report.entries += 1;
+                report.bytes += size;
+                let added_at = index::added_at(records, id, &key).await;
+                if corrupt_is_problem(report, &place, added_at)? == Some(None) {
+                    report.problem_of(&place, "the entry is missing from the index of its bucket");
+                }
+            }
+            progress(report.entries);
+        }
+        let mut maps = records.partitions(&ENTRY_PARTS, PAGE_ROWS);
+        while let Some(partition) = maps.next().await? {
+            if let Some(id) = partition.first().and_then(BucketId::from_value)
+                && let Some((domain, bucket)) = names.get(&id)
+            {
+                let place = format!("domain {domain}, bucket {bucket}, map of the index");
+                corrupt_is_problem(report, &place, split::check_map(records, id).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The buckets that exist, and those that are being deleted.
+    async fn names(&self, report: &mut VerifyReport) -> Result<Names> {
+        let mut names = Names::new();
+        for domain in self.0.records.catalog.domains().await? {
+            let mut after = None;
+            loop {
+                let page = self.buckets(&domain, after.as_ref(), PAGE_ROWS.get()).await;
+                let place = format!("domain {domain}, buckets");
+                let Some(page) = corrupt_is_problem(report, &place, page)? else { break };
+                names.extend(page.items.into_iter().map(|bucket| (bucket.id, (bucket.domain, bucket.name))));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        names.extend(
+            self.deleted_buckets().await?.into_iter().map(|(row, _)| (row.id, (row.domain, row.bucket))),
+        );
+        Ok(names)
+    }
+
+    /// Reads an entry. Returns the size of its body; `None` for a deleted entry. A body that differs from its
+    /// SHA-1 is `Corrupt`.
+    async fn verify_entry(&self, bucket: BucketId, key: &EntryKey) -> Result<Option<u64>> {
+        let row = self.0.records.store.get(&ENTRIES, &entry_key(bucket, key)).await?;
+        let Some(row) = row else { return Ok(None) };
+        let Some(entry) = Entry::from_row(&self.0, &row)? else { return Ok(None) };
+        let (mut digest, mut size) = (sha1::Sha1::new(), 0);
+        match &entry.body {
+            Body::Inline(body) => {
+                digest.update(&body.plain);
+                size += body.plain.len() as u64;
+            }
+            Body::Chunked(body) => {
+                for number in 0..body.chunks() {
+                    let chunk = body.chunk(number).await?;
+                    digest.update(&chunk.plain);
+                    size += chunk.plain.len() as u64;
+                }
+            }
+        }
+        if size != entry.size || Sha1(digest.finalize().into()) != entry.sha1 {
+            let differs = "the body differs from its size or its SHA-1".to_owned();
+            return Err(StoreError::Corrupt(differs).into());
+        }
+        Ok(Some(size))
+    }
+}
+
+/// Adds a `Corrupt` error as a problem, so that the verification continues. Returns any other error.
+fn corrupt_is_problem<T>(report: &mut VerifyReport, place: &str, result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(Error::Records(error)) => {
+            Ok(report.corrupt_is_problem(place, Err::<T, rashomon_records::Error>(error))?)
+        }
+        result => result.map(Some),
+    }
+}

@@ -1,0 +1,84 @@
+//! Verification and statistics.
+
+use rashomon_key_value::BucketStats;
+use rashomon_records::{
+    VerifyReport,
+    rows::ColumnValue as _,
+    schemas::{CHUNKS, ENTRY_KEYS},
+};
+use rashomon_tables::{Batch, ClusteringRange, PartitionStream, Value};
+
+use crate::support::{World, blob, key, name};
+
+async fn verify(world: &World) -> VerifyReport {
+    let mut report = VerifyReport::default();
+    world.store.verify(&mut report, &mut |_| ()).await.expect("verified");
+    report
+}
+
+async fn filled() -> (World, rashomon_key_value::Bucket) {
+    let world = World::new().await;
+    let bucket = world.bucket("images", blob()).await;
+    world.put(&bucket, "a", b"one").await;
+    world.put(&bucket, "b", &[1; 2_500_000]).await;
+    world.put(&bucket, "c", b"gone").await;
+    world.store.delete(&bucket, &key("c"), &|_| true).await.expect("deleted");
+    (world, bucket)
+}
+
+/// Deletes all rows of a table.
+async fn clear(world: &World, table: &'static rashomon_tables::Schema) {
+    let mut partitions = PartitionStream::new(&*world.tables, table, std::num::NonZeroUsize::MIN);
+    while let Some(partition) = partitions.next().await.expect("listed") {
+        let mut batch = Batch::new(partition);
+        batch.delete_range(table, ClusteringRange::all(), rashomon_clock::Timestamp::MAX);
+        world.tables.write(Vec::new(), batch).await.expect("deleted");
+    }
+}
+
+#[tokio::test]
+async fn sound_store_has_no_problem() {
+    let (world, bucket) = filled().await;
+    let report = verify(&world).await;
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!((report.entries, report.bytes), (2, 2_500_003));
+    let stats = world.store.bucket_stats(&bucket).await.unwrap();
+    let BucketStats { entries, raw_bytes, stored_bytes, .. } = stats;
+    assert_eq!((entries, raw_bytes), (2, 2_500_003));
+    assert!(stored_bytes < 2000, "{stored_bytes}");
+    // The entries of a bucket that is being deleted are no problem.
+    world.store.delete_bucket(&bucket.domain, &name("images")).await.unwrap();
+    assert_eq!(verify(&world).await.problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn lost_rows_are_named() {
+    let (world, _) = filled().await;
+    clear(&world, &ENTRY_KEYS).await;
+    let report = verify(&world).await;
+    let place = "domain enwiki, bucket images, key";
+    assert_eq!(
+        report.problems,
+        ["a", "b"]
+            .map(|key| format!("{place} {key}: the entry is missing from the index of its bucket"))
+            .to_vec()
+    );
+    let (world, _) = filled().await;
+    clear(&world, &CHUNKS).await;
+    let [problem] = verify(&world).await.problems.try_into().unwrap();
+    assert!(problem.starts_with(&format!("{place} b: chunk 0 of 3")), "{problem}");
+}
+
+#[tokio::test]
+async fn changed_chunk_is_named() {
+    let (world, _) = filled().await;
+    let mut sets = PartitionStream::new(&*world.tables, &CHUNKS, std::num::NonZeroUsize::MIN);
+    let set = sets.next().await.unwrap().unwrap();
+    let mut batch = Batch::new(set);
+    let frame = rashomon_records::content::compress(&[2; 1_000_000]);
+    let later = rashomon_clock::Timestamp::from_micros(1_900_000_000_000_000);
+    batch.put(&CHUNKS, vec![Value::Int(1)], vec![Some(frame.to_value())], later);
+    world.tables.write(Vec::new(), batch).await.unwrap();
+    let [problem] = verify(&world).await.problems.try_into().unwrap();
+    assert!(problem.contains("key b: the body differs"), "{problem}");
+}
