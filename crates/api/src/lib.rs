@@ -57,15 +57,21 @@ pub use state::{Api, Components};
 use crate::{
     answer::options,
     extract::READ_METHODS,
-    handlers::{import, operators, page, tokens},
+    handlers::{batch, import, operators, page, tokens},
     observe::Observe,
     problem::Problem,
 };
 
 /// Builds the router with all resources of the API.
 pub fn router(api: Api) -> Router {
+    // The requests of a batch go through a router that answers no batch.
+    let single = router_with(api.clone(), any(batch::nested));
+    router_with(api, any(move |api, request| batch::v1(api, single.clone(), request)))
+}
+
+fn router_with(api: Api, batch: MethodRouter<Api>) -> Router {
     let observe = Observe(api.clone());
-    (routes().into_iter())
+    (routes(batch).into_iter())
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -74,11 +80,12 @@ pub fn router(api: Api) -> Router {
 }
 
 /// Every path with its handler. A test compares the OpenAPI document with this list.
-fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
+fn routes(batch: MethodRouter<Api>) -> Vec<(&'static str, MethodRouter<Api>)> {
     let mut routes = vec![
         ("/v1/{domain}/page/{*title}", any(page::v1)),
         ("/v1/{domain}/page/", any(page::v1)),
         ("/v1/{domain}/import", any(import::v1)),
+        ("/v1/batch", batch),
         ("/v1/tokens", any(tokens::all)),
         ("/v1/tokens/{id}", any(tokens::one)),
         ("/wiki/{*title}", any(page::wiki)),

@@ -28,6 +28,8 @@ pub(crate) enum Route {
     Page,
     /// An import.
     Import,
+    /// A batch. Its requests are counted in addition.
+    Batch,
     /// A resource for operators.
     Operators,
     /// Any other request: HTML pages and their files, `/openapi.json`, unknown paths, unreadable requests.
@@ -35,7 +37,8 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 5] = [Self::Latest, Self::Page, Self::Import, Self::Operators, Self::Other];
+    const ALL: [Self; 6] =
+        [Self::Latest, Self::Page, Self::Import, Self::Batch, Self::Operators, Self::Other];
 
     /// Derives the kind of a request cheaply from its URL.
     pub(crate) fn of(uri: &Uri) -> Self {
@@ -47,6 +50,8 @@ impl Route {
             if latest { Self::Latest } else { Self::Page }
         } else if in_domain() == Some("import") {
             Self::Import
+        } else if path == "/v1/batch" {
+            Self::Batch
         } else if matches!(path, "/healthz" | "/readyz" | "/metrics") {
             Self::Operators
         } else {
@@ -59,6 +64,7 @@ impl Route {
             Self::Latest => "latest",
             Self::Page => "page",
             Self::Import => "import",
+            Self::Batch => "batch",
             Self::Operators => "operators",
             Self::Other => "other",
         }
@@ -205,6 +211,7 @@ mod tests {
             ("/v1/enwiki/page/A?rev/", Route::Page),
             ("/wiki/A", Route::Page),
             ("/v1/enwiki/import", Route::Import),
+            ("/v1/batch", Route::Batch),
             ("/metrics", Route::Operators),
             ("/", Route::Other),
             ("/v1/enwiki", Route::Other),

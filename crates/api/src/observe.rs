@@ -16,6 +16,7 @@ use http_body::Body as _;
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
 use rashomon_buckets::shorten;
+use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     metrics::Route,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
-    settings::{AccessLog, Settings},
+    settings::{AccessLog, BATCH_TIMEOUT, Settings},
 };
 
 /// How many bytes of a URL are logged.
@@ -35,6 +36,19 @@ const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
 /// The paths on which a token is ignored.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// What a batch adds to each of its requests, as an extension.
+#[derive(Debug, Clone)]
+pub(crate) struct InBatch {
+    /// The id of the request.
+    pub(crate) id: HeaderValue,
+    /// The end of the batch's time: the request is answered with 504 then.
+    pub(crate) deadline: Instant,
+}
+
+/// The id of a request for a batch, as an extension.
+#[derive(Debug, Clone)]
+pub(crate) struct BatchId(pub(crate) HeaderValue);
 
 /// Wraps every route.
 #[derive(Debug, Clone)]
@@ -73,7 +87,15 @@ where
         // No log may have the token.
         let has_token = credentials::has_token(request.uri());
         let uri = if has_token { credentials::without_token(request.uri()) } else { local(request.uri()) };
-        let mut record = Record::begin(&self.api, method, uri, request.headers());
+        let in_batch = request.extensions_mut().remove::<InBatch>();
+        let id = match &in_batch {
+            Some(InBatch { id, .. }) => id.clone(),
+            None => self.api.request_ids.of(request.headers()),
+        };
+        let mut record = Record::begin(&self.api, id, method, uri);
+        if record.route == Route::Batch {
+            request.extensions_mut().insert(BatchId(record.id.clone()));
+        }
         if let Some(log) = &self.api.audit_log {
             let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
             record.audit =
@@ -86,17 +108,26 @@ where
             }
             self.recognize(&mut request, &record.audit)
         });
-        match found {
-            Ok(None) => {
+        match (found, in_batch) {
+            (Ok(None), None) => {
                 let request = record.audit.attach(request);
                 Observing::Running { future: self.inner.call(request), record: Some(record) }
             }
-            Ok(Some(token)) => {
+            (Ok(None), Some(InBatch { deadline, .. })) => {
+                let (request, mut inner) = (record.audit.attach(request), self.inner.clone());
+                let future = until(deadline, async move { inner.call(request).await });
+                Observing::Boxed { future, record: Some(record) }
+            }
+            (Ok(Some(token)), in_batch) => {
                 let audit = record.audit.clone();
                 let future = authenticate(self.api.clone(), self.inner.clone(), request, token, audit);
-                Observing::Authenticating { future, record: Some(record) }
+                let future = match in_batch {
+                    Some(InBatch { deadline, .. }) => until(deadline, future),
+                    None => future,
+                };
+                Observing::Boxed { future, record: Some(record) }
             }
-            Err(problem) => {
+            (Err(problem), _) => {
                 self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
                 Observing::Refused { problem: Some((problem, record)) }
             }
@@ -168,6 +199,28 @@ where
     })
 }
 
+/// Waits for the answer to a request of a batch, until the time of the batch ends.
+fn until<E: 'static>(
+    deadline: Instant,
+    answering: impl Future<Output = std::result::Result<Response, E>> + Send + 'static,
+) -> Answering<E> {
+    Box::pin(async move {
+        let answered = timeout_at(deadline, answering).await;
+        answered.unwrap_or_else(|_elapsed| Ok(batch_timed_out().into_response()))
+    })
+}
+
+/// The problem of a request that was running when the time of its batch ended.
+pub(crate) fn batch_timed_out() -> Problem {
+    Problem::new(
+        Kind::BatchTimeout,
+        format!(
+            "the request was still running when the time of its batch ended ({BATCH_TIMEOUT}); a write may still be \
+             stored: look whether it is, or repeat it"
+        ),
+    )
+}
+
 /// Checks that apply to every request.
 fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> {
     let max_url_bytes = settings.max_url_bytes;
@@ -200,7 +253,7 @@ pin_project! {
     #[project = ObservingProjection]
     pub(crate) enum Observing<F, E> {
         Running { #[pin] future: F, record: Option<Record> },
-        Authenticating { future: Answering<E>, record: Option<Record> },
+        Boxed { future: Answering<E>, record: Option<Record> },
         Refused { problem: Option<(Problem, Record)> },
     }
 }
@@ -220,7 +273,7 @@ where
             ObservingProjection::Running { future, record } => {
                 (ready!(poll_safely(future, context)), take(record))
             }
-            ObservingProjection::Authenticating { future, record } => {
+            ObservingProjection::Boxed { future, record } => {
                 (ready!(poll_safely(future.as_mut(), context)), take(record))
             }
         };
@@ -258,9 +311,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    fn begin(api: &Api, method: Method, uri: Uri, headers: &HeaderMap) -> Self {
+    fn begin(api: &Api, id: HeaderValue, method: Method, uri: Uri) -> Self {
         api.metrics.in_flight.inc();
-        let (id, route, started) = (api.request_ids.of(headers), Route::of(&uri), api.clock.monotonic());
+        let (route, started) = (Route::of(&uri), api.clock.monotonic());
         Self {
             api: api.clone(),
             id,
@@ -275,8 +328,13 @@ impl Record {
 
     /// The record of a request that could not be read.
     pub(crate) fn of_unread(api: &Api) -> Self {
+        Self::of_unread_with_id(api, api.request_ids.of(&HeaderMap::new()))
+    }
+
+    /// The record of a request in a batch that is not valid, or that was not started.
+    pub(crate) fn of_unread_with_id(api: &Api, id: HeaderValue) -> Self {
         let method = Method::from_bytes(b"-").unwrap_or_default();
-        Self::begin(api, method, Uri::from_static("*"), &HeaderMap::new())
+        Self::begin(api, id, method, Uri::from_static("*"))
     }
 
     /// Writes the body of a problem, counts and logs the answer, and adds the request's id.

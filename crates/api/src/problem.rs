@@ -59,6 +59,8 @@ pub(crate) enum Kind {
     StorageFault,
     InsufficientStorage,
     Busy,
+    AnswerTooLarge,
+    BatchTimeout,
     GatewayTimeout,
 }
 
@@ -91,6 +93,8 @@ impl Kind {
         Self::StorageFault,
         Self::InsufficientStorage,
         Self::Busy,
+        Self::AnswerTooLarge,
+        Self::BatchTimeout,
         Self::GatewayTimeout,
     ];
 
@@ -171,6 +175,14 @@ impl Kind {
                 (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
             }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy"),
+            Self::AnswerTooLarge => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "answer-too-large",
+                "The answer has no room in the answer of its batch",
+            ),
+            Self::BatchTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "batch-timeout", "The time of the batch has ended")
+            }
         }
     }
 }

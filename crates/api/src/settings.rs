@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The names of some of these settings in the operator's configuration, for error messages.
 pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
+pub(crate) const BATCH_TIMEOUT: &str = "batch_timeout";
+pub(crate) const BODY_LIMIT: &str = "body_limit";
 
 /// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at
 /// the level `error`, the other 5xx at the level `warn`.
@@ -69,12 +71,15 @@ pub struct Settings {
     /// The minimum rate of a body in bytes per second; 0 for no minimum. The rate is an average over 60 s,
     /// and only time in which the server waits for the client counts.
     pub min_upload_rate: u64,
-    /// The memory in bytes that all writes and imports together may use for the bodies that they receive.
+    /// The memory in bytes that all writes, imports and batches together may use for the bodies that they receive,
+    /// and batches for their answers.
     /// [`crate::least_staging_bytes`] returns the smallest value with which two writes can continue beside
     /// `max_imports` imports.
     pub staging_bytes: u64,
     /// How long a request may wait for its part of `staging_bytes` before it is refused.
     pub staging_wait_seconds: u64,
+    /// How long the requests of a batch may take together.
+    pub batch_seconds: u64,
     /// The maximum number of concurrent writes; others wait.
     pub max_writes: usize,
     /// The maximum number of concurrent imports; others are refused.
@@ -106,6 +111,7 @@ impl Default for Settings {
             min_upload_rate: 1 << 10,
             staging_bytes: 256 << 20,
             staging_wait_seconds: 10,
+            batch_seconds: 60,
             max_writes: 512,
             max_imports: 4,
             max_spool_bytes: 16 << 30,

@@ -19,6 +19,13 @@
 //! After the body has arrived, they are enough for the copy that the store makes of all finished bodies,
 //! which are at most [`MAX_BODIES`] bytes. A short body of known length needs less, see [`need`].
 //!
+//! # Batches
+//!
+//! A batch claims the memory for its body before it is received ([`Staging::claim_batch`]), and extends the claim for
+//! the answers of its requests, without waiting ([`BatchClaim::grow`]). It holds the claim while its requests run, which
+//! claim memory themselves. So all batches together hold at most half of the budget: the other half is always free for
+//! requests whose end depends on no batch.
+//!
 //! # Why nothing deadlocks
 //!
 //! A request waits for the budget only in [`Staging::claim`]. There it holds no part of the budget, since it
@@ -29,12 +36,18 @@
 //! are their clients, which `BodyLimits` bound; permits to write, whose holders have received everything; and
 //! the store. Each of these waits ends, the request's part is released, and the next request in the queue
 //! continues, unless its patience ends first.
+//!
+//! A batch is the exception: it holds a part while its requests wait for theirs. It waits for its own part before that,
+//! and the sum of the parts of all batches is at most half of the budget. So the requests of batches wait only for
+//! the other half, which is released as above. The time-out of the batch ends this wait, too.
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
@@ -71,6 +84,9 @@ pub(crate) const MAX_IMPORT_BUFFERED_BYTES: u32 = 8 << 20;
 /// The claim of an import. Its bodies are in memory three times: as parsed, compressed, and in the store.
 pub(crate) const IMPORT_BYTES: usize = 3 * MAX_IMPORT_BUFFERED_BYTES as usize;
 
+/// The maximum size of the body of a batch.
+const MAX_BATCH_BYTES: u64 = 16 << 20;
+
 /// The unit in which the budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
 
@@ -81,12 +97,21 @@ pub const fn least_staging_bytes(max_imports: usize) -> u64 {
     (max_imports as u64).saturating_mul(IMPORT_BYTES as u64).saturating_add(2 * WORKING_BYTES as u64)
 }
 
+/// The size limit of the body of a batch: not above that of other bodies, nor above an eighth of the budget, so that a
+/// claim of [`Staging::claim_batch`] fits into the half that batches may hold.
+pub(crate) fn max_batch_bytes(settings: &Settings) -> u64 {
+    MAX_BATCH_BYTES.min(settings.max_body_bytes).min(settings.staging_bytes / 8)
+}
+
 /// The budget of staging memory.
 #[derive(Debug)]
 pub(crate) struct Staging {
     /// A permit for each unit.
     units: Arc<Semaphore>,
     all: u32,
+    /// A permit for each unit that batches may hold.
+    batch_units: Arc<Semaphore>,
+    all_of_batches: u32,
     patience: Duration,
     metrics: StagingMetrics,
 }
@@ -105,12 +130,12 @@ impl StagingMetrics {
         registry.register("staged_bytes", "Bytes of staging_memory in use", metrics.claimed.clone());
         registry.register(
             "staging_waits",
-            "Writes and imports that waited for staging_memory",
+            "Writes, imports and batches that waited for staging_memory",
             metrics.waited.clone(),
         );
         registry.register(
             "staging_refusals",
-            "Writes and imports refused because staging_memory stayed full for too long",
+            "Writes, imports and batches refused because staging_memory stayed full for too long",
             metrics.refused.clone(),
         );
         metrics
@@ -124,6 +149,8 @@ impl Staging {
         Self {
             units: Arc::new(Semaphore::new(all as usize)),
             all,
+            batch_units: Arc::new(Semaphore::new(all.div_ceil(2) as usize)),
+            all_of_batches: all.div_ceil(2),
             patience: Duration::from_secs(settings.staging_wait_seconds),
             metrics: StagingMetrics::register(registry),
         }
@@ -144,24 +171,48 @@ impl Staging {
         Ok(Claim::new(self, units, 0))
     }
 
+    /// Claims memory for a batch. Waits as [`Self::claim`] does, and the caller must not hold any part of the budget.
+    pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
+        let units = units_of(bytes).min(self.all_of_batches);
+        let acquire = async {
+            let share = Arc::clone(&self.batch_units).acquire_many_owned(units).await.ok()?;
+            let units = Arc::clone(&self.units).acquire_many_owned(units).await.ok()?;
+            Some((share, units))
+        };
+        let mut acquire = pin!(acquire);
+        let (share, units) = match acquire.as_mut().now_or_never() {
+            Some(acquired) => acquired.ok_or_else(|| self.refusal())?,
+            None => self.wait(acquire).await?,
+        };
+        let claimed = self.metrics.claimed.clone();
+        claimed.inc_by((units.num_permits() * UNIT) as i64);
+        Ok(BatchClaim { bytes, share, units, claimed })
+    }
+
     async fn acquire(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
         // A claim larger than the budget takes all of it.
         let units = units_of(bytes).min(self.all);
         if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
             return Ok(permit);
         }
+        let acquire = Arc::clone(&self.units).acquire_many_owned(units);
+        self.wait(acquire.map(std::result::Result::ok)).await
+    }
+
+    /// Waits until the patience ends.
+    async fn wait<T>(&self, acquire: impl Future<Output = Option<T>>) -> Result<T> {
         self.metrics.waited.inc();
-        match timeout(self.patience, Arc::clone(&self.units).acquire_many_owned(units)).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => {
-                self.metrics.refused.inc();
-                Err(Problem::busy(format!(
-                    "other writes and imports held all of the server's {STAGING_MEMORY} for {} s ({STAGING_WAIT}): try \
-                     again, or raise {STAGING_MEMORY}",
-                    self.patience.as_secs()
-                )))
-            }
-        }
+        let acquired = timeout(self.patience, acquire).await.ok().flatten();
+        acquired.ok_or_else(|| self.refusal())
+    }
+
+    fn refusal(&self) -> Problem {
+        self.metrics.refused.inc();
+        Problem::busy(format!(
+            "other writes, imports and batches held all of the server's {STAGING_MEMORY} for {} s ({STAGING_WAIT}): \
+             try again, or raise {STAGING_MEMORY}",
+            self.patience.as_secs()
+        ))
     }
 }
 
@@ -209,6 +260,53 @@ impl Claim {
 }
 
 impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claimed.dec_by((self.units.num_permits() * UNIT) as i64);
+    }
+}
+
+/// A batch's part of the budget, released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct BatchClaim {
+    /// The bytes in use.
+    bytes: usize,
+    /// The units that count against those of all batches.
+    share: OwnedSemaphorePermit,
+    /// The same number of units of the whole budget.
+    units: OwnedSemaphorePermit,
+    claimed: Gauge<i64, AtomicI64>,
+}
+
+impl BatchClaim {
+    /// Extends the claim, without waiting. Returns `false`, and changes nothing, if there is no room.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let wanted = units_of(self.bytes + bytes);
+        let more = wanted.saturating_sub(u32::try_from(self.units.num_permits()).unwrap_or(u32::MAX));
+        let acquire =
+            |permit: &OwnedSemaphorePermit| Arc::clone(permit.semaphore()).try_acquire_many_owned(more).ok();
+        let Some((share, units)) = acquire(&self.share).zip(acquire(&self.units)) else { return false };
+        self.share.merge(share);
+        self.units.merge(units);
+        self.claimed.inc_by(i64::from(more) * UNIT as i64);
+        self.bytes += bytes;
+        true
+    }
+
+    /// Releases what is beyond this many bytes.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        self.shrink(self.bytes.saturating_sub(bytes));
+    }
+
+    /// Releases a part of the claim.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        let excess = self.units.num_permits().saturating_sub(units_of(self.bytes) as usize);
+        drop((self.share.split(excess), self.units.split(excess)));
+        self.claimed.dec_by((excess * UNIT) as i64);
+    }
+}
+
+impl Drop for BatchClaim {
     fn drop(&mut self) {
         self.claimed.dec_by((self.units.num_permits() * UNIT) as i64);
     }
@@ -302,5 +400,26 @@ mod tests {
         assert_eq!((staging.metrics.waited.get(), staging.metrics.refused.get()), (2, 1));
         drop(held);
         staging.claim(Some(1)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_hold_at_most_half_of_the_budget() {
+        let staging = staging(2 * WORKING_BYTES as u64);
+        let mut batch = staging.claim_batch(WORKING_BYTES - 1500).await.unwrap();
+        assert!(batch.grow(1500) && !batch.grow(1), "half of the budget is the limit");
+        // A request of the batch needs the other half.
+        drop(staging.claim(None).await.unwrap());
+        assert!(staging.claim_batch(1).await.is_err(), "batches wait for batches");
+        batch.shrink(2 * UNIT);
+        assert_eq!(staging.metrics.claimed.get(), (WORKING_BYTES - 2 * UNIT) as i64);
+        drop(staging.claim_batch(2 * UNIT).await.unwrap());
+        // A batch larger than the half takes all of the half.
+        drop(batch);
+        let batch = staging.claim_batch(usize::MAX / 2).await.unwrap();
+        drop(staging.claim(None).await.unwrap());
+        drop(batch);
+        assert_eq!(staging.metrics.claimed.get(), 0);
+        assert_eq!(staging.units.available_permits(), staging.all as usize);
+        assert_eq!(staging.batch_units.available_permits(), staging.all_of_batches as usize);
     }
 }

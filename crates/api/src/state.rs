@@ -20,13 +20,16 @@ use crate::{
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
     request_id::RequestIds,
-    staging::{Claim, Staging},
+    staging::{BatchClaim, Claim, Staging},
 };
 
 /// How many renders and replacements are stored concurrently. Each reads the other properties of the render
 /// that it is based on or changes, up to [`rashomon_buckets::MAX_BODIES`] bytes, and writes them again. No
 /// request's [`Claim`] covers these bytes.
 const MAX_COPYING_WRITES: usize = 32;
+
+/// How many requests of all batches together run concurrently; others wait.
+const MAX_BATCHED_REQUESTS: usize = 512;
 
 /// The size limit of a 7z archive that is imported. The archive is stored on the disk first, since only a
 /// complete one can be read.
@@ -72,6 +75,8 @@ pub struct Shared {
     copying_writes: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     imports: Arc<Semaphore>,
+    /// A permit for each request of a batch that may run.
+    pub(crate) batched_requests: Semaphore,
     /// Disk space for imports that must be complete before they can be read.
     pub(crate) import_spool: Arc<SpoolSpace>,
     tasks: TaskTracker,
@@ -102,6 +107,7 @@ impl Api {
             page_bucket: BucketName::page(),
             writes: Arc::new(Semaphore::new(settings.max_writes)),
             imports: Arc::new(Semaphore::new(settings.max_imports)),
+            batched_requests: Semaphore::new(MAX_BATCHED_REQUESTS),
             import_spool: Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, settings.max_spool_bytes)),
             tasks: TaskTracker::new(),
             settings,
@@ -148,6 +154,11 @@ impl Api {
     /// come, if it is known. See [`crate::staging`]: the caller must not hold anything that others wait for.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         self.staging.claim(length).await
+    }
+
+    /// Claims memory for a batch. The caller must not hold anything that others wait for.
+    pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
+        self.staging.claim_batch(bytes).await
     }
 
     /// Runs a write to its end, even if its client goes away. The write holds its memory and its entry in the

@@ -76,6 +76,7 @@ impl Settings {
             min_upload_rate: self.merged.min_upload_rate.0,
             staging_bytes: self.merged.staging_memory.0,
             staging_wait_seconds: seconds(self.merged.staging_wait),
+            batch_seconds: seconds(self.merged.batch_timeout),
             max_writes: self.merged.max_writes.get(),
             max_imports: self.merged.max_imports.get(),
             max_spool_bytes: self.merged.max_spool.0,

@@ -139,14 +139,14 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MIN_UPLOAD_RATE", value_name = "SIZE")))]
     pub(crate) min_upload_rate: ByteSize,
 
-    /// Memory for the bodies of all writes and imports until they are stored. A write reserves at most 4 MiB
-    /// of it before its body is received, and an import 24 MiB. If this much is not free, the request waits
-    /// [default: 256 MiB]
+    /// Memory for the bodies of all writes and imports until they are stored, and for batches and their answers. A
+    /// write reserves at most 4 MiB of it before its body is received, and an import 24 MiB. If this much is not free,
+    /// the request waits. All batches together hold at most half of it [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,
 
-    /// Time that a write or an import waits for staging_memory before it is answered with 503 [default: 10s]
+    /// Time that a write, an import or a batch waits for staging_memory before it is answered with 503 [default: 10s]
     #[config(default = "10s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_WAIT", value_name = "TIME")))]
     pub(crate) staging_wait: Span,
@@ -156,6 +156,12 @@ pub struct MergedSettings {
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_READ_TIMEOUT", value_name = "TIME")))]
     pub(crate) read_timeout: Span,
+
+    /// Time that the requests of a batch may take together. A request that is still running then is answered with
+    /// 504; its write may still be stored [default: 1m]
+    #[config(default = "1m")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_BATCH_TIMEOUT", value_name = "TIME")))]
+    pub(crate) batch_timeout: Span,
 
     /// Maximum size of a URL [default: 16 KiB]
     #[config(default = "16 KiB")]

@@ -35,7 +35,7 @@ fn empty_configuration_has_the_defaults() {
 fn printed_configuration_means_the_same() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
-                body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\n\
+                body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
                 url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
                 [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n\

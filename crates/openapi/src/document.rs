@@ -10,7 +10,7 @@ use utoipa::openapi::{
     extensions::ExtensionsBuilder,
     path::{self, OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
     request_body::{RequestBody as Sent, RequestBodyBuilder},
-    schema::ObjectBuilder,
+    schema::{ArrayBuilder, ObjectBuilder},
     security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     tag::TagBuilder,
 };
@@ -37,6 +37,9 @@ they work under any prefix.";
 
 /// The name of the way in which clients send tokens.
 const BEARER: &str = "token";
+
+/// The maximum number of requests in a batch.
+const MAX_BATCH_REQUESTS: usize = 500;
 
 const NO_SCOPES: [&str; 0] = [];
 
@@ -197,6 +200,8 @@ fn media_type(content: Content) -> Option<(String, MediaType)> {
     let held = match content {
         Content::Empty => return None,
         Content::Property => return Some(("*/*".to_owned(), MediaType::default())),
+        // The only document that is an array.
+        Content::Document("batch") => list_of(schemas::of_document("batch")),
         Content::Document(name) => of_schema(schemas::of_document(name)),
         Content::Problem => of_schema("Problem"),
         Content::Other("application/json") => MediaType::default(),
@@ -205,6 +210,12 @@ fn media_type(content: Content) -> Option<(String, MediaType)> {
         }
     };
     content.media_type().map(|media_type| (media_type, held))
+}
+
+/// An array of documents.
+fn list_of(schema: &str) -> MediaType {
+    let array = ArrayBuilder::new().items(Ref::from_schema_name(schema)).max_items(Some(MAX_BATCH_REQUESTS));
+    ContentBuilder::new().schema(Some(array)).build()
 }
 
 fn request_body(body: RequestBody) -> Sent {
@@ -231,6 +242,9 @@ fn request_body(body: RequestBody) -> Sent {
             "An export: MediaWiki's XML, or JSON lines; plain, or as .gz, .bz2, .xz, .lzma, .zst, .7z. Its \
              Content-Type does not matter.",
         ),
+        RequestBody::Batch => RequestBodyBuilder::new()
+            .description(Some("The requests."))
+            .content("application/json", list_of("BatchRequest")),
         RequestBody::TokenRequest => {
             RequestBodyBuilder::new().description(Some("What the token grants.")).content(
                 "application/json",

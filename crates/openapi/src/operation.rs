@@ -81,6 +81,8 @@ pub enum Chapter {
     Writing,
     /// Imports and exports of histories.
     Histories,
+    /// Batches of requests.
+    Batches,
     /// Tokens.
     Access,
     /// Resources for operators.
@@ -91,11 +93,12 @@ pub enum Chapter {
 
 impl Chapter {
     /// All chapters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reading,
         Self::TimeTravel,
         Self::Writing,
         Self::Histories,
+        Self::Batches,
         Self::Access,
         Self::Operators,
         Self::People,
@@ -109,6 +112,7 @@ impl Chapter {
             Self::TimeTravel => "time-travel",
             Self::Writing => "writing",
             Self::Histories => "histories",
+            Self::Batches => "batches",
             Self::Access => "access",
             Self::Operators => "operators",
             Self::People => "people",
@@ -123,6 +127,7 @@ impl Chapter {
             Self::TimeTravel => "Time travel",
             Self::Writing => "Writing",
             Self::Histories => "Whole histories",
+            Self::Batches => "Batches",
             Self::Access => "Tokens",
             Self::Operators => "For operators",
             Self::People => "For people",
@@ -143,6 +148,8 @@ pub enum RequestBody {
     Export,
     /// The members of a new token.
     TokenRequest,
+    /// A list of requests.
+    Batch,
 }
 
 /// One kind of answer.

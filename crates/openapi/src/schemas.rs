@@ -8,8 +8,13 @@ use utoipa::openapi::{
 use crate::parameters::{self, TID};
 
 /// The schemas of the bodies that clients send, by name.
-pub(crate) fn bodies() -> [(&'static str, Object); 3] {
-    [("NewRevision", new_revision()), ("NewRender", new_render()), ("TokenRequest", token_request())]
+pub(crate) fn bodies() -> [(&'static str, Object); 4] {
+    [
+        ("NewRevision", new_revision()),
+        ("NewRender", new_render()),
+        ("TokenRequest", token_request()),
+        ("BatchRequest", batch_request()),
+    ]
 }
 
 /// The schema of a document, by the name in its profile.
@@ -21,6 +26,7 @@ pub(crate) fn of_document(name: &str) -> &'static str {
         "written" => "Written",
         "new-token" => "NewToken",
         "token-list" => "TokenList",
+        "batch" => "BatchAnswer",
         other => panic!("the table of operations has a document without a description: {other}"),
     }
 }
@@ -115,6 +121,36 @@ pub fn token_request() -> Object {
         .build()
 }
 
+/// A request in a batch.
+#[must_use]
+pub fn batch_request() -> Object {
+    let headers = text(
+        "The headers, each a name and a text. Those that concern the connection, or that a request has \
+                        from its batch, are 400: `Authorization`, `Host`, `Connection`, `Content-Length`, `Origin` and \
+                        the like.",
+    );
+    let headers = headers.schema_type(Type::Object).additional_properties(Some(AdditionalProperties::RefOr(
+        RefOr::T(ObjectBuilder::new().schema_type(Type::String).build().into()),
+    )));
+    ObjectBuilder::new()
+        .description(Some("A request in a batch."))
+        .property(
+            "method",
+            text("The method.").enum_values(Some(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])),
+        )
+        .required("method")
+        .property(
+            "path",
+            text("The path with its query, such as `/v1/enwiki/page/Main_Page?rev/latest/html`."),
+        )
+        .required("path")
+        .property("headers", headers)
+        .property("body", text("The body, as a text in UTF-8."))
+        .property("body_base64", text("The body in Base64 with padding, instead of `body`: for any bytes."))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        .build()
+}
+
 fn properties_example() -> Value {
     json!({"html": {
         "content_type": "text/html; charset=utf-8",
@@ -171,6 +207,15 @@ pub fn example(schema: &str) -> Option<Value> {
         "NewToken" => json!({
             "id": parameters::TOKEN_ID,
             "token": format!("rashomon_{}_{}", parameters::TOKEN_ID, "0123456789abcdef".repeat(4)),
+        }),
+        "BatchRequest" => json!({
+            "method": "GET", "path": "/v1/enwiki/page/Main_Page?rev/latest/html",
+            "headers": {"If-None-Match": format!("\"12345/{TID}\"")},
+        }),
+        "BatchAnswer" => json!({
+            "status": 200,
+            "headers": {"content-type": "text/html; charset=utf-8", "etag": format!("\"12345/{TID}\"")},
+            "body": "<p>Hello</p>",
         }),
         "TokenList" => json!({
             "tokens": [{

@@ -56,7 +56,11 @@ pub(crate) fn page_of_wiki(
 }
 
 /// The configured domain of the request's host. A host with its port takes precedence over the host alone.
-fn domain_of_host(uri: &Uri, headers: &HeaderMap, hosts: &HashMap<String, DomainName>) -> Result<DomainName> {
+pub(crate) fn domain_of_host(
+    uri: &Uri,
+    headers: &HeaderMap,
+    hosts: &HashMap<String, DomainName>,
+) -> Result<DomainName> {
     let authority = authority_of(uri, headers)
         .ok_or_else(|| Problem::malformed("a request for /wiki/ needs a Host header that names the wiki"))?;
     let (host, with_port) = configured_names(authority);

@@ -1,5 +1,6 @@
 //! The handlers, by resource.
 
+pub(crate) mod batch;
 pub(crate) mod form;
 pub(crate) mod import;
 pub(crate) mod operators;

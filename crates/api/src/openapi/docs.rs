@@ -20,9 +20,14 @@ use crate::{
     Api, Settings,
     authorize::caller_of,
     extract::{MAX_LIMIT, encode_title},
-    handlers::{form::MAX_PROPERTIES, write::MAX_COMMENT_BYTES},
+    handlers::{
+        batch::{MAX_CONCURRENT, MAX_REQUESTS},
+        form::MAX_PROPERTIES,
+        write::MAX_COMMENT_BYTES,
+    },
     pages::{base_url, html},
     problem::{Kind, Result, TYPE_BASE},
+    staging::max_batch_bytes,
 };
 
 /// A part of a sentence.
@@ -123,9 +128,18 @@ impl DocsPage {
                 .map(|UrlVariable { name, meaning, .. }| item(name, meaning))
                 .collect(),
             chapters: Chapter::ALL.map(chapter).into(),
-            documents: ["Render", "Revision", "RevisionList", "Written", "NewToken", "TokenList", "Problem"]
-                .map(document)
-                .into(),
+            documents: [
+                "Render",
+                "Revision",
+                "RevisionList",
+                "Written",
+                "NewToken",
+                "TokenList",
+                "BatchAnswer",
+                "Problem",
+            ]
+            .map(document)
+            .into(),
             headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
             properties: properties(definitions),
             limits: limits(settings),
@@ -184,6 +198,7 @@ fn inputs(operation: &Operation) -> Vec<Item> {
         Some(RequestBody::NewRevision) => inputs.extend(members(&schemas::new_revision())),
         Some(RequestBody::NewRender) => inputs.extend(members(&schemas::new_render())),
         Some(RequestBody::TokenRequest) => inputs.extend(members(&schemas::token_request())),
+        Some(RequestBody::Batch) => inputs.extend(members(&schemas::batch_request())),
         Some(RequestBody::Bytes | RequestBody::Export) | None => {}
     }
     inputs
@@ -322,6 +337,10 @@ fn limits(settings: &Settings) -> Vec<(&'static str, String)> {
         ("Properties of one write", MAX_PROPERTIES.to_string()),
         ("_comment and _user, each", bytes(MAX_COMMENT_BYTES as u64)),
         ("Entries of a list", MAX_LIMIT.to_string()),
+        ("Requests in a batch", MAX_REQUESTS.to_string()),
+        ("Requests of a batch at once; more wait", MAX_CONCURRENT.to_string()),
+        ("The time that the requests of a batch may take together", seconds(settings.batch_seconds)),
+        ("The body of a batch", bytes(max_batch_bytes(settings))),
         ("Imports at once; more are refused", settings.max_imports.to_string()),
         ("7z archives that wait on the disk, altogether", bytes(settings.max_spool_bytes)),
         ("Writes at once; more wait", settings.max_writes.to_string()),

@@ -5,7 +5,10 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-use crate::{handlers::tokens, json, problem};
+use crate::{
+    handlers::{batch, tokens},
+    json, problem,
+};
 
 /// The schemas, by name.
 pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
@@ -17,6 +20,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<problem::Document<'_>>(&mut schemas);
     add::<tokens::NewTokenJson<'_>>(&mut schemas);
     add::<tokens::TokenListJson>(&mut schemas);
+    add::<batch::AnswerJson<'_>>(&mut schemas);
     schemas
 }
 

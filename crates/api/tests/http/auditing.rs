@@ -138,6 +138,49 @@ async fn each_write_has_one_line_and_reads_have_none() {
 }
 
 #[tokio::test]
+async fn each_write_of_a_batch_has_a_line() {
+    let audited = Audited::new().await;
+    let write = |rev: &str| {
+        json!({
+            "method": "POST", "path": format!("{PAGE}?rev/"), "body": format!("_rev={rev}&html=secret-words"),
+            "headers": {"content-type": "application/x-www-form-urlencoded"},
+        })
+    };
+    let read = json!({"method": "GET", "path": format!("{PAGE}?rev/latest/html")});
+    let body = json!([write("1"), read, write("0"), "secret-words"]).to_string();
+    let headers = [("content-type", "application/json"), ("x-request-id", "mine")];
+    audited.world.request("POST", "/v1/batch", &headers, body.clone()).await.expect(200);
+    let lines: Vec<Value> = (audited.lines(3).await.into_iter())
+        .map(|line| json!([line["request_id"], line["path"], line["status"], line["write"], line["bytes"]]))
+        .collect();
+    let path = format!("{PAGE}?rev/");
+    let expected = [
+        json!(["mine.0", path, 201, "done", 24]),
+        json!(["mine.2", path, 400, null, 24]),
+        json!(["mine", "/v1/batch", 200, null, body.len()]),
+    ];
+    assert_eq!(lines, expected);
+    assert!(!audited.text().contains("secret"), "{}", audited.text());
+}
+
+#[tokio::test]
+async fn requests_of_a_batch_have_the_address_of_its_client() {
+    let proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    let audited = Audited::with(Settings { proxies, ..Settings::default() }).await;
+    let server = Server::of(&audited.world, ServeOptions::default()).await;
+    let body = json!([{"method": "POST", "path": "/nothing"}]).to_string();
+    let headers = format!(
+        "x-forwarded-for: 192.0.2.7\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = exchange(&server, "POST /v1/batch", &headers).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    for line in audited.lines(2).await {
+        assert_eq!(line["address"], "192.0.2.7", "{line}");
+    }
+}
+
+#[tokio::test]
 async fn refused_write_has_a_line_with_its_status() {
     let audited = Audited::with(Settings { read_only: true, ..Settings::default() }).await;
     let headers = [("sec-fetch-site", "cross-site")];

@@ -6,6 +6,7 @@
 mod access;
 mod auditing;
 mod bad_input;
+mod batches;
 mod browsers;
 mod conditions;
 mod damage;

@@ -117,6 +117,8 @@ async fn examples_match_their_schemas() {
         }
     }
     let expected = [
+        "BatchAnswer",
+        "BatchRequest",
         "NewRender",
         "NewRevision",
         "NewToken",

@@ -214,7 +214,7 @@ async fn missing_resources_are_not_found() {
         "/v1/enwiki/math-png/Main_Page".to_owned(),
         "/v1/enwiki/math-png".to_owned(),
         "/v1/enwiki".to_owned(),
-        "/v1/batch".to_owned(),
+        "/v1/batch/".to_owned(),
         "/v2/enwiki/page/Main_Page".to_owned(),
         "/nowhere".to_owned(),
     ] {

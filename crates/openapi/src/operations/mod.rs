@@ -1,6 +1,7 @@
 //! Every request that the service accepts. The descriptions are tested: `tests/http/openapi.rs` provokes each
 //! answer through the router.
 
+mod batches;
 mod reading;
 mod service;
 mod writing;
@@ -17,6 +18,7 @@ pub fn operations() -> impl Iterator<Item = &'static Operation> {
     (reading::READING.iter())
         .chain(reading::TIME_TRAVEL)
         .chain(writing::WRITING)
+        .chain(batches::BATCHES)
         .chain(service::ACCESS)
         .chain(service::SERVICE)
 }

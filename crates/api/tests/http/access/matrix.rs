@@ -155,6 +155,7 @@ impl Matrix {
         let host = format!("{name}.example.org");
         let (content_type, body) = match (method, url) {
             ("POST", "/v1/tokens") => (JSON, TOKEN_REQUEST.to_owned()),
+            ("POST", "/v1/batch") => (JSON, "[]".to_owned()),
             ("POST", "/v1/{domain}/import") => (HTML, export(number, "x")),
             ("POST", url) if url.ends_with("?rev/") => (FORM, format!("_rev={number}&html=x")),
             ("POST", _) => (FORM, format!("html=render+{number}")),

@@ -25,7 +25,7 @@ pub(crate) enum Server {
     Open,
     /// Refuses writes.
     ReadOnly,
-    /// Accepts no more imports.
+    /// Accepts no more imports, and no large bodies.
     Busy,
     /// Has a store that does not answer.
     Failing,
@@ -105,6 +105,21 @@ const fn make_token(status: u16, body: &'static str) -> Scenario {
         ..post("makeToken", status, "/v1/tokens", body)
     }
 }
+
+const fn batch(status: u16, body: &'static str) -> Scenario {
+    Scenario {
+        headers: &[("content-type", "application/json")],
+        ..post("sendBatch", status, "/v1/batch", body)
+    }
+}
+
+/// A text, bytes, an error and an element that is no request.
+const BATCH: &str = r#"[
+    {"method": "GET", "path": "/v1/enwiki/page/Main_Page?rev/latest/html"},
+    {"method": "GET", "path": "/v1/enwiki/page/Main_Page?rev/latest/html", "headers": {"accept-encoding": "zstd"}},
+    {"method": "GET", "path": "/nothing"},
+    7
+]"#;
 
 const fn revoke_token(status: u16, url: &'static str) -> Scenario {
     Scenario { method: "DELETE", ..get("revokeToken", status, url) }
@@ -219,6 +234,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         .on(Server::ReadOnly),
     Scenario { headers: &[], ..post("importHistory", 507, "/v1/imported/import", EXPORT) }.on(Server::Full),
     Scenario { headers: &[], ..post("importHistory", 503, "/v1/imported/import", EXPORT) }.on(Server::Busy),
+    batch(200, BATCH),
+    batch(400, "{}"),
+    batch(413, TOO_LARGE).on(Server::Busy),
+    batch(415, BATCH).with(XML),
     make_token(201, TOKEN_REQUEST),
     make_token(400, "{"),
     make_token(403, TOKEN_REQUEST).on(Server::Restricted),
@@ -307,7 +326,7 @@ impl Servers {
             token,
             open,
             read_only: World::with(Settings { read_only: true, ..settings() }).await,
-            busy: World::with(Settings { max_imports: 0, ..settings() }).await,
+            busy: World::with(Settings { max_imports: 0, max_body_bytes: 4096, ..settings() }).await,
             failing,
             full,
             first,

@@ -1,0 +1,285 @@
+//! Batches: several requests in one. Each element of the batch goes through the same router as a request of its own,
+//! with the caller of the batch.
+//!
+//! The body of a batch, and the answers to its requests, are in staging memory. A request that has no room for its
+//! answer gets 507 in its place, and one that takes too long 504. A write that has begun continues in any case.
+
+mod answers;
+mod parse;
+
+use std::collections::HashMap;
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    response::{IntoResponse as _, Response},
+};
+use futures::{StreamExt as _, stream};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Version, header, request::Parts};
+use rashomon_connections::{Encrypted, PeerAddress};
+use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
+use serde_json::value::RawValue;
+use tokio::time::{Duration, Instant, timeout_at};
+use tower::ServiceExt as _;
+
+pub(crate) use self::{answers::AnswerJson, parse::MAX_REQUESTS};
+use self::{
+    answers::{Answers, Collected, RESERVED_BYTES, in_place, too_large},
+    parse::{nested as nested_problem, order_key, split},
+};
+use crate::{
+    Api,
+    answer::{json_type, of_type, options},
+    caching::Caching,
+    extract::domain_of_host,
+    host::authority_of,
+    observe::{BatchId, InBatch, Record, batch_timed_out},
+    problem::{Kind, Problem, Result},
+    settings::BATCH_TIMEOUT,
+    staging::{BatchClaim, max_batch_bytes},
+};
+
+const METHODS: &str = "POST, OPTIONS";
+
+/// How many requests of one batch run concurrently.
+pub(crate) const MAX_CONCURRENT: usize = 16;
+
+/// How many copies of its body a batch holds: as received, as the texts of the running requests, and decoded from
+/// Base64.
+const COPIES: usize = 3;
+
+/// The memory of a batch beside its body and its answers: the list of its elements, and the heads of running requests.
+const OVERHEAD_BYTES: usize = 128 << 10;
+
+/// A substitute for times that are too large to compute with: about thirty years.
+const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
+
+/// The headers that a request takes from its batch, beside those that begin with `x-forwarded-`. The host comes from
+/// the URL of the batch if it has one.
+const INHERITED: [&str; 6] = ["authorization", "forwarded", "origin", "sec-fetch-site", "via", "x-real-ip"];
+const INHERITED_PREFIX: &str = "x-forwarded-";
+
+/// `/v1/batch`, with the router for the requests of the batch.
+pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request) -> Result<Response> {
+    let (head, body) = request.into_parts();
+    match head.method {
+        Method::POST => {}
+        Method::OPTIONS => return Ok(options(METHODS)),
+        _ => return Err(Problem::method_not_allowed(METHODS)),
+    }
+    if head.uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(Problem::malformed("a batch takes no query: each request has its own in its path"));
+    }
+    refuse_content_encoding(&head.headers)?;
+    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(Kind::UnsupportedMediaType, "send a batch as application/json"));
+    }
+    let max_bytes = max_batch_bytes(&api.settings);
+    let limits = BodyLimits { bytes: max_bytes, ..api.body_limits() };
+    let mut body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
+    match receive(&api, &mut body, max_bytes).await {
+        Ok((text, claim)) => answer(&api, &router, &head, &text, claim).await,
+        Err(problem) => {
+            body.drain().await;
+            Err(problem)
+        }
+    }
+}
+
+/// `/v1/batch` in a batch.
+pub(crate) async fn nested() -> Problem {
+    nested_problem()
+}
+
+/// Receives the body of a batch into memory that is claimed before.
+async fn receive(api: &Api, body: &mut RequestBody, max_bytes: u64) -> Result<(Vec<u8>, BatchClaim)> {
+    let size = |length: u64| usize::try_from(length.min(max_bytes)).unwrap_or(usize::MAX);
+    let length = body.length();
+    let mut claim = api.claim_batch(need(size(length.unwrap_or(max_bytes)), MAX_REQUESTS)).await?;
+    let mut text = Vec::with_capacity(size(length.unwrap_or(0)));
+    while let Some(piece) = body.next().await? {
+        text.extend_from_slice(&piece);
+    }
+    claim.shrink_to(need(text.len(), MAX_REQUESTS));
+    Ok((text, claim))
+}
+
+/// The claim for a batch with a body of this length and at most this many requests.
+fn need(length: usize, requests: usize) -> usize {
+    // An element takes at least two bytes, with its comma.
+    OVERHEAD_BYTES + COPIES * length + requests.min(length / 2 + 1) * RESERVED_BYTES
+}
+
+async fn answer(
+    api: &Api,
+    router: &Router,
+    head: &Parts,
+    text: &[u8],
+    mut claim: BatchClaim,
+) -> Result<Response> {
+    let elements = split(text)?;
+    claim.shrink_to(need(text.len(), elements.len()));
+    let id = head.extensions.get::<BatchId>().map_or(HeaderValue::from_static("unnamed"), |id| id.0.clone());
+    let now = Instant::now();
+    let limit = Duration::from_secs(api.settings.batch_seconds);
+    let batch = Batch {
+        api,
+        router,
+        answers: Answers::new(elements.len(), api.settings.max_body_bytes, claim)?,
+        elements: &elements,
+        headers: inherited_headers(head),
+        extensions: inherited_extensions(&head.extensions),
+        version: head.version,
+        id,
+        deadline: now.checked_add(limit).unwrap_or(now + FAR_FUTURE),
+    };
+    let groups = batch.groups(head);
+    let running = groups.into_iter().map(|group| batch.run_in_order(group));
+    stream::iter(running).for_each_concurrent(MAX_CONCURRENT, |group| group).await;
+    let mut response = of_type(json_type("batch"), Caching::NoStore, batch.finish().await.into_body());
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+/// The headers that each request of a batch has.
+fn inherited_headers(head: &Parts) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &head.headers {
+        if INHERITED.contains(&name.as_str()) || name.as_str().starts_with(INHERITED_PREFIX) {
+            headers.append(name, value.clone());
+        }
+    }
+    let host = authority_of(&head.uri, &head.headers).and_then(|host| HeaderValue::from_str(host).ok());
+    if let Some(host) = host {
+        headers.insert(header::HOST, host);
+    }
+    headers
+}
+
+/// What the server knows about the connection of the batch.
+fn inherited_extensions(of_batch: &Extensions) -> Extensions {
+    let mut extensions = Extensions::new();
+    if let Some(address) = of_batch.get::<PeerAddress>() {
+        extensions.insert(*address);
+    }
+    if let Some(encrypted) = of_batch.get::<Encrypted>() {
+        extensions.insert(*encrypted);
+    }
+    extensions
+}
+
+/// A batch that is running.
+struct Batch<'a> {
+    api: &'a Api,
+    router: &'a Router,
+    elements: &'a [&'a RawValue],
+    headers: HeaderMap,
+    extensions: Extensions,
+    version: Version,
+    id: HeaderValue,
+    deadline: Instant,
+    answers: Answers,
+}
+
+impl Batch<'_> {
+    /// The positions of the requests. Those of a group run one after the other.
+    fn groups(&self, head: &Parts) -> Vec<Vec<usize>> {
+        let domain = domain_of_host(&head.uri, &head.headers, &self.api.settings.hosts).ok();
+        let (mut groups, mut known) = (Vec::<Vec<usize>>::new(), HashMap::new());
+        for (at, element) in self.elements.iter().enumerate() {
+            let group = match order_key(element, domain.as_ref()) {
+                Some(key) => *known.entry(key).or_insert(groups.len()),
+                None => groups.len(),
+            };
+            match groups.get_mut(group) {
+                Some(group) => group.push(at),
+                None => groups.push(vec![at]),
+            }
+        }
+        groups
+    }
+
+    async fn run_in_order(&self, group: Vec<usize>) {
+        for at in group {
+            self.run(at).await;
+        }
+    }
+
+    /// Answers one request.
+    async fn run(&self, at: usize) {
+        let permit = timeout_at(self.deadline, self.api.batched_requests.acquire()).await;
+        if permit.is_err() || Instant::now() >= self.deadline {
+            let problem = Problem::new(
+                Kind::BatchTimeout,
+                format!(
+                    "the request was not started before the time of its batch ended ({BATCH_TIMEOUT}): send it again"
+                ),
+            );
+            let refused = self.refuse(at, problem);
+            return self.answers.replace(at, refused).await;
+        }
+        let response = match parse::request(self.elements[at]) {
+            Ok(request) => self.send(at, request).await,
+            Err(problem) => self.refuse(at, problem),
+        };
+        let problem = match timeout_at(self.deadline, self.answers.collect(at, response)).await {
+            Ok(Collected::Whole | Collected::Dropped) => return,
+            Ok(Collected::Broken(error)) => Problem::new(
+                Kind::Internal,
+                "internal error: the answer broke off; the server's log has the cause",
+            )
+            .with_cause(error),
+            Err(_elapsed) => {
+                self.answers.clear(at);
+                batch_timed_out()
+            }
+        };
+        let id = self.id_of(at);
+        tracing::warn!(
+            id = id.to_str().unwrap_or_default(),
+            detail = problem.detail(),
+            cause = problem.cause(),
+            "the answer to a request in a batch is not complete"
+        );
+        self.answers.replace(at, in_place(&problem, id)).await;
+    }
+
+    /// Sends a request to the router.
+    async fn send(&self, at: usize, mut request: Request) -> Response {
+        *request.version_mut() = self.version;
+        for (name, value) in &self.headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        let in_batch = InBatch { id: self.id_of(at), deadline: self.deadline };
+        *request.extensions_mut() = self.extensions.clone();
+        request.extensions_mut().insert(in_batch);
+        let answered = self.router.clone().oneshot(request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+
+    /// The answer to an element that is no request, or that was not started.
+    fn refuse(&self, at: usize, problem: Problem) -> Response {
+        Record::of_unread_with_id(self.api, self.id_of(at)).finish(problem.into_response())
+    }
+
+    /// The id of a request: that of the batch, a dot, and the position from 0.
+    fn id_of(&self, at: usize) -> HeaderValue {
+        let id = format!("{}.{at}", self.id.to_str().unwrap_or_default());
+        HeaderValue::try_from(id).unwrap_or_else(|_| self.id.clone())
+    }
+
+    /// Replaces the answers that had no room.
+    async fn finish(self) -> Answers {
+        let dropped = self.answers.dropped();
+        if !dropped.is_empty() {
+            let id = self.id.to_str().unwrap_or_default();
+            tracing::info!(id, count = dropped.len(), "answers have no room in a batch");
+        }
+        for at in dropped {
+            self.answers.replace(at, in_place(&too_large(), self.id_of(at))).await;
+        }
+        self.answers
+    }
+}

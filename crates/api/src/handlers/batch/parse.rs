@@ -1,0 +1,347 @@
+//! Parses the body of a batch: first into elements, whose content stays as it is, then each element into a request when
+//! the request is about to start. So the memory does not depend on how many small members the body has.
+
+use std::{borrow::Cow, fmt};
+
+use axum::body::Body;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, uri::PathAndQuery};
+use percent_encoding::percent_decode_str;
+use rashomon_buckets::{DomainName, excerpt};
+use serde::{
+    Deserialize, Deserializer as _,
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Deserializer, value::RawValue};
+
+use crate::problem::{Kind, Problem, Result};
+
+/// The maximum number of requests in a batch.
+pub(crate) const MAX_REQUESTS: usize = 500;
+
+/// The maximum number of headers of a request in a batch.
+const MAX_HEADERS: usize = 100;
+
+/// The maximum size of all headers of a request in a batch.
+const MAX_HEADER_BYTES: usize = 128 << 10;
+
+/// The longest URL that the HTTP library can represent.
+const MAX_URI_BYTES: usize = u16::MAX as usize - 1;
+
+/// The methods that a request in a batch may have.
+const METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
+
+/// The headers that a request takes from its batch: who sends it, and through what. These are credentials, the host, and
+/// the headers that browsers and proxies add.
+const OF_THE_BATCH: [&str; 8] =
+    ["authorization", "cookie", "forwarded", "host", "origin", "via", "x-real-ip", "x-request-id"];
+const PREFIXES_OF_THE_BATCH: [&str; 4] = ["access-control-", "proxy-", "sec-", "x-forwarded-"];
+
+/// The headers about a connection, or about the length of a body.
+const OF_THE_CONNECTION: [&str; 9] = [
+    "connection",
+    "content-length",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Splits the body of a batch into its elements.
+///
+/// # Errors
+///
+/// Returns 400 if the body is not a JSON array, or if it has too many elements.
+pub(super) fn split(body: &[u8]) -> Result<Vec<&RawValue>> {
+    let malformed = |error: serde_json::Error| {
+        Problem::malformed(format!("the body is not a JSON array of requests: {}", excerpt(error)))
+    };
+    if !body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::malformed(
+            "the body is not a JSON array: send requests such as [{\"method\": \"GET\", \"path\": \"/healthz\"}]",
+        ));
+    }
+    let mut json = Deserializer::from_slice(body);
+    let elements = json.deserialize_seq(Elements).map_err(malformed)?;
+    json.end().map_err(malformed)?;
+    Ok(elements)
+}
+
+struct Elements;
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = array.next_element()? {
+            if elements.len() == MAX_REQUESTS {
+                let error = format!("it has more than {MAX_REQUESTS} elements, so send several batches");
+                return Err(A::Error::custom(error));
+            }
+            elements.push(element);
+        }
+        Ok(elements)
+    }
+}
+
+/// The members of an element.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Members<'a> {
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    path: Option<&'a RawValue>,
+    #[serde(borrow)]
+    headers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+    #[serde(borrow)]
+    body_base64: Option<&'a RawValue>,
+}
+
+impl<'a> Members<'a> {
+    fn of(element: &'a RawValue) -> Result<Self> {
+        // An array of the values, in the order of the members, would be accepted, too.
+        if !element.get().starts_with('{') {
+            return Err(Problem::malformed(
+                "an element of a batch is an object with the members method and path",
+            ));
+        }
+        serde_json::from_str(element.get())
+            .map_err(|error| Problem::malformed(format!("the element is no request: {}", excerpt(error))))
+    }
+}
+
+/// Parses an element into a request without the headers that it takes from its batch.
+///
+/// # Errors
+///
+/// Returns 400 if the element is no request, 414 and 431 if a part of the request is too large.
+pub(super) fn request(element: &RawValue) -> Result<Request<Body>> {
+    let members = Members::of(element)?;
+    let method = method(members.method)?;
+    let uri = uri(&text("path", members.path)?)?;
+    let mut headers = HeaderMap::new();
+    if let Some(given) = members.headers {
+        headers = parse_headers(given)?;
+    }
+    let body = match (members.body, members.body_base64) {
+        (None, None) => None,
+        (body @ Some(_), None) => Some(text("body", body)?.into_bytes()),
+        (None, encoded) => {
+            let encoded = text("body_base64", encoded)?;
+            let decoded = STANDARD.decode(encoded).map_err(|error| {
+                Problem::malformed(format!(
+                    "body_base64 is not Base64 (RFC 4648, section 4, with padding): {error}"
+                ))
+            })?;
+            Some(decoded)
+        }
+        (Some(_), Some(_)) => {
+            return Err(Problem::malformed("the element has body and body_base64: send one of them"));
+        }
+    };
+    if let Some(body) = &body {
+        headers.insert(header::CONTENT_LENGTH, body.len().into());
+    }
+    let mut request = Request::new(body.map_or_else(Body::empty, |body| Body::from(Bytes::from(body))));
+    (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);
+    Ok(request)
+}
+
+/// The value of a member that is a text.
+fn text(name: &str, value: Option<&RawValue>) -> Result<String> {
+    let value = value.ok_or_else(|| Problem::malformed(format!("the element has no {name}")))?;
+    // The error of the parser could quote the value.
+    serde_json::from_str(value.get())
+        .map_err(|_| Problem::malformed(format!("the member {name} is not a text in valid JSON")))
+}
+
+fn method(value: Option<&RawValue>) -> Result<Method> {
+    let name = text("method", value)?;
+    let known = METHODS.into_iter().find(|known| known.as_str() == name);
+    known.ok_or_else(|| {
+        let all = METHODS.map(|method| method.to_string()).join(", ");
+        Problem::malformed(format!("a batch takes the methods {all}, not '{}'", excerpt(name)))
+    })
+}
+
+fn uri(path: &str) -> Result<Uri> {
+    if path.len() > MAX_URI_BYTES {
+        let detail = format!("a URL has at most {MAX_URI_BYTES} bytes, not {}", path.len());
+        return Err(Problem::new(Kind::UriTooLong, detail));
+    }
+    if !path.starts_with('/') || path.contains('#') {
+        return Err(Problem::malformed(
+            "a path begins with '/', has no host and no '#', and may have a query: /v1/enwiki/page/Main_Page?rev/",
+        ));
+    }
+    let parsed: PathAndQuery = path.parse().map_err(|_| {
+        Problem::malformed(
+            "the path is not valid: all characters except visible ASCII are percent-encoded, and so are <, > and `",
+        )
+    })?;
+    if is_batch(parsed.path()) {
+        return Err(nested());
+    }
+    Ok(parsed.into())
+}
+
+/// Whether a path leads to the batch, in any spelling, or would lead below it.
+fn is_batch(path: &str) -> bool {
+    let decoded = decoded(path);
+    let mut segments = decoded.split('/').filter(|segment| !["", "."].contains(segment));
+    segments.next() == Some("v1")
+        && segments.next().is_some_and(|segment| segment.eq_ignore_ascii_case("batch"))
+}
+
+/// The problem of a batch in a batch.
+pub(super) fn nested() -> Problem {
+    Problem::malformed("a batch has no batch in it: send the requests of the inner batch themselves")
+}
+
+fn parse_headers(given: &RawValue) -> Result<HeaderMap> {
+    if !given.get().starts_with('{') {
+        return Err(Problem::malformed("the member headers is not an object of names and values"));
+    }
+    let mut json = Deserializer::from_str(given.get());
+    let list = json
+        .deserialize_map(HeaderList)
+        .map_err(|_| Problem::malformed("the member headers has a name that is not valid JSON"))?;
+    let too_large = || {
+        let detail =
+            format!("a request has at most {MAX_HEADERS} headers, of {MAX_HEADER_BYTES} bytes together");
+        Problem::new(Kind::HeadTooLarge, detail)
+    };
+    let list = list.ok_or_else(too_large)?;
+    let mut headers = HeaderMap::with_capacity(list.len());
+    for (name, value) in list {
+        let shown = excerpt(&name);
+        let invalid = || Problem::malformed(format!("the header '{shown}' is not valid"));
+        let value: String = serde_json::from_str(value.get())
+            .map_err(|_| Problem::malformed(format!("the value of the header '{shown}' is not a text")))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+        check_header(&name)?;
+        let value =
+            HeaderValue::from_bytes(value.trim_matches([' ', '\t']).as_bytes()).map_err(|_| invalid())?;
+        if headers.insert(name, value).is_some() {
+            return Err(Problem::malformed(format!("the header '{shown}' is given twice")));
+        }
+    }
+    Ok(headers)
+}
+
+/// Checks that a request may have a header of its own.
+fn check_header(name: &HeaderName) -> Result<()> {
+    let text = name.as_str();
+    let is_prefixed = || PREFIXES_OF_THE_BATCH.iter().any(|prefix| text.starts_with(prefix));
+    let reason = if OF_THE_BATCH.contains(&text) || is_prefixed() {
+        "a request in a batch has this header from the batch, or not at all"
+    } else if OF_THE_CONNECTION.contains(&text) {
+        "it is about a connection, which a request in a batch does not have"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::malformed(format!("leave out the header '{}': {reason}", excerpt(text))))
+}
+
+/// Reads names and values. The result is `None` if there are too many.
+struct HeaderList;
+
+impl<'de> Visitor<'de> for HeaderList {
+    type Value = Option<Vec<(String, &'de RawValue)>>;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
+        let (mut list, mut bytes) = (Vec::new(), 0);
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            bytes += name.len() + value.get().len();
+            if list.len() < MAX_HEADERS && bytes <= MAX_HEADER_BYTES {
+                list.push((name, value));
+            } else {
+                // The rest is skipped, so that the parser does not report it.
+                while map.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
+                return Ok(None);
+            }
+        }
+        Ok(Some(list))
+    }
+}
+
+/// What requests have in common that run in the order of the batch: the path without its query, decoded, with `_` for
+/// spaces. The three URLs of a page, below `/v1/`, `/wiki/` and `/pages/`, have the same key. `domain` is the domain of
+/// the batch's host. `None` for an element that is no request.
+pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
+    let path = text("path", Members::of(element).ok()?.path).ok()?;
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let path = decoded(path).replace(' ', "_");
+    let of_page = |domain: &str, title: &str| format!("/v1/{domain}/page/{title}");
+    if let (Some(title), Some(domain)) = (path.strip_prefix("/wiki/"), domain) {
+        return Some(of_page(domain.as_str(), title));
+    }
+    match path.strip_prefix("/pages/").and_then(|rest| rest.split_once('/')) {
+        Some((domain, title)) => Some(of_page(domain, title)),
+        None => Some(path),
+    }
+}
+
+fn decoded(path: &str) -> Cow<'_, str> {
+    percent_decode_str(path).decode_utf8_lossy()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_the_batch_is_recognized() {
+        for path in [
+            "/v1/batch",
+            "/v1/batch/",
+            "//v1//batch",
+            "/v1/./batch",
+            "/v1/%62atch",
+            "/%761/b%61tch",
+            "/v1%2Fbatch",
+            "/v1/batch/page/A",
+            "/v1/BATCH",
+        ] {
+            assert!(is_batch(path), "{path}");
+        }
+        for path in ["/", "/v1/batches", "/v1/enwiki/page/batch", "/wiki/v1/batch", "/batch", "/v1"] {
+            assert!(!is_batch(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn urls_of_one_page_are_in_order() {
+        let key = |path: &str| {
+            let element = RawValue::from_string(format!("{{\"path\": \"{path}\"}}")).unwrap();
+            order_key(&element, Some(&DomainName::new("enwiki").unwrap())).unwrap()
+        };
+        for path in [
+            "/v1/enwiki/page/A_B/C?rev/",
+            "/v1/enwiki/page/A%20B%2FC?rev/latest/html",
+            "/v1/enwiki/page/%41_B/C",
+            "/wiki/A_B/C?rev/1/html",
+            "/pages/enwiki/A_B/C",
+        ] {
+            assert_eq!(key(path), "/v1/enwiki/page/A_B/C", "{path}");
+        }
+        assert_ne!(key("/v1/dewiki/page/A"), key("/v1/enwiki/page/A"));
+    }
+}
