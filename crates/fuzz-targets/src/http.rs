@@ -59,6 +59,23 @@ pub fn multipart(input: &[u8]) {
     post(&[b"multipart/", content_type].concat(), *cut, body.get(1..).unwrap_or_default());
 }
 
+/// Any body of a batch is refused or answered, and none of its requests causes an internal error.
+pub fn batch(input: &[u8]) {
+    let request = Request::post("/v1/batch")
+        .header(header::HOST, "localhost")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(input.to_vec()));
+    let Ok(request) = request else { return };
+    run(async {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let api = api(Arc::new(Memory::new(clock.clone())), clock).await;
+        let (status, body) = send(&api, request).await;
+        let text = String::from_utf8_lossy(&body);
+        // A body with this text would have its quotes escaped.
+        assert!(status < 500 && !text.contains("{\"status\":500,"), "{status}: {text}");
+    });
+}
+
 fn post(content_type: &[u8], cut: u8, body: &[u8]) {
     let Ok(content_type) = HeaderValue::from_bytes(content_type) else { return };
     let (first, second) = body.split_at(body.len() * usize::from(cut) / 256);
