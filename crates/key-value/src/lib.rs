@@ -18,6 +18,7 @@ mod index;
 mod list;
 mod locks;
 mod parts;
+mod repair;
 mod rows;
 mod sink;
 mod split;

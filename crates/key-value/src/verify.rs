@@ -70,7 +70,7 @@ impl KeyValueStore {
     }
 
     /// The buckets that exist, and those that are being deleted.
-    async fn names(&self, report: &mut VerifyReport) -> Result<Names> {
+    pub(crate) async fn names(&self, report: &mut VerifyReport) -> Result<Names> {
         let mut names = Names::new();
         for domain in self.0.records.catalog.domains().await? {
             let mut after = None;

@@ -4,10 +4,11 @@
 //! only with content that follows from an undamaged row of its page. Other damage is left unchanged, and
 //! `verify` reports it.
 
-use std::{collections::BTreeSet, fmt::Display};
+use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_buckets::{Error, Page, Result, Revision, RevisionStore, Tid};
+use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     INDEX_PAGE_ROWS, Records,
     catalog::entries,
@@ -38,8 +39,12 @@ pub struct RepairReport {
 impl RepairReport {
     fn add(&mut self, page: &Page, what: impl Display) {
         let Page { domain, bucket, title } = page;
+        self.describe(format!("domain {domain}, bucket {bucket}, title {title}: {what}"));
+    }
+
+    fn describe(&mut self, repair: String) {
         if self.repairs.len() < MAX_DESCRIBED_REPAIRS {
-            self.repairs.push(format!("domain {domain}, bucket {bucket}, title {title}: {what}"));
+            self.repairs.push(repair);
         } else {
             self.more_repairs += 1;
         }
@@ -82,6 +87,8 @@ pub async fn repair(store: &RevisionStore, dry_run: bool) -> Result<RepairReport
         Repair { records, page: &page, dry_run, restored, report }.page().await?;
     }
     remove_titles_of_no_page(records, dry_run, &mut report).await?;
+    let entries = KeyValueStore::new(Arc::clone(store.parts().records), KeyValueSettings::default());
+    entries.repair_index(dry_run, &mut |repair| report.describe(repair)).await?;
     Ok(report)
 }
 

@@ -63,6 +63,15 @@ async fn lost_rows_are_named() {
             .map(|key| format!("{place} {key}: the entry is missing from the index of its bucket"))
             .to_vec()
     );
+    for dry_run in [true, false] {
+        let mut repairs = Vec::new();
+        world.store.repair_index(dry_run, &mut |repair| repairs.push(repair)).await.unwrap();
+        assert_eq!(
+            repairs,
+            ["a", "b"].map(|key| format!("{place} {key}: added the key to the index")).to_vec()
+        );
+    }
+    assert_eq!(verify(&world).await.problems, Vec::<String>::new());
     let (world, _) = filled().await;
     clear(&world, &CHUNKS).await;
     let [problem] = verify(&world).await.problems.try_into().unwrap();
