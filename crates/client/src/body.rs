@@ -86,8 +86,9 @@ impl Body {
         StreamReader::new(self.map(|piece| piece.map_err(io::Error::other)))
     }
 
-    /// An answer's body, whose length may be known.
-    pub(crate) fn received(
+    /// A body that is read from a stream, as [`from_stream`](Self::from_stream) does, and whose length in bytes may be
+    /// known. A body of another length breaks the connection.
+    pub fn with_length(
         stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
         length: Option<u64>,
     ) -> Self {

@@ -45,6 +45,7 @@
 //! |---|---|
 //! | connect to servers, with a token and TLS | [`Servers`] |
 //! | use several backends | [`Registry`], [`Backend`] |
+//! | pass on the requests of others | [`HttpBackend`] |
 //! | read a property, by tid, revision or time | [`Page::read`], [`Page::latest`] |
 //! | read only what has changed | [`Page::request`], [`ETag`] |
 //! | read documents and lists | [`Page::render`], [`Page::revision`], [`Page::revisions`], [`Page::renders`] |
@@ -111,7 +112,7 @@ pub use read::{Conditional, Property, PropertyRequest, Selector};
 pub use registry::Registry;
 pub use revision_number::RevisionNumber;
 pub use run::{RawRequest, RawResponse};
-pub use servers::Servers;
+pub use servers::{HttpBackend, ReplayMemory, ServerStatus, Servers};
 pub use store::Store;
 pub use tid::Tid;
 pub use timestamp::Timestamp;

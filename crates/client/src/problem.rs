@@ -116,6 +116,12 @@ problem_kinds! {
     Busy = "busy",
     /// 504: the renderer behind the server did not answer in time.
     RendererTimeout = "renderer-timeout",
+    /// 502: the backend to which the server forwards requests of this path failed.
+    BackendFailed = "backend-failed",
+    /// 504: the backend to which the server forwards requests of this path did not answer in time.
+    BackendTimeout = "backend-timeout",
+    /// 508: servers forward the request to each other.
+    LoopDetected = "loop-detected",
 }
 
 /// The members of a problem document. Every one may be missing, and others are ignored.

@@ -18,9 +18,11 @@ use super::{
     Timing,
     address::Address,
     connector::{ServerStream, connect},
+    memory::ReplayMemory,
     repeat::is_repeatable,
     replay::{Attempt, Replay},
     rotation::Rotation,
+    status::{Counts, ServerStatus},
     token::Token,
 };
 use crate::{Backend, Body, BoxError, TransportError};
@@ -36,9 +38,16 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 
-/// Sends requests to the servers of a list.
-pub(crate) struct HttpBackend {
+/// Sends requests to the servers of a list: a [`Servers`](crate::Servers) whose settings were checked.
+///
+/// A program that passes on requests of others can use it without a [`Store`](crate::Store):
+/// [`send`](Backend::send) changes neither the path nor the headers of a request, except that it adds the token. A
+/// header `Host` of the request is sent instead of the name of the server.
+pub struct HttpBackend {
     addresses: Vec<Address>,
+    /// What happened at each address.
+    counts: Arc<[Counts]>,
+    memory: ReplayMemory,
     token: Token,
     timing: Timing,
     rotation: Rotation,
@@ -60,6 +69,7 @@ impl HttpBackend {
         token: Token,
         tls: Option<Arc<ClientConfig>>,
         timing: Timing,
+        memory: ReplayMemory,
     ) -> Self {
         let connector = service_fn(move |uri: Uri| connect(uri, tls.clone(), timing.connect));
         let client = Client::builder(TokioExecutor::new())
@@ -68,14 +78,22 @@ impl HttpBackend {
             .pool_max_idle_per_host(POOL_IDLE_CONNECTIONS)
             .build(Connector::new(connector));
         let rotation = Rotation::new(addresses.len(), timing.exclusion);
-        Self { addresses, token, timing, rotation, client }
+        let counts = addresses.iter().map(|_| Counts::default()).collect();
+        Self { addresses, counts, memory, token, timing, rotation, client }
+    }
+
+    /// The state of each server.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        let servers = self.addresses.iter().zip(&*self.counts).zip(self.rotation.left_out());
+        servers.map(|((address, counts), left_out)| counts.status(address.to_string(), left_out)).collect()
     }
 
     /// Sends a request until there is an answer, or until it may not be repeated.
     async fn send_repeatedly(&self, request: Request<Body>) -> Result<Response<Body>, TransportError> {
         let (head, body) = request.into_parts();
         let is_repeatable = is_repeatable(&head.method, &head.uri, &head.headers);
-        let replay = Replay::new(body);
+        let replay = Replay::new(body, &self.memory);
         let mut tried = Vec::new();
         let mut pause = self.timing.pause;
         let mut attempts = self.timing.attempts;
@@ -87,7 +105,7 @@ impl HttpBackend {
                 continue;
             };
             let index = turn.index;
-            let error = match self.send_once(&self.addresses[index], &head, &replay).await {
+            let error = match self.send_once(index, &head, &replay).await {
                 Ok(response) => {
                     turn.succeed();
                     return Ok(response);
@@ -96,6 +114,7 @@ impl HttpBackend {
                 Err(error @ (TransportError::Source(_) | TransportError::Token(_))) => return Err(error),
                 Err(error) => error,
             };
+            self.counts[index].count_failure(&error);
             turn.fail(Instant::now());
             tried.push(index);
             attempts -= 1;
@@ -107,11 +126,11 @@ impl HttpBackend {
 
     async fn send_once(
         &self,
-        address: &Address,
+        index: usize,
         head: &Parts,
         replay: &Replay,
     ) -> Result<Response<Body>, TransportError> {
-        let server = address.to_string();
+        let server = self.addresses[index].to_string();
         let token = self.token.current().await.map_err(TransportError::Token)?;
         let uri = format!("{server}{}", head.uri);
         let mut request = Request::builder().method(&head.method).uri(uri);
@@ -126,7 +145,12 @@ impl HttpBackend {
             return Err(TransportError::TimedOut { server, limit });
         };
         match sent {
-            Ok(response) => Ok(response.map(|body| answer_body(body, server, limit))),
+            Ok(response) => {
+                self.counts[index].count_answer();
+                let counts = Arc::clone(&self.counts);
+                let failed = move |error: &TransportError| counts[index].count_failure(error);
+                Ok(response.map(|body| answer_body(body, server, limit, failed)))
+            }
             Err(error) => Err(match replay.take_error() {
                 Some(source) => TransportError::Source(source),
                 None if is_unsent(&error) => TransportError::Connect { server, source: error.into() },
@@ -161,26 +185,32 @@ fn is_unsent(error: &ClientError) -> bool {
     error.is_connect() || cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// The body of an answer. Its errors are [`TransportError`]s.
-fn answer_body(body: Incoming, server: String, limit: Duration) -> Body {
+/// The body of an answer. Its errors are [`TransportError`]s, which `failed` takes note of.
+fn answer_body(
+    body: Incoming,
+    server: String,
+    limit: Duration,
+    failed: impl Fn(&TransportError) + Send + 'static,
+) -> Body {
     let length = body.size_hint().exact();
-    let stream = stream::unfold(Some(body), move |body| {
+    let stream = stream::unfold(Some((body, failed)), move |state| {
         let server = server.clone();
         async move {
-            let mut body = body?;
+            let (mut body, failed) = state?;
             loop {
                 let error = match tokio::time::timeout(limit, body.frame()).await {
                     Ok(None) => return None,
                     Ok(Some(Ok(frame))) => match frame.into_data() {
-                        Ok(bytes) => return Some((Ok(bytes), Some(body))),
+                        Ok(bytes) => return Some((Ok(bytes), Some((body, failed)))),
                         Err(_) => continue,
                     },
                     Ok(Some(Err(error))) => TransportError::Broken { server, source: error.into() },
                     Err(_) => TransportError::TimedOut { server, limit },
                 };
+                failed(&error);
                 return Some((Err(error.into()), None));
             }
         }
     });
-    Body::received(stream, length)
+    Body::with_length(stream, length)
 }

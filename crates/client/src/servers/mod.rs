@@ -3,15 +3,19 @@
 mod address;
 mod connector;
 mod http_backend;
+mod memory;
 mod repeat;
 mod replay;
 mod rotation;
+mod status;
 mod tls;
 mod token;
 
 use std::{path::PathBuf, time::Duration};
 
-pub(crate) use http_backend::HttpBackend;
+pub use http_backend::HttpBackend;
+pub use memory::ReplayMemory;
+pub use status::ServerStatus;
 
 use crate::ConfigError;
 use address::Address;
@@ -58,6 +62,7 @@ pub struct Servers {
     is_exposed_token_allowed: bool,
     authorities: Option<PathBuf>,
     timing: Timing,
+    memory: ReplayMemory,
 }
 
 /// `Debug` does not show the token.
@@ -104,6 +109,7 @@ impl Servers {
                 pause: Duration::from_millis(100),
                 exclusion: Duration::from_secs(10),
             },
+            memory: ReplayMemory::default(),
         }
     }
 
@@ -167,8 +173,28 @@ impl Servers {
         self
     }
 
-    /// Checks the settings.
-    pub(crate) fn open(self) -> Result<HttpBackend, ConfigError> {
+    /// Limits the memory for kept bodies. Several lists of servers can share it. The default is no limit for all
+    /// requests together.
+    pub fn replay_memory(mut self, memory: &ReplayMemory) -> Self {
+        self.memory = memory.clone();
+        self
+    }
+
+    /// Whether a token that requests carry cannot be read on its way to any of the servers.
+    #[must_use]
+    pub fn protect_tokens(&self) -> bool {
+        let protects =
+            |address: &String| address.parse().is_ok_and(|address: Address| address.protects_token());
+        self.addresses.iter().all(protects)
+    }
+
+    /// Checks the settings, and makes the backend. [`Store`](crate::Store) and [`Registry`](crate::Registry) do so
+    /// themselves.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting or a file that it names cannot be used.
+    pub fn open(self) -> Result<HttpBackend, ConfigError> {
         let addresses: Vec<Address> =
             self.addresses.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
         if addresses.is_empty() {
@@ -189,7 +215,7 @@ impl Servers {
             true => Some(tls::client_config(self.authorities.as_deref())?.into()),
             false => None,
         };
-        Ok(HttpBackend::new(addresses, token, tls, self.timing))
+        Ok(HttpBackend::new(addresses, token, tls, self.timing, self.memory))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The body of a request that may be sent again.
 
 use std::{
+    ops::Range,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -11,6 +12,7 @@ use futures::StreamExt as _;
 use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::memory::{ReplayMemory, Reservation};
 use crate::{Body, BoxError};
 
 /// The size up to which a body is kept, so that it can be sent again. A larger body is sent once.
@@ -32,6 +34,8 @@ struct State {
     pending: Bytes,
     /// The bytes that the source has given. `None` if they are too many.
     kept: Option<BytesMut>,
+    /// The memory for `kept`.
+    reservation: Reservation,
     /// Whether the source has ended.
     is_read: bool,
     /// The error of the source.
@@ -40,18 +44,37 @@ struct State {
     attempt: u64,
     /// The time at which the connection last took a piece.
     progress: Instant,
+    /// Whether the connection waits for the source.
+    is_waiting: bool,
+}
+
+impl State {
+    /// Keeps bytes of the source if the limits allow it. Otherwise the body cannot be sent again.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.kept = self.kept.take().filter(|kept| kept.len() + bytes.len() <= MAX_KEPT_BYTES);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+            if self.reservation.grow_to(kept.capacity()) {
+                return;
+            }
+        }
+        self.kept = None;
+        self.reservation.release();
+    }
 }
 
 impl Replay {
-    pub(crate) fn new(source: Body) -> Self {
+    pub(crate) fn new(source: Body, memory: &ReplayMemory) -> Self {
         let state = State {
             source,
             pending: Bytes::new(),
             kept: Some(BytesMut::new()),
+            reservation: memory.reserve_nothing(),
             is_read: false,
             error: None,
             attempt: 0,
             progress: Instant::now(),
+            is_waiting: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -67,8 +90,9 @@ impl Replay {
         let mut state = lock(&self.state);
         state.attempt += 1;
         state.progress = Instant::now();
+        state.is_waiting = false;
         // The pieces that wait for the connection are kept, too.
-        let again = state.kept.clone().unwrap_or_default().freeze();
+        let again = 0..state.kept.as_ref().map_or(0, BytesMut::len);
         state.pending = Bytes::new();
         Attempt {
             state: Arc::clone(&self.state),
@@ -78,9 +102,11 @@ impl Replay {
         }
     }
 
-    /// The time at which the connection last took a piece of the body.
+    /// The time at which the connection last took a piece of the body. It is now while the connection waits for the
+    /// source: a source that is slow is no fault of the server.
     pub(crate) fn progress(&self) -> Instant {
-        lock(&self.state).progress
+        let state = lock(&self.state);
+        if state.is_waiting { Instant::now() } else { state.progress }
     }
 
     /// The error of the source, if that is what has ended the body.
@@ -98,8 +124,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 pub(crate) struct Attempt {
     state: Arc<Mutex<State>>,
     number: u64,
-    /// Kept bytes that are still to be sent again.
-    again: Bytes,
+    /// The range of the kept bytes that are still to be sent again.
+    again: Range<usize>,
     length: Option<u64>,
 }
 
@@ -116,9 +142,18 @@ impl http_body::Body for Attempt {
         if state.attempt != this.number {
             return Poll::Ready(Some(Err("the request was repeated".into())));
         }
-        let from = if this.again.is_empty() { &mut state.pending } else { &mut this.again };
-        if !from.is_empty() {
-            let piece = from.split_to(from.len().min(MAX_PIECE_BYTES));
+        if let Some(kept) = &state.kept
+            && !this.again.is_empty()
+        {
+            let end = this.again.end.min(this.again.start + MAX_PIECE_BYTES);
+            let piece = Bytes::copy_from_slice(&kept[this.again.start..end]);
+            this.again.start = end;
+            state.progress = Instant::now();
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if !state.pending.is_empty() {
+            let size = state.pending.len().min(MAX_PIECE_BYTES);
+            let piece = state.pending.split_to(size);
             state.progress = Instant::now();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
@@ -126,19 +161,21 @@ impl http_body::Body for Attempt {
             if state.is_read {
                 return Poll::Ready(None);
             }
-            match state.source.poll_next_unpin(context) {
+            let polled = state.source.poll_next_unpin(context);
+            state.is_waiting = polled.is_pending();
+            match polled {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => state.is_read = true,
+                Poll::Ready(None) => {
+                    state.is_read = true;
+                    state.progress = Instant::now();
+                }
                 Poll::Ready(Some(Err(error))) => {
                     state.error = Some(error);
                     state.is_read = true;
                     return Poll::Ready(Some(Err("the source of the body failed".into())));
                 }
                 Poll::Ready(Some(Ok(mut bytes))) if !bytes.is_empty() => {
-                    state.kept = state.kept.take().filter(|kept| kept.len() + bytes.len() <= MAX_KEPT_BYTES);
-                    if let Some(kept) = &mut state.kept {
-                        kept.extend_from_slice(&bytes);
-                    }
+                    state.keep(&bytes);
                     let piece = bytes.split_to(bytes.len().min(MAX_PIECE_BYTES));
                     state.pending = bytes;
                     state.progress = Instant::now();
@@ -178,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn body_up_to_the_limit_is_sent_again_from_any_position() {
         for body in [streamed(MAX_KEPT_BYTES, 100_000), vec![b'x'; MAX_KEPT_BYTES].into()] {
-            let replay = Replay::new(body);
+            let replay = Replay::new(body, &ReplayMemory::default());
             let mut first = replay.attempt();
             for _ in 0..3 {
                 first.frame().await.unwrap().unwrap();
@@ -193,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn larger_body_is_streamed_once() {
-        let replay = Replay::new(streamed(MAX_KEPT_BYTES + 1, 100_000));
+        let replay = Replay::new(streamed(MAX_KEPT_BYTES + 1, 100_000), &ReplayMemory::default());
         let mut attempt = replay.attempt();
         attempt.frame().await.unwrap().unwrap();
         assert!(replay.is_kept(), "a part of the body is still kept");
@@ -204,12 +241,44 @@ mod tests {
 
     #[tokio::test]
     async fn error_of_the_source_is_reported_and_ends_the_repeats() {
-        let replay = Replay::new(Body::from_stream(futures::stream::iter([
-            Ok(Bytes::from_static(b"a")),
-            Err(std::io::Error::other("no disk")),
-        ])));
+        let source =
+            futures::stream::iter([Ok(Bytes::from_static(b"a")), Err(std::io::Error::other("no disk"))]);
+        let replay = Replay::new(Body::from_stream(source), &ReplayMemory::default());
         assert!(replay.attempt().collect().await.is_err());
         assert!(!replay.is_kept());
         assert_eq!(replay.take_error().unwrap().to_string(), "no disk");
+    }
+
+    #[tokio::test]
+    async fn memory_is_shared_by_all_bodies_and_given_back() {
+        let memory = ReplayMemory::new(3 << 20);
+        let keep = async |bytes| {
+            let replay = Replay::new(streamed(bytes, 100_000), &memory);
+            read(replay.attempt()).await;
+            replay
+        };
+        let first = keep(MAX_KEPT_BYTES).await;
+        assert!(first.is_kept());
+        let (second, third) = (keep(MAX_KEPT_BYTES).await, keep(MAX_KEPT_BYTES).await);
+        assert!(!(second.is_kept() && third.is_kept()), "there is no memory for three bodies");
+        assert!(memory.used() <= 3 << 20, "{}", memory.used());
+        drop((first, second, third));
+        assert_eq!(memory.used(), 0);
+        assert!(keep(MAX_KEPT_BYTES).await.is_kept());
+        let unread = Replay::new(streamed(MAX_KEPT_BYTES, 100_000), &ReplayMemory::new(0));
+        assert!(unread.is_kept(), "nothing was read yet, so another server can get the whole body");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_the_source_is_progress() {
+        let replay = Replay::new(
+            Body::from_stream(futures::stream::pending::<Result<Bytes, BoxError>>()),
+            &ReplayMemory::default(),
+        );
+        let mut attempt = replay.attempt();
+        let begun = Instant::now();
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(100), attempt.frame()).await;
+        assert!(waited.is_err());
+        assert!(replay.progress() > begun);
     }
 }

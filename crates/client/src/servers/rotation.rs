@@ -41,6 +41,11 @@ impl Rotation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether each server is left out, or was and has not answered since.
+    pub(crate) fn left_out(&self) -> Vec<bool> {
+        self.lock().health.iter().map(|health| *health != Health::Good).collect()
+    }
+
     /// Selects the next server that is not among `tried`. `None` if there is no other.
     ///
     /// Only a request that may be repeated probes a server. If all servers are left out, the one that failed first is
