@@ -188,6 +188,21 @@ impl Servers {
         self.addresses.iter().all(protects)
     }
 
+    /// Checks the addresses alone, without reading a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no address, or if a text is not one.
+    pub fn check_addresses(&self) -> Result<(), ConfigError> {
+        self.parse_addresses().map(drop)
+    }
+
+    fn parse_addresses(&self) -> Result<Vec<Address>, ConfigError> {
+        let addresses: Vec<Address> =
+            self.addresses.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
+        if addresses.is_empty() { Err(ConfigError::NoServers) } else { Ok(addresses) }
+    }
+
     /// Checks the settings, and makes the backend. [`Store`](crate::Store) and [`Registry`](crate::Registry) do so
     /// themselves.
     ///
@@ -195,11 +210,7 @@ impl Servers {
     ///
     /// Returns an error if a setting or a file that it names cannot be used.
     pub fn open(self) -> Result<HttpBackend, ConfigError> {
-        let addresses: Vec<Address> =
-            self.addresses.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
-        if addresses.is_empty() {
-            return Err(ConfigError::NoServers);
-        }
+        let addresses = self.parse_addresses()?;
         let token = match self.token {
             TokenSetting::None => Token::None,
             TokenSetting::Fixed(token) => Token::Fixed(token::header(&token)?),
