@@ -220,6 +220,18 @@ impl Access {
         matches!(caller, Caller::Token(identity) if identity.grant.allows(right, domain, bucket))
     }
 
+    /// Whether the token of a caller grants a right on a bucket of a domain, whatever clients without a token may do.
+    #[must_use]
+    pub fn token_grants(
+        &self,
+        caller: &Caller,
+        right: Right,
+        domain: &DomainName,
+        bucket: &BucketName,
+    ) -> bool {
+        matches!(caller, Caller::Token(identity) if identity.grant.allows(right, domain, bucket))
+    }
+
     /// Whether a client without a token has a right on a bucket of a domain.
     #[must_use]
     pub fn anybody_may(&self, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {

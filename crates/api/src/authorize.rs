@@ -15,7 +15,7 @@ use crate::{
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// The headers that make a request conditional.
-const CONDITIONS: [http::HeaderName; 5] = [
+pub(crate) const CONDITIONS: [http::HeaderName; 5] = [
     header::IF_MATCH,
     header::IF_NONE_MATCH,
     header::IF_MODIFIED_SINCE,
@@ -56,8 +56,26 @@ impl Api {
         if self.access.may(caller, right, domain, bucket) {
             return Ok(());
         }
-        let place = format_args!("the bucket '{bucket}' of the domain '{domain}'");
-        Err(refusal(matches!(caller, Caller::Anonymous), format!("the right '{right}' on {place}")))
+        Err(refusal_on(caller, right, domain, bucket))
+    }
+
+    /// Checks that the token of a caller grants a right on a bucket of a domain: the rights of clients without a token
+    /// do not hold there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check_right`].
+    pub(crate) fn check_granted(
+        &self,
+        caller: &Caller,
+        right: Right,
+        domain: &DomainName,
+        bucket: &BucketName,
+    ) -> Result<()> {
+        if self.access.token_grants(caller, right, domain, bucket) {
+            return Ok(());
+        }
+        Err(refusal_on(caller, right, domain, bucket))
     }
 
     /// Checks that a caller may read a page.
@@ -159,6 +177,12 @@ impl Writer {
     pub(crate) fn conceal(self, problem: Problem) -> Problem {
         if self.may_read { problem } else { problem.concealed() }
     }
+}
+
+/// The problem for a missing right on a bucket.
+fn refusal_on(caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> Problem {
+    let needed = format!("the right '{right}' on the bucket '{bucket}' of the domain '{domain}'");
+    refusal(matches!(caller, Caller::Anonymous), needed)
 }
 
 /// The problem for a missing right.

@@ -14,6 +14,7 @@ mod client_address;
 mod conditional;
 mod credentials;
 mod extract;
+mod forwarding;
 mod handlers;
 mod host;
 mod json;
@@ -42,6 +43,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
+pub use forwarding::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream};
 use http::Method;
 pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;
@@ -57,6 +59,7 @@ pub use state::{Api, Components};
 use crate::{
     answer::options,
     extract::READ_METHODS,
+    forwarding::Forward,
     handlers::{batch, import, operators, page, tokens},
     observe::Observe,
     problem::Problem,
@@ -71,12 +74,17 @@ pub fn router(api: Api) -> Router {
 
 fn router_with(api: Api, batch: MethodRouter<Api>) -> Router {
     let observe = Observe(api.clone());
+    let all = all_routes(batch);
+    let all = if api.forwarding.is_some() { all.layer(Forward::of(&api)) } else { all };
+    all.layer(observe).with_state(api)
+}
+
+/// All resources of one store, without the middleware.
+fn all_routes(batch: MethodRouter<Api>) -> Router<Api> {
     (routes(batch).into_iter())
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(observe)
-        .with_state(api)
 }
 
 /// Every path with its handler. A test compares the OpenAPI document with this list.

@@ -96,6 +96,10 @@ where
         if record.route == Route::Batch {
             request.extensions_mut().insert(BatchId(record.id.clone()));
         }
+        if self.api.forwarding.is_some() {
+            // A backend logs the request under the same id.
+            request.headers_mut().insert(REQUEST_ID, record.id.clone());
+        }
         if let Some(log) = &self.api.audit_log {
             let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
             record.audit =

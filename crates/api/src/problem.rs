@@ -62,11 +62,14 @@ pub(crate) enum Kind {
     AnswerTooLarge,
     BatchTimeout,
     GatewayTimeout,
+    BackendFailed,
+    BackendTimeout,
+    LoopDetected,
 }
 
 impl Kind {
     /// All kinds.
-    pub(crate) const ALL: [Self; Self::GatewayTimeout as usize + 1] = [
+    pub(crate) const ALL: [Self; Self::LoopDetected as usize + 1] = [
         Self::Malformed,
         Self::Unauthorized,
         Self::Forbidden,
@@ -96,6 +99,9 @@ impl Kind {
         Self::AnswerTooLarge,
         Self::BatchTimeout,
         Self::GatewayTimeout,
+        Self::BackendFailed,
+        Self::BackendTimeout,
+        Self::LoopDetected,
     ];
 
     /// The title: a few words for the kind of problem.
@@ -182,6 +188,17 @@ impl Kind {
             ),
             Self::BatchTimeout => {
                 (StatusCode::GATEWAY_TIMEOUT, "batch-timeout", "The time of the batch has ended")
+            }
+            Self::BackendFailed => {
+                (StatusCode::BAD_GATEWAY, "backend-failed", "The backend of this path failed")
+            }
+            Self::BackendTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "backend-timeout",
+                "The backend of this path did not answer in time",
+            ),
+            Self::LoopDetected => {
+                (StatusCode::LOOP_DETECTED, "loop-detected", "Servers forward the request to each other")
             }
         }
     }

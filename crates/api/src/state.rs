@@ -16,6 +16,7 @@ use crate::{
     Settings,
     audit::Audit,
     browsers::RefusalLog,
+    forwarding::Forwarding,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
@@ -54,13 +55,21 @@ pub struct Components {
 
 /// The API. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Api(Arc<Shared>);
+pub struct Api(Arc<OfStore>);
 
-/// What the clones of an [`Api`] share.
+/// The API of one store.
+#[derive(Debug)]
+pub struct OfStore {
+    pub(crate) buckets: RevisionStore,
+    /// The other backends, if this is the main store of a server that has some.
+    pub(crate) forwarding: Option<Forwarding>,
+    shared: Arc<Shared>,
+}
+
+/// What the APIs of all stores of a server share.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) buckets: RevisionStore,
     pub(crate) access: Arc<Access>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) registry: Registry,
@@ -83,10 +92,18 @@ pub struct Shared {
 }
 
 impl std::ops::Deref for Api {
+    type Target = OfStore;
+
+    fn deref(&self) -> &OfStore {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for OfStore {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
-        &self.0
+        &self.shared
     }
 }
 
@@ -97,7 +114,7 @@ impl Api {
         let Components { buckets, access, clock, seed, mut registry, audit_log } = components;
         let ours = registry.sub_registry_with_prefix("rashomon_http");
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
-        Self(Arc::new(Shared {
+        let shared = Shared {
             metrics,
             staging,
             copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
@@ -111,12 +128,24 @@ impl Api {
             import_spool: Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, settings.max_spool_bytes)),
             tasks: TaskTracker::new(),
             settings,
-            buckets,
             access,
             clock,
             registry,
             audit_log,
-        }))
+        };
+        Self(Arc::new(OfStore { buckets, forwarding: None, shared: Arc::new(shared) }))
+    }
+
+    /// The same API, which passes some requests on to other backends.
+    #[must_use]
+    pub fn with_forwarding(self, forwarding: Forwarding) -> Self {
+        let (buckets, shared) = (self.buckets.clone(), Arc::clone(&self.shared));
+        Self(Arc::new(OfStore { buckets, forwarding: Some(forwarding), shared }))
+    }
+
+    /// The API of another store in the same server.
+    pub(crate) fn of_store(&self, buckets: RevisionStore) -> Self {
+        Self(Arc::new(OfStore { buckets, forwarding: None, shared: Arc::clone(&self.shared) }))
     }
 
     /// Waits until every accepted write is done, including those whose clients have gone. Must be called when

@@ -8,7 +8,7 @@ use http::HeaderValue;
 use serde::Serialize;
 
 use crate::{
-    Api,
+    Api, BackendHealth,
     answer::of_type,
     authorize::caller_of,
     caching::Caching,
@@ -19,23 +19,30 @@ use crate::{
 struct Health {
     status: &'static str,
     version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backends: Option<BackendHealth>,
 }
 
-fn health(status: &'static str) -> Response {
-    let body = Health { status, version: env!("CARGO_PKG_VERSION") };
+fn health(status: &'static str, backends: Option<BackendHealth>) -> Response {
+    let body = Health { status, version: env!("CARGO_PKG_VERSION"), backends };
     let body = serde_json::to_vec(&body).unwrap_or_default();
     of_type(HeaderValue::from_static("application/json"), Caching::NoStore, body)
 }
 
 /// `/healthz`: the process is alive.
 pub(crate) async fn healthz() -> Response {
-    health("ok")
+    health("ok", None)
 }
 
-/// `/readyz`: the store answers, and accepts writes as far as is known.
+/// `/readyz`: the main store answers, and accepts writes as far as is known. Other backends are counted, but do not make
+/// the server unready: another server would not reach them either.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
     api.read(api.buckets.ping()).await?.map_err(Problem::not_ready)?;
-    Ok(health("ready"))
+    let backends = match &api.forwarding {
+        Some(forwarding) => Some(forwarding.health(&api).await),
+        None => None,
+    };
+    Ok(health("ready", backends))
 }
 
 /// `/metrics`, in the text format of Prometheus.

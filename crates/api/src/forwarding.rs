@@ -1,0 +1,343 @@
+//! Requests that another backend answers: another store of this server, or other servers.
+//!
+//! The middleware [`Forward`] is between `observe` and the routes. For each request it asks [`Backends`] for the backend
+//! of the path. The middleware checks the rights of the caller and limits the body, as the handlers do for their own
+//! requests. Everything else about other servers is behind the trait [`Upstream`].
+
+mod place;
+
+use std::{
+    fmt,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::Request,
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use futures::future::{self, BoxFuture, Either};
+use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
+use rashomon_buckets::{BucketName, RevisionStore};
+use rashomon_connections::{Encrypted, PeerAddress};
+use rashomon_forms::{BodyError, BodyLimits, RequestBody};
+use tower::{Layer, Service, ServiceExt as _};
+
+use self::place::Place;
+use crate::{
+    Api, all_routes,
+    authorize::{CONDITIONS, caller_of},
+    caching,
+    handlers::batch,
+    problem::{Kind, Problem, Result},
+};
+
+/// The time limit of a forwarded import: none in practice, as long as its body makes progress.
+const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The backends of a server, besides its main store.
+#[derive(Debug)]
+pub struct Forwarding {
+    /// Selects the backend of a path.
+    pub backends: Arc<dyn Backends>,
+    /// The other stores of this server: [`Backend::Store`] has an index of this list.
+    pub stores: Vec<RevisionStore>,
+}
+
+/// Selects the backend of a path.
+pub trait Backends: fmt::Debug + Send + Sync + 'static {
+    /// Returns the backend of a path, or `None` for the main store of this server. The parts of the path are decoded:
+    /// the domain, the bucket, and the parts between the slashes of the title or the key.
+    fn find(&self, path: &[String]) -> Option<Backend>;
+
+    /// Counts the backends by their state, as far as it is known.
+    fn health(&self) -> BackendHealth;
+}
+
+/// What answers the requests of a path.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// Another store of this server: its index in [`Forwarding::stores`].
+    Store(usize),
+    /// Other servers.
+    Servers(Arc<dyn Upstream>),
+}
+
+/// The number of backends in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct BackendHealth {
+    /// Backends without a known failure.
+    pub ready: usize,
+    /// Backends of which some servers are left out.
+    pub degraded: usize,
+    /// Backends of which all servers are left out, and stores that do not answer.
+    pub down: usize,
+}
+
+/// Other servers, which answer the requests of a path.
+pub trait Upstream: fmt::Debug + Send + Sync + 'static {
+    /// Whether clients without a token have their rights also on the buckets other than `page`.
+    fn is_public(&self) -> bool;
+
+    /// Sends a request on, and returns the answer with a body that is streamed.
+    ///
+    /// The rights of the caller have been checked. The headers are those that the client sent, and `x-request-id`.
+    fn send(
+        &self,
+        head: Parts,
+        body: RequestBody,
+        sender: Sender,
+    ) -> BoxFuture<'_, std::result::Result<Response, ForwardError>>;
+}
+
+/// Who sent a request over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// The address of the client or of the proxy. `None` if the request came through no connection, as in tests.
+    pub address: Option<IpAddr>,
+    /// Whether this is a proxy whose headers are trusted.
+    pub is_trusted_proxy: bool,
+    /// Whether the connection has TLS.
+    pub is_encrypted: bool,
+}
+
+/// Why a request that was sent on has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// No server of the backend could be reached, so the request was not sent.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection to a server broke before the answer.
+    #[error("{0}")]
+    Failed(String),
+    /// A server did not answer in time.
+    #[error("{0}")]
+    TimedOut(String),
+    /// The servers refuse the token of this server.
+    #[error("the backend refuses the token of this server")]
+    TokenRefused,
+    /// The request was here before.
+    #[error("the request came back to this server")]
+    Loop,
+    /// The body did not arrive from the client.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+}
+
+impl From<ForwardError> for Problem {
+    /// The addresses of the servers are in the log only.
+    fn from(error: ForwardError) -> Self {
+        const AGAIN: &str = "the request may or may not have been carried out: read before you send it again";
+        let problem = match &error {
+            ForwardError::Unreachable(_) => Self::new(
+                Kind::BackendFailed,
+                "no server of the backend of this path can be reached; nothing was changed: try again later",
+            ),
+            ForwardError::Failed(_) => Self::new(
+                Kind::BackendFailed,
+                format!("the connection to the backend of this path broke; {AGAIN}"),
+            ),
+            ForwardError::TimedOut(_) => Self::new(
+                Kind::BackendTimeout,
+                format!("the backend of this path did not answer in time; {AGAIN}"),
+            ),
+            ForwardError::TokenRefused => Self::new(
+                Kind::BackendFailed,
+                "the backend of this path refuses the token of this server: the server's operator has to replace \
+                 the file 'token_file' of the backend",
+            ),
+            ForwardError::Loop => Self::new(
+                Kind::LoopDetected,
+                "the request was forwarded back to this server: the registries of the servers send this path in a \
+                 circle, so one of them has to be corrected",
+            ),
+            ForwardError::Body(error) => return error.clone().into(),
+        };
+        problem.with_cause(error)
+    }
+}
+
+/// Wraps every route, and sends requests on.
+#[derive(Debug, Clone)]
+pub(crate) struct Forward(Arc<Destinations>);
+
+#[derive(Debug)]
+struct Destinations {
+    api: Api,
+    backends: Arc<dyn Backends>,
+    /// The resources of the other stores.
+    stores: Vec<Router>,
+}
+
+impl Forward {
+    /// The middleware of an API, which does nothing if the API forwards nothing.
+    pub(crate) fn of(api: &Api) -> Self {
+        let (backends, stores) = match &api.forwarding {
+            Some(forwarding) => (Arc::clone(&forwarding.backends), &*forwarding.stores),
+            None => (Arc::new(NoBackends) as Arc<dyn Backends>, &[][..]),
+        };
+        let resources = |store: &RevisionStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
+        Self(Arc::new(Destinations {
+            api: api.clone(),
+            backends,
+            stores: stores.iter().map(resources).collect(),
+        }))
+    }
+}
+
+/// No backends besides the main store.
+#[derive(Debug)]
+struct NoBackends;
+
+impl Backends for NoBackends {
+    fn find(&self, _: &[String]) -> Option<Backend> {
+        None
+    }
+
+    fn health(&self) -> BackendHealth {
+        BackendHealth::default()
+    }
+}
+
+impl Forwarding {
+    /// Counts the backends by their state. Asks the other stores.
+    pub(crate) async fn health(&self, api: &Api) -> BackendHealth {
+        let mut health = self.backends.health();
+        let answers = self.stores.iter().map(|store| api.read(store.ping()));
+        for answer in future::join_all(answers).await {
+            match answer {
+                Ok(Ok(_)) => health.ready += 1,
+                _ => health.down += 1,
+            }
+        }
+        health
+    }
+}
+
+impl<S> Layer<S> for Forward {
+    type Service = Forwarded<S>;
+
+    fn layer(&self, inner: S) -> Forwarded<S> {
+        Forwarded { inner, destinations: Arc::clone(&self.0) }
+    }
+}
+
+/// A wrapped route.
+#[derive(Debug, Clone)]
+pub(crate) struct Forwarded<S> {
+    inner: S,
+    destinations: Arc<Destinations>,
+}
+
+/// An answer from elsewhere.
+type Answering<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
+
+impl<S> Service<Request> for Forwarded<S>
+where
+    S: Service<Request, Response = Response>,
+    S::Error: Send + 'static,
+{
+    type Response = Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, Answering<S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let api = &self.destinations.api;
+        let found = Place::of(request.method(), request.uri(), request.headers(), &api.settings.hosts)
+            .and_then(|place| self.destinations.backends.find(&place.path).map(|backend| (place, backend)));
+        let Some((place, backend)) = found else { return Either::Left(self.inner.call(request)) };
+        match backend {
+            Backend::Store(index) => {
+                let Some(store) = self.destinations.stores.get(index).cloned() else {
+                    return Either::Left(self.inner.call(request));
+                };
+                Either::Right(Box::pin(async move {
+                    Ok(store.oneshot(request).await.unwrap_or_else(|never| match never {}))
+                }))
+            }
+            Backend::Servers(_) if place.is_answered_here(request.method()) => {
+                Either::Left(self.inner.call(request))
+            }
+            Backend::Servers(upstream) => {
+                let api = api.clone();
+                Either::Right(Box::pin(async move {
+                    Ok(send(&api, &place, &*upstream, request).await.unwrap_or_else(Problem::into_response))
+                }))
+            }
+        }
+    }
+}
+
+/// Checks a request, and sends it on.
+async fn send(api: &Api, place: &Place, upstream: &dyn Upstream, request: Request) -> Result<Response> {
+    place.check_segments()?;
+    if *request.method() == Method::OPTIONS {
+        return Ok(crate::answer::options(place.methods()));
+    }
+    let (head, body) = request.into_parts();
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    if !is_read && api.settings.read_only {
+        return Err(Problem::read_only());
+    }
+    let Some(right) = place.right(&head.method, head.uri.query()) else {
+        return Err(Problem::method_not_allowed(place.methods()));
+    };
+    let is_public = upstream.is_public() || place.bucket == BucketName::page();
+    let check = |right| {
+        if is_public || api.access.is_open() {
+            api.check_right(caller_of(&head.extensions), right, &place.domain, &place.bucket)
+        } else {
+            api.check_granted(caller_of(&head.extensions), right, &place.domain, &place.bucket)
+        }
+    };
+    check(right)?;
+    if !is_read && CONDITIONS.iter().any(|name| head.headers.contains_key(name)) {
+        check(rashomon_access::Right::Read)?;
+    }
+    let limits = match place.is_import {
+        true => BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() },
+        false => api.body_limits(),
+    };
+    let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
+    let sender = sender_of(api, &head);
+    let mut response = upstream.send(head, body, sender).await?;
+    let anybody = rashomon_access::Right::Read;
+    if !(is_public && api.access.anybody_may(anybody, &place.domain, &place.bucket)) {
+        restrict(response.headers_mut());
+    }
+    Ok(response)
+}
+
+fn sender_of(api: &Api, head: &Parts) -> Sender {
+    let address = head.extensions.get::<PeerAddress>().map(|address| address.ip());
+    let is_proxy = |address: IpAddr| api.settings.proxies.iter().any(|network| network.contains(&address));
+    Sender {
+        address,
+        is_trusted_proxy: address.is_some_and(is_proxy),
+        is_encrypted: head.extensions.get::<Encrypted>().is_some(),
+    }
+}
+
+/// Keeps shared caches from storing an answer of another server that only clients with a right may read.
+fn restrict(headers: &mut HeaderMap) {
+    caching::restrict(headers);
+    let values = headers.get_all(header::CACHE_CONTROL).iter();
+    let text: Vec<String> =
+        values.map(|value| String::from_utf8_lossy(value.as_bytes()).to_lowercase()).collect();
+    let text = text.join(",");
+    let is_private = text.contains("private") || text.contains("no-store");
+    if !is_private && ["public", "s-maxage", "must-revalidate"].iter().any(|word| text.contains(word)) {
+        let private = HeaderValue::from_static("private, max-age=0, must-revalidate");
+        headers.insert(header::CACHE_CONTROL, private);
+    }
+}

@@ -1,0 +1,220 @@
+//! What a request is for: its domain, its bucket, and the right that it needs.
+
+use std::collections::HashMap;
+
+use http::{HeaderMap, Method, Uri};
+use rashomon_access::Right;
+use rashomon_buckets::{BucketName, DomainName};
+
+use crate::{
+    extract::{READ_METHODS, domain_of_host, percent_decode},
+    problem::{Problem, Result},
+};
+
+/// The path of a request that another backend may answer.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) domain: DomainName,
+    pub(super) bucket: BucketName,
+    /// The domain, the bucket, and the parts of the title or the key. Only the domain, if the request is for it.
+    pub(super) path: Vec<String>,
+    pub(super) is_import: bool,
+    kind: PlaceKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlaceKind {
+    /// `/v1/{domain}/`
+    Domain,
+    /// `/v1/{domain}/import`
+    Import,
+    /// `/v1/{domain}/page/{title}`
+    Page,
+    /// `/wiki/{title}`
+    Wiki,
+    /// `/v1/{domain}/{bucket}`
+    Bucket,
+    /// `/v1/{domain}/{bucket}/{key}`
+    Entry,
+}
+
+impl Place {
+    /// The place of a request. `None` if its path is not inside a domain, or malformed: such a request is answered by
+    /// the routes of this server.
+    pub(super) fn of(
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        hosts: &HashMap<String, DomainName>,
+    ) -> Option<Self> {
+        if let Some(title) = uri.path().strip_prefix("/wiki/") {
+            if !matches!(*method, Method::GET | Method::HEAD) {
+                return None;
+            }
+            let domain = domain_of_host(uri, headers, hosts).ok()?;
+            return Self::new(domain, BucketName::page(), title, PlaceKind::Wiki);
+        }
+        let rest = uri.path().strip_prefix("/v1/")?;
+        let (domain, rest) = rest.split_once('/').map_or((rest, None), |(domain, rest)| (domain, Some(rest)));
+        let domain = DomainName::new(domain).ok()?;
+        let rest = match rest {
+            None | Some("") => {
+                let path = vec![domain.to_string()];
+                let (bucket, kind) = (BucketName::page(), PlaceKind::Domain);
+                return Some(Self { domain, bucket, path, is_import: false, kind });
+            }
+            // An import brings pages, so it goes where the pages are.
+            Some("import") => return Self::new(domain, BucketName::page(), "", PlaceKind::Import),
+            Some(rest) => rest,
+        };
+        let (bucket, key) = rest.split_once('/').map_or((rest, None), |(bucket, key)| (bucket, Some(key)));
+        let bucket = BucketName::new(bucket).ok()?;
+        let kind = match key {
+            _ if bucket == BucketName::page() => PlaceKind::Page,
+            None => PlaceKind::Bucket,
+            Some(_) => PlaceKind::Entry,
+        };
+        Self::new(domain, bucket, key.unwrap_or_default(), kind)
+    }
+
+    fn new(domain: DomainName, bucket: BucketName, key: &str, kind: PlaceKind) -> Option<Self> {
+        let mut key = percent_decode(key)?.into_owned();
+        if bucket == BucketName::page() {
+            // In titles, spaces and underscores are one letter.
+            key = key.replace(' ', "_");
+        }
+        let mut path = vec![domain.to_string(), bucket.to_string()];
+        if !key.is_empty() {
+            path.extend(key.split('/').map(str::to_owned));
+        }
+        Some(Self { domain, bucket, path, is_import: kind == PlaceKind::Import, kind })
+    }
+
+    /// Whether the routes of this server answer a request although another backend has its path: they do not read what
+    /// is stored to say which methods a page has.
+    pub(super) fn is_answered_here(&self, method: &Method) -> bool {
+        matches!(self.kind, PlaceKind::Page | PlaceKind::Wiki | PlaceKind::Import)
+            && self.right(method, None).is_none()
+    }
+
+    /// Refuses a path that a proxy in between might change to the path of another bucket.
+    pub(super) fn check_segments(&self) -> Result<()> {
+        let is_bad = |part: &String| part == "." || part == ".." || part.chars().any(char::is_control);
+        if self.path.iter().any(is_bad) {
+            let detail =
+                "no part of a path between slashes is '.' or '..', and a path has no control characters";
+            return Err(Problem::malformed(detail));
+        }
+        Ok(())
+    }
+
+    /// The right that a request needs. `None` if the place does not take the method.
+    pub(super) fn right(&self, method: &Method, query: Option<&str>) -> Option<Right> {
+        let is_revision = || query.is_some_and(|query| query.starts_with("rev/"));
+        let is_bucket_itself = self.kind == PlaceKind::Bucket;
+        match (self.kind, method.as_str()) {
+            (PlaceKind::Import, "POST") => Some(Right::Import),
+            (PlaceKind::Import, _) => None,
+            (_, "GET" | "HEAD") => Some(Right::Read),
+            (PlaceKind::Domain | PlaceKind::Wiki, _) => None,
+            (PlaceKind::Page, "POST") => Some(Right::Write),
+            (PlaceKind::Page, "PUT") => Some(Right::Rewrite),
+            (PlaceKind::Page, _) => None,
+            (_, "PUT" | "DELETE") if is_bucket_itself => Some(Right::Admin),
+            (_, "PUT") if is_revision() => Some(Right::Rewrite),
+            (_, "DELETE") if is_revision() => Some(Right::Admin),
+            (PlaceKind::Entry, "PUT" | "POST" | "DELETE") => Some(Right::Write),
+            _ => None,
+        }
+    }
+
+    /// The methods of the place.
+    pub(super) fn methods(&self) -> &'static str {
+        match self.kind {
+            PlaceKind::Domain | PlaceKind::Wiki => READ_METHODS,
+            PlaceKind::Import => "POST, OPTIONS",
+            PlaceKind::Page => "GET, HEAD, POST, PUT, OPTIONS",
+            PlaceKind::Bucket => "GET, HEAD, PUT, DELETE, OPTIONS",
+            PlaceKind::Entry => "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(method: &str, uri: &str) -> Option<Place> {
+        let hosts = HashMap::from([("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())]);
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::HOST, "en.example.org".parse().unwrap());
+        Place::of(&method.parse().unwrap(), &uri.parse().unwrap(), &headers, &hosts)
+    }
+
+    #[test]
+    fn path_is_decoded_into_segments() {
+        for (uri, path) in [
+            ("/v1/enwiki/page/A%2FB%20c?rev/", Some("enwiki|page|A|B_c")),
+            ("/v1/enwiki/math-png/b%20c", Some("enwiki|math-png|b c")),
+            ("/v1/enwiki/math-png", Some("enwiki|math-png")),
+            ("/v1/enwiki/math-png/", Some("enwiki|math-png")),
+            ("/v1/enwiki/", Some("enwiki")),
+            ("/v1/enwiki", Some("enwiki")),
+            ("/v1/enwiki/import", Some("enwiki|page")),
+            ("/wiki/A?rev/", Some("enwiki|page|A")),
+            ("/v1/batch", None),
+            ("/v1/tokens/1", None),
+            ("/v1/En/page/A", None),
+            ("/v1/e%6Ewiki/page/A", None),
+            ("/v1/enwiki/Page/A", None),
+            ("/v1/enwiki//page/A", None),
+            ("/v1/enwiki/page/%ff", None),
+            ("/healthz", None),
+            ("/", None),
+        ] {
+            let found = place("GET", uri).map(|place| place.path.join("|"));
+            assert_eq!(found.as_deref(), path, "{uri}");
+        }
+        assert!(place("POST", "/wiki/A").is_none());
+    }
+
+    #[test]
+    fn request_needs_the_right_of_a_local_one() {
+        for (method, uri, right) in [
+            ("GET", "/v1/enwiki/page/A?rev/", Some(Right::Read)),
+            ("HEAD", "/wiki/A", Some(Right::Read)),
+            ("POST", "/v1/enwiki/page/A?rev/", Some(Right::Write)),
+            ("POST", "/v1/enwiki/page/A?rev/7/", Some(Right::Write)),
+            ("PUT", "/v1/enwiki/page/A?rev/x/html", Some(Right::Rewrite)),
+            ("DELETE", "/v1/enwiki/page/A", None),
+            ("POST", "/v1/enwiki/import", Some(Right::Import)),
+            ("GET", "/v1/enwiki/import", None),
+            ("GET", "/v1/enwiki/", Some(Right::Read)),
+            ("PUT", "/v1/enwiki/math-png", Some(Right::Admin)),
+            ("DELETE", "/v1/enwiki/math-png", Some(Right::Admin)),
+            ("POST", "/v1/enwiki/math-png", None),
+            ("PUT", "/v1/enwiki/math-png/a", Some(Right::Write)),
+            ("DELETE", "/v1/enwiki/math-png/a", Some(Right::Write)),
+            ("POST", "/v1/enwiki/clicks/a", Some(Right::Write)),
+            ("PUT", "/v1/enwiki/drafts/a?rev/x/html", Some(Right::Rewrite)),
+            ("DELETE", "/v1/enwiki/drafts/a?rev/7/", Some(Right::Admin)),
+            ("PATCH", "/v1/enwiki/math-png/a", None),
+        ] {
+            let uri: Uri = uri.parse().unwrap();
+            let found = place(method, &uri.to_string()).unwrap().right(&method.parse().unwrap(), uri.query());
+            assert_eq!(found, right, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn path_that_leads_to_another_bucket_is_refused() {
+        for uri in [
+            "/v1/enwiki/math-png/../page/A",
+            "/v1/enwiki/math-png/%2e%2E/page/A",
+            "/v1/enwiki/math-png/a%0Ab",
+        ] {
+            assert!(place("GET", uri).unwrap().check_segments().is_err(), "{uri}");
+        }
+        assert!(place("GET", "/v1/enwiki/math-png/a..b/...").unwrap().check_segments().is_ok());
+    }
+}
