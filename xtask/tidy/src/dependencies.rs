@@ -96,10 +96,12 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
+    ("rashomon-forward", &["rashomon-api", "rashomon-client", "rashomon-forms", "rashomon-buckets"]),
     (
         "rashomon-configuration",
         &[
             "rashomon-api",
+            "rashomon-forward",
             "rashomon-access",
             "rashomon-audit",
             "rashomon-service",
@@ -114,6 +116,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "rashomon",
         &[
             "rashomon-configuration",
+            "rashomon-forward",
             "rashomon-api",
             "rashomon-access",
             "rashomon-audit",

@@ -1,0 +1,99 @@
+//! The bodies of a request and its answer: types of the API on one side, those of the client library on the other.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::{HeaderValue, Method, StatusCode, header, response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use rashomon_client::{Body, BoxError};
+use rashomon_forms::RequestBody;
+
+/// The body of a request, with its length if that is known.
+pub(crate) fn request_body(body: RequestBody) -> Body {
+    let length = body.length();
+    let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
+    Body::with_length(pieces.map_err(|error: rashomon_forms::BodyError| BoxError::from(error)), length)
+}
+
+/// The body of an answer. An error breaks the connection of the client, so that the client does not take a part for the
+/// whole.
+struct AnswerBody {
+    body: Body,
+    /// The bytes that are left, if that is known.
+    left: Option<u64>,
+    /// For the log.
+    prefix: String,
+    id: HeaderValue,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        this.body.poll_next_unpin(context).map(|piece| match piece? {
+            Ok(bytes) => {
+                this.left = this.left.map(|left| left.saturating_sub(bytes.len() as u64));
+                Some(Ok(Frame::data(bytes)))
+            }
+            Err(error) => {
+                let id = this.id.to_str().unwrap_or_default();
+                let prefix = &this.prefix;
+                tracing::warn!(id, prefix, %error, "answer of a backend broke; the connection of the client is closed");
+                Some(Err(error))
+            }
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// The body of an answer for the API. Answers to HEAD, and those with some statuses, have none.
+pub(crate) fn answer_body(
+    method: &Method,
+    head: &mut response::Parts,
+    body: Body,
+    prefix: String,
+    id: HeaderValue,
+) -> axum::body::Body {
+    if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        // A 304 need not have the length of the body that it does not have.
+        head.headers.remove(header::CONTENT_LENGTH);
+        return axum::body::Body::new(NoBody);
+    }
+    if *method == Method::HEAD {
+        return axum::body::Body::new(NoBody);
+    }
+    let left = body.length();
+    axum::body::Body::new(AnswerBody { body, left, prefix, id })
+}
+
+/// No body, and no length: one of zero would be announced.
+struct NoBody;
+
+impl HttpBody for NoBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        true
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::new()
+    }
+}

@@ -1,0 +1,190 @@
+//! The registry in use, which can be replaced.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rashomon_api::{Backend, BackendHealth, Backends, Upstream};
+use rashomon_client::ReplayMemory;
+
+use crate::{Destination, Entry, OpenError, Prefix, upstream::ServersOfPrefix};
+
+/// Selects the backend of a path, and forwards requests to it.
+#[derive(Debug)]
+pub struct Forwarder {
+    /// The name of this server in `Via`.
+    name: Arc<str>,
+    memory: ReplayMemory,
+    table: RwLock<Arc<Table>>,
+}
+
+/// The entries of a registry.
+pub(crate) type Table = Vec<OpenEntry>;
+
+/// A prefix and its open backend.
+#[derive(Debug)]
+pub(crate) struct OpenEntry {
+    pub(crate) prefix: Prefix,
+    pub(crate) backend: OpenBackend,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum OpenBackend {
+    Store(usize),
+    Servers(Arc<ServersOfPrefix>),
+}
+
+impl Forwarder {
+    /// Makes a forwarder. All requests together keep at most `replay_bytes` of their bodies in memory, to send them
+    /// again. `seed` has to be random, so that no two servers have one name.
+    ///
+    /// # Errors
+    ///
+    /// Returns the prefix of an entry whose settings or files cannot be used, and the reason.
+    pub fn open(entries: Vec<Entry>, replay_bytes: usize, seed: u64) -> Result<Self, (Prefix, OpenError)> {
+        let this = Self {
+            name: format!("rashomon-{seed:016x}").into(),
+            memory: ReplayMemory::new(replay_bytes),
+            table: RwLock::default(),
+        };
+        this.replace(entries)?;
+        Ok(this)
+    }
+
+    /// Replaces the registry. Requests under way end with the backends that they have. Servers whose settings are as
+    /// before keep their connections and their state. Reads files, so this may block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]. The previous registry stays in use then.
+    pub fn replace(&self, entries: Vec<Entry>) -> Result<(), (Prefix, OpenError)> {
+        let before = self.table();
+        let opened: Result<Table, _> =
+            entries.into_iter().map(|entry| self.open_entry(entry, &before)).collect();
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(opened?);
+        Ok(())
+    }
+
+    fn open_entry(&self, entry: Entry, before: &Table) -> Result<OpenEntry, (Prefix, OpenError)> {
+        let Entry { prefix, destination } = entry;
+        let backend = match destination {
+            Destination::Store(index) => OpenBackend::Store(index),
+            Destination::Servers(settings) => {
+                // The content of the file may have changed.
+                let is_known = settings.ca_file.is_none();
+                let same = before.iter().find_map(|old| match &old.backend {
+                    OpenBackend::Servers(servers) if old.prefix == prefix && servers.settings == settings => {
+                        Some(Arc::clone(servers))
+                    }
+                    _ => None,
+                });
+                let name = Arc::clone(&self.name);
+                OpenBackend::Servers(match same.filter(|_| is_known) {
+                    Some(servers) => servers,
+                    None => match ServersOfPrefix::open(prefix.clone(), settings, name, &self.memory) {
+                        Ok(servers) => Arc::new(servers),
+                        Err(error) => return Err((prefix, error)),
+                    },
+                })
+            }
+        };
+        Ok(OpenEntry { prefix, backend })
+    }
+
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The bytes of bodies that are kept at present.
+    pub(crate) fn replay_bytes(&self) -> usize {
+        self.memory.used()
+    }
+}
+
+impl Backends for Forwarder {
+    fn find(&self, path: &[String]) -> Option<Backend> {
+        let table = self.table();
+        let matching = table.iter().filter_map(|entry| Some((entry.prefix.matched_parts(path)?, entry)));
+        let (_, longest) = matching.max_by_key(|(parts, _)| *parts)?;
+        Some(match &longest.backend {
+            OpenBackend::Store(index) => Backend::Store(*index),
+            OpenBackend::Servers(servers) => Backend::Servers(Arc::clone(servers) as Arc<dyn Upstream>),
+        })
+    }
+
+    fn health(&self) -> BackendHealth {
+        let mut health = BackendHealth::default();
+        for entry in &*self.table() {
+            let OpenBackend::Servers(servers) = &entry.backend else { continue };
+            let states = servers.backend.servers();
+            let left_out = states.iter().filter(|server| server.is_left_out).count();
+            match left_out {
+                0 => health.ready += 1,
+                all if all == states.len() => health.down += 1,
+                _ => health.degraded += 1,
+            }
+        }
+        health
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ServerList;
+
+    fn entry(prefix: &str, destination: Destination) -> Entry {
+        Entry { prefix: prefix.parse().unwrap(), destination }
+    }
+
+    fn servers(address: &str) -> Destination {
+        Destination::Servers(ServerList::new(vec![address.to_owned()]))
+    }
+
+    fn selected(forwarder: &Forwarder, path: &str) -> Option<usize> {
+        let path: Vec<String> = path.split('/').map(str::to_owned).collect();
+        match forwarder.find(&path)? {
+            Backend::Store(index) => Some(index),
+            Backend::Servers(_) => Some(99),
+        }
+    }
+
+    #[test]
+    fn longest_prefix_wins_and_other_paths_go_to_the_main_store() {
+        let entries = vec![
+            entry("/enwiki", Destination::Store(0)),
+            entry("/enwiki/math-png", Destination::Store(1)),
+            entry("/enwiki/page/Talk", servers("http://127.0.0.1:1")),
+        ];
+        let forwarder = Forwarder::open(entries, 0, 7).unwrap();
+        for (path, expected) in [
+            ("enwiki", Some(0)),
+            ("enwiki/page/A", Some(0)),
+            ("enwiki/math-png/a", Some(1)),
+            ("enwiki/math-svg/a", Some(0)),
+            ("enwiki/page/Talk/a", Some(99)),
+            ("dewiki/math-png/a", None),
+        ] {
+            assert_eq!(selected(&forwarder, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn unchanged_servers_survive_a_replacement_and_an_error_changes_nothing() {
+        let entries =
+            || vec![entry("/a", servers("http://127.0.0.1:1")), entry("/b", servers("http://127.0.0.1:2"))];
+        let forwarder = Forwarder::open(entries(), 0, 7).unwrap();
+        let of = |index: usize| match &forwarder.table()[index].backend {
+            OpenBackend::Servers(servers) => Arc::as_ptr(servers),
+            OpenBackend::Store(_) => panic!("these are servers"),
+        };
+        let before = (of(0), of(1));
+        let mut changed = entries();
+        changed[1] = entry("/b", servers("http://127.0.0.1:3"));
+        forwarder.replace(changed.clone()).unwrap();
+        assert_eq!(of(0), before.0);
+        assert_ne!(of(1), before.1);
+        changed.push(entry("/c", servers("nonsense")));
+        let (prefix, _) = forwarder.replace(changed).unwrap_err();
+        assert_eq!(prefix.as_str(), "/c");
+        assert_eq!(forwarder.table().len(), 2);
+    }
+}

@@ -1,0 +1,237 @@
+//! The headers that are passed on.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
+use rashomon_api::Sender;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The headers of one connection (RFC 9110, section 7.6.1).
+const OF_CONNECTION: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers of a request that end here: this server continues the request itself (`Expect`), sends the length of the
+/// body that it sends, and has judged the web page that sent the request. Cookies are secrets between a browser and the
+/// host that it sees.
+const OF_CLIENT: [&str; 8] = [
+    "expect",
+    "content-length",
+    "cookie",
+    "origin",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "sec-fetch-dest",
+    "sec-fetch-user",
+];
+
+/// Removes the headers of one connection, and those that `Connection` names.
+fn remove_of_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = (headers.get_all(header::CONNECTION).iter())
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in OF_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// Whether a request was already here: its `Via` has the name of this server.
+pub(crate) fn was_here(headers: &HeaderMap, name: &str) -> bool {
+    (headers.get_all(header::VIA).iter())
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|hop| hop.split_whitespace().nth(1) == Some(name))
+}
+
+/// Makes the headers of a request those that a server gets.
+pub(crate) fn of_request(
+    headers: &mut HeaderMap,
+    uri: &Uri,
+    version: Version,
+    sender: &Sender,
+    name: &str,
+    forward_authorization: bool,
+) {
+    remove_of_connection(headers);
+    // Without this header, some servers refuse a write without a body.
+    let is_empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
+    for name in OF_CLIENT {
+        headers.remove(name);
+    }
+    if is_empty {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    if !forward_authorization {
+        headers.remove(header::AUTHORIZATION);
+    }
+    let host = match uri.authority() {
+        Some(authority) => {
+            authority.as_str().rsplit('@').next().and_then(|host| HeaderValue::from_str(host).ok())
+        }
+        None => headers.get(header::HOST).cloned(),
+    };
+    headers.remove(header::HOST);
+    add_forwarded(headers, host.as_ref(), sender);
+    // The host selects the domain of these paths.
+    if uri.path().starts_with("/wiki/")
+        && let Some(host) = host
+    {
+        headers.insert(header::HOST, host);
+    }
+    add_via(headers, version, name);
+}
+
+/// Adds the headers of a proxy. What another client than a trusted proxy says about itself is replaced, except the list
+/// of addresses: its readers trust only the addresses that trusted proxies have appended.
+fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &Sender) {
+    if !sender.is_trusted_proxy {
+        for name in [FORWARDED_PROTO, FORWARDED_HOST, header::FORWARDED] {
+            headers.remove(name);
+        }
+    }
+    if let Some(address) = sender.address {
+        let mut list: Vec<String> = (headers.get_all(&FORWARDED_FOR).iter())
+            .filter_map(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .collect();
+        list.push(address.to_string());
+        if let Ok(value) = HeaderValue::from_str(&list.join(", ")) {
+            headers.insert(FORWARDED_FOR, value);
+        }
+    }
+    if !headers.contains_key(&FORWARDED_PROTO) {
+        let scheme = if sender.is_encrypted { "https" } else { "http" };
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    if let Some(host) = host.filter(|_| !headers.contains_key(&FORWARDED_HOST)) {
+        headers.insert(FORWARDED_HOST, host.clone());
+    }
+}
+
+/// Makes the headers of an answer those that the client gets.
+pub(crate) fn of_answer(headers: &mut HeaderMap, version: Version, name: &str) {
+    remove_of_connection(headers);
+    // The server adds the id of the request to each answer.
+    headers.remove(REQUEST_ID);
+    add_via(headers, version, name);
+}
+
+fn add_via(headers: &mut HeaderMap, version: Version, name: &str) {
+    let version = if version == Version::HTTP_10 { "1.0" } else { "1.1" };
+    if let Ok(via) = HeaderValue::from_str(&format!("{version} {name}")) {
+        headers.append(header::VIA, via);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(is_trusted_proxy: bool) -> Sender {
+        Sender { address: Some([192, 0, 2, 7].into()), is_trusted_proxy, is_encrypted: true }
+    }
+
+    fn forwarded(uri: &str, lines: &[(&str, &str)], sender: Sender, authorization: bool) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        of_request(&mut headers, &uri.parse().unwrap(), Version::HTTP_11, &sender, "us", authorization);
+        let mut lines: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn headers_of_the_connection_and_of_the_client_end_here() {
+        let lines = [
+            ("host", "en.example.org"),
+            ("connection", "close, x-own"),
+            ("x-own", "1"),
+            ("keep-alive", "1"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "Basic eA=="),
+            ("expect", "100-continue"),
+            ("cookie", "session=1"),
+            ("origin", "https://en.example.org"),
+            ("sec-fetch-site", "same-site"),
+            ("authorization", "Bearer secret"),
+            ("if-none-match", "\"1\""),
+            ("accept-encoding", "gzip"),
+            ("x-request-id", "7"),
+        ];
+        let kept = [
+            "accept-encoding: gzip",
+            "if-none-match: \"1\"",
+            "via: 1.1 us",
+            "x-forwarded-for: 192.0.2.7",
+            "x-forwarded-host: en.example.org",
+            "x-forwarded-proto: https",
+            "x-request-id: 7",
+        ];
+        assert_eq!(forwarded("/v1/enwiki/page/A", &lines, sender(false), false), kept);
+        let with_token = forwarded("/v1/enwiki/page/A", &lines, sender(false), true);
+        assert!(with_token.contains(&"authorization: Bearer secret".to_owned()));
+    }
+
+    #[test]
+    fn host_is_kept_where_it_selects_the_domain() {
+        let host = |uri: &str| {
+            let lines = forwarded(uri, &[("host", "en.example.org")], sender(false), false);
+            lines.into_iter().find_map(|line| Some(line.strip_prefix("host: ")?.to_owned()))
+        };
+        assert_eq!(host("/wiki/A?rev/").as_deref(), Some("en.example.org"));
+        assert_eq!(host("/v1/enwiki/page/A?rev/"), None);
+        assert_eq!(host("http://de.example.org/wiki/A").as_deref(), Some("de.example.org"));
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_describes_its_client() {
+        let lines = [
+            ("host", "inner"),
+            ("x-forwarded-for", "198.51.100.1"),
+            ("x-forwarded-proto", "ftp"),
+            ("x-forwarded-host", "outer"),
+            ("forwarded", "for=198.51.100.1"),
+            ("via", "1.1 first"),
+        ];
+        let common = ["via: 1.1 first", "via: 1.1 us", "x-forwarded-for: 198.51.100.1, 192.0.2.7"];
+        let trusted = forwarded("/v1/enwiki/page/A", &lines, sender(true), false);
+        let mut expected: Vec<_> = common.to_vec();
+        expected.extend(["forwarded: for=198.51.100.1", "x-forwarded-host: outer", "x-forwarded-proto: ftp"]);
+        expected.sort_unstable();
+        assert_eq!(trusted, expected);
+        let untrusted = forwarded("/v1/enwiki/page/A", &lines, sender(false), false);
+        assert!(untrusted.contains(&"x-forwarded-proto: https".to_owned()), "{untrusted:?}");
+        assert!(untrusted.contains(&"x-forwarded-host: inner".to_owned()), "{untrusted:?}");
+        assert!(!untrusted.iter().any(|line| line.starts_with("forwarded:")), "{untrusted:?}");
+    }
+
+    #[test]
+    fn loop_is_found_by_the_name_alone() {
+        let mut headers = HeaderMap::new();
+        headers.append("via", "1.0 fred, 1.1 rashomon-1 (proxy)".parse().unwrap());
+        headers.append("via", "1.1 other".parse().unwrap());
+        assert!(was_here(&headers, "rashomon-1") && was_here(&headers, "other"));
+        assert!(!was_here(&headers, "rashomon") && !was_here(&headers, "1.1"));
+    }
+}

@@ -1,0 +1,113 @@
+//! The servers of one prefix.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, StatusCode, Uri, request::Parts};
+use rashomon_api::{ForwardError, Sender, Upstream};
+use rashomon_client::{Backend as _, BoxError, HttpBackend, ReplayMemory, TransportError};
+use rashomon_forms::{BodyError, RequestBody};
+
+use crate::{
+    OpenError, Prefix, ServerList,
+    exchange::{answer_body, request_body},
+    headers,
+    metrics::{Outcome, Outcomes},
+};
+
+/// The servers of one prefix, which answer its requests.
+#[derive(Debug)]
+pub(crate) struct ServersOfPrefix {
+    pub(crate) prefix: Prefix,
+    pub(crate) settings: ServerList,
+    pub(crate) backend: HttpBackend,
+    pub(crate) outcomes: Outcomes,
+    /// The name of this server in `Via`.
+    name: Arc<str>,
+}
+
+impl ServersOfPrefix {
+    pub(crate) fn open(
+        prefix: Prefix,
+        settings: ServerList,
+        name: Arc<str>,
+        memory: &ReplayMemory,
+    ) -> Result<Self, OpenError> {
+        let backend = settings.open(memory)?;
+        Ok(Self { prefix, settings, backend, outcomes: Outcomes::default(), name })
+    }
+
+    async fn forward(
+        &self,
+        mut head: Parts,
+        body: RequestBody,
+        sender: Sender,
+    ) -> Result<Response, ForwardError> {
+        if headers::was_here(&head.headers, &self.name) {
+            return Err(ForwardError::Loop);
+        }
+        let id = head.headers.get("x-request-id").cloned().unwrap_or(HeaderValue::from_static(""));
+        let forward_authorization = self.settings.forward_authorization;
+        headers::of_request(
+            &mut head.headers,
+            &head.uri,
+            head.version,
+            &sender,
+            &self.name,
+            forward_authorization,
+        );
+        let mut request = Request::new(request_body(body));
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = head.uri.path_and_query().cloned().map_or(Uri::default(), Uri::from);
+        *request.headers_mut() = head.headers;
+        let answer = self.backend.send(request).await.map_err(forward_error)?;
+        if answer.status() == StatusCode::UNAUTHORIZED && !forward_authorization {
+            // The client did not send this token, so it cannot send a better one.
+            return Err(ForwardError::TokenRefused);
+        }
+        let (mut answered, body) = answer.into_parts();
+        headers::of_answer(&mut answered.headers, answered.version, &self.name);
+        let body = answer_body(&head.method, &mut answered, body, self.prefix.to_string(), id);
+        let mut response = Response::new(body);
+        *response.status_mut() = answered.status;
+        *response.headers_mut() = answered.headers;
+        Ok(response)
+    }
+}
+
+impl Upstream for ServersOfPrefix {
+    fn is_public(&self) -> bool {
+        self.settings.public
+    }
+
+    fn send(
+        &self,
+        head: Parts,
+        body: RequestBody,
+        sender: Sender,
+    ) -> BoxFuture<'_, Result<Response, ForwardError>> {
+        Box::pin(async move {
+            let result = self.forward(head, body, sender).await;
+            self.outcomes.count(Outcome::of(&result));
+            result
+        })
+    }
+}
+
+/// Why the client library has no answer, in the words of the API.
+fn forward_error(error: TransportError) -> ForwardError {
+    match error {
+        TransportError::Connect { .. } => ForwardError::Unreachable(error.to_string()),
+        TransportError::TimedOut { .. } => ForwardError::TimedOut(error.to_string()),
+        TransportError::Source(source) => body_error(source),
+        error => ForwardError::Failed(error.to_string()),
+    }
+}
+
+fn body_error(source: BoxError) -> ForwardError {
+    match source.downcast::<BodyError>() {
+        Ok(error) => ForwardError::Body(*error),
+        Err(source) => ForwardError::Failed(source.to_string()),
+    }
+}

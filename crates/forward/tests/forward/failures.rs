@@ -1,0 +1,139 @@
+//! Servers that fail, and what clients are told.
+
+use std::time::Duration;
+
+use rashomon_forward::ServerList;
+
+use crate::{
+    backends::{Behavior, Plain, Recorder, refusing},
+    http::{Answer, begin, get, request, send},
+    server::{Server, entry, entry_of},
+};
+
+const PAGE: &str = "/v1/enwiki/page/A?rev/7/";
+
+fn failed(answer: &Answer) -> (u16, String) {
+    assert!(!answer.header("x-request-id").is_empty());
+    assert!(
+        !answer.text().contains("127.0.0.1"),
+        "the addresses of backends are not for clients: {answer:?}"
+    );
+    (answer.status.as_u16(), answer.problem())
+}
+
+#[tokio::test]
+async fn servers_are_used_in_turn() {
+    let backends: Vec<Recorder> = (0..3).map(|_| Recorder::start()).collect();
+    let server = Server::forwarding(vec![entry("/", backends.iter().map(Recorder::url))]).await;
+    for _ in 0..6 {
+        assert_eq!(get(server.address, PAGE).await.status, 200);
+    }
+    assert!(backends.iter().all(|backend| backend.log.all().len() == 2));
+}
+
+#[tokio::test]
+async fn any_request_is_repeated_if_the_connection_was_refused() {
+    let backend = Recorder::start();
+    let server = Server::forwarding(vec![entry("/", [refusing().await, backend.url()])]).await;
+    let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
+    assert_eq!((answer.status.as_u16(), backend.log.only().bytes), (200, 6));
+    // The server that failed is left out, also in what operators see.
+    let ready = get(server.address, "/readyz").await;
+    assert_eq!(ready.status, 200);
+    assert!(ready.text().contains("\"ready\":0,\"degraded\":1,\"down\":0"), "{ready:?}");
+}
+
+#[tokio::test]
+async fn only_harmless_requests_are_repeated_after_bytes_were_sent() {
+    for (method, path, headers, is_repeated) in [
+        ("GET", PAGE, &[][..], true),
+        ("HEAD", PAGE, &[], true),
+        ("POST", "/v1/enwiki/page/A?rev/", &[], true),
+        ("POST", PAGE, &[], false),
+        ("POST", "/v1/enwiki/clicks/a", &[], false),
+        ("POST", "/v1/enwiki/clicks/a", &[("idempotency-key", "1")], true),
+        ("PUT", "/v1/enwiki/math-png/a", &[], true),
+        ("PUT", "/v1/enwiki/math-png/a", &[("if-match", "\"1\"")], false),
+        ("DELETE", "/v1/enwiki/math-png/a", &[], true),
+        ("DELETE", "/v1/enwiki/math-png/a", &[("if-match", "\"1\"")], false),
+        ("POST", "/v1/enwiki/import", &[], false),
+    ] {
+        let (broken, backend) = (Plain::start(Behavior::CloseAfter(1)).await, Recorder::start());
+        let server = Server::forwarding(vec![entry("/", [broken.url(), backend.url()])]).await;
+        let answer = send(server.address, request(method, path, headers, "")).await;
+        let expected = if is_repeated { 200 } else { 502 };
+        assert_eq!(answer.status, expected, "{method} {path} {headers:?}");
+        assert_eq!(backend.log.all().len(), usize::from(is_repeated), "{method} {path} {headers:?}");
+        if !is_repeated {
+            assert_eq!(failed(&answer), (502, "backend-failed".to_owned()));
+            assert!(answer.text().contains("may or may not"), "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unreachable_servers_are_502_and_the_server_stays_ready() {
+    let server = Server::forwarding(vec![entry("/enwiki", [refusing().await, refusing().await])]).await;
+    assert_eq!(failed(&get(server.address, PAGE).await), (502, "backend-failed".to_owned()));
+    let ready = get(server.address, "/readyz").await;
+    assert_eq!(ready.status, 200);
+    assert!(ready.text().contains("\"ready\":0,\"degraded\":0,\"down\":1"), "{ready:?}");
+    // Other paths are not affected.
+    assert_eq!(get(server.address, "/v1/dewiki/page/A?rev/").await.problem(), "not-found");
+}
+
+#[tokio::test]
+async fn silent_server_is_504() {
+    let silent = Plain::start(Behavior::Silent).await;
+    let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![silent.url()]) };
+    let server = Server::forwarding(vec![entry_of("/", list)]).await;
+    let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
+    assert_eq!(failed(&answer), (504, "backend-timeout".to_owned()));
+    assert_eq!(silent.connections(), 1, "the request is not repeated");
+    let metrics = get(server.address, "/metrics").await;
+    let line = "rashomon_forward_requests_total{prefix=\"/\",outcome=\"timed_out\"} 1";
+    assert!(metrics.text().contains(line), "{}", metrics.text());
+}
+
+#[tokio::test]
+async fn answer_that_breaks_in_the_middle_breaks_the_connection() {
+    for text in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n",
+    ] {
+        let backend = Plain::start(Behavior::Answer(text)).await;
+        let server = Server::forwarding(vec![entry("/", [backend.url()])]).await;
+        let answer = get(server.address, PAGE).await;
+        assert_eq!(answer.status, 200);
+        answer.body.unwrap_err();
+        assert_eq!(backend.connections(), 1, "an answer that has begun is not repeated");
+    }
+}
+
+#[tokio::test]
+async fn answer_that_stops_in_the_middle_breaks_the_connection() {
+    let backend = Plain::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
+    let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![backend.url()]) };
+    let server = Server::forwarding(vec![entry_of("/", list)]).await;
+    get(server.address, PAGE).await.body.unwrap_err();
+    // The client that goes away ends the request of the backend, too.
+    drop(begin(server.address, request("GET", PAGE, &[], "")).await);
+}
+
+#[tokio::test]
+async fn left_out_server_is_probed_and_used_again() {
+    let mut backend = Recorder::start();
+    let list = ServerList { exclusion: Duration::ZERO, ..ServerList::new(vec![backend.url()]) };
+    let server = Server::forwarding(vec![entry_of("/", list)]).await;
+    assert_eq!(get(server.address, PAGE).await.status, 200);
+    let address = backend.address;
+    backend.kill();
+    assert_eq!(get(server.address, PAGE).await.status, 502);
+    let ready = get(server.address, "/readyz").await;
+    assert!(ready.text().contains("\"down\":1"), "{ready:?}");
+    let again = Recorder::on(address, backend.log.clone());
+    assert_eq!(get(server.address, PAGE).await.status, 200);
+    let ready = get(server.address, "/readyz").await;
+    assert!(ready.text().contains("\"ready\":1,\"degraded\":0,\"down\":0"), "{ready:?}");
+    drop(again);
+}

@@ -1,0 +1,117 @@
+//! Servers of the service, with stores in memory.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use prometheus_client::registry::Registry;
+use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
+use rashomon_api::{Api, Components, Forwarding, ServeOptions, Settings, Tls, serve};
+use rashomon_buckets::RevisionStore;
+use rashomon_clock::SystemClock;
+use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
+use rashomon_tables::Memory;
+use tokio::net::TcpListener;
+
+/// A server that runs until the test ends.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) forwarder: Arc<Forwarder>,
+    tokens: TokenStore,
+}
+
+/// What a server is made of.
+pub(crate) struct Parts {
+    pub(crate) policy: Policy,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) stores: Vec<RevisionStore>,
+    pub(crate) settings: Settings,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) replay_bytes: usize,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Open,
+            entries: Vec::new(),
+            stores: Vec::new(),
+            settings: Settings::default(),
+            tls: None,
+            replay_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A store in memory.
+pub(crate) async fn store() -> RevisionStore {
+    let clock = Arc::new(SystemClock::new());
+    let tables = Arc::new(Memory::new(clock.clone()));
+    RevisionStore::open(tables, clock, rashomon_buckets::Settings::default(), 7).await.unwrap()
+}
+
+impl Server {
+    /// A server without other backends.
+    pub(crate) async fn start() -> Self {
+        Self::with(Parts::default()).await
+    }
+
+    /// A server that forwards these prefixes.
+    pub(crate) async fn forwarding(entries: Vec<Entry>) -> Self {
+        Self::with(Parts { entries, ..Parts::default() }).await
+    }
+
+    pub(crate) async fn with(parts: Parts) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, parts).await
+    }
+
+    pub(crate) async fn on(listener: TcpListener, parts: Parts) -> Self {
+        let Parts { policy, entries, stores, settings, tls, replay_bytes } = parts;
+        let address = listener.local_addr().unwrap();
+        let clock = Arc::new(SystemClock::new());
+        let tables = Arc::new(Memory::new(clock.clone()));
+        let tokens = TokenStore::new(tables.clone(), clock.clone());
+        let options = AccessOptions { policy, jwks_file: None, audience: String::new(), stores_uses: false };
+        // The names of the servers in `Via` differ by their ports.
+        let forwarder = Forwarder::open(entries, replay_bytes, address.port().into()).unwrap();
+        let forwarder = Arc::new(forwarder);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ForwardMetrics(Arc::clone(&forwarder))));
+        let of_buckets = rashomon_buckets::Settings::default();
+        let components = Components {
+            buckets: RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap(),
+            access: Arc::new(Access::new(options, tokens.clone(), clock.clone()).unwrap()),
+            clock,
+            seed: 7,
+            registry,
+            audit_log: None,
+        };
+        let backends = Arc::clone(&forwarder) as _;
+        let api = Api::new(settings, components).with_forwarding(Forwarding { backends, stores });
+        tokio::spawn(serve(listener, api, tls, std::future::pending(), ServeOptions::default()));
+        Self { address, forwarder, tokens }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Makes a token for every domain, and for some buckets.
+    pub(crate) async fn token(&self, rights: &[Right], buckets: Option<&[&str]>) -> String {
+        let grant = Grant {
+            rights: rights.iter().copied().collect(),
+            domains: vec!["*".parse().unwrap()],
+            buckets: buckets.map(|names| names.iter().map(|name| name.parse().unwrap()).collect()),
+        };
+        let new = NewToken { grant, expires_at: None, note: None };
+        self.tokens.create(new).await.unwrap().reveal().to_string()
+    }
+}
+
+/// An entry for servers with the default settings.
+pub(crate) fn entry(prefix: &str, servers: impl IntoIterator<Item = String>) -> Entry {
+    entry_of(prefix, ServerList::new(servers.into_iter().collect()))
+}
+
+pub(crate) fn entry_of(prefix: &str, list: ServerList) -> Entry {
+    Entry { prefix: prefix.parse().unwrap(), destination: Destination::Servers(list) }
+}
