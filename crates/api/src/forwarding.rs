@@ -7,7 +7,6 @@
 mod place;
 
 use std::{
-    fmt,
     net::IpAddr,
     pin::Pin,
     sync::Arc,
@@ -21,17 +20,18 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
-use futures::future::{self, BoxFuture, Either};
+use futures::future::{self, Either};
 use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use rashomon_buckets::{BucketName, RevisionStore};
 use rashomon_connections::{Encrypted, PeerAddress};
-use rashomon_forms::{BodyError, BodyLimits, RequestBody};
+use rashomon_forms::{BodyLimits, RequestBody};
 use tower::{Layer, Service, ServiceExt as _};
 
 use self::place::Place;
 use crate::{
     Api, all_routes,
     authorize::{CONDITIONS, caller_of},
+    backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream},
     caching,
     handlers::batch,
     problem::{Kind, Problem, Result},
@@ -39,96 +39,6 @@ use crate::{
 
 /// The time limit of a forwarded import: none in practice, as long as its body makes progress.
 const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// The backends of a server, besides its main store.
-#[derive(Debug)]
-pub struct Forwarding {
-    /// Selects the backend of a path.
-    pub backends: Arc<dyn Backends>,
-    /// The other stores of this server: [`Backend::Store`] has an index of this list.
-    pub stores: Vec<RevisionStore>,
-}
-
-/// Selects the backend of a path.
-pub trait Backends: fmt::Debug + Send + Sync + 'static {
-    /// Returns the backend of a path, or `None` for the main store of this server. The parts of the path are decoded:
-    /// the domain, the bucket, and the parts between the slashes of the title or the key.
-    fn find(&self, path: &[String]) -> Option<Backend>;
-
-    /// Counts the backends by their state, as far as it is known.
-    fn health(&self) -> BackendHealth;
-}
-
-/// What answers the requests of a path.
-#[derive(Debug, Clone)]
-pub enum Backend {
-    /// Another store of this server: its index in [`Forwarding::stores`].
-    Store(usize),
-    /// Other servers.
-    Servers(Arc<dyn Upstream>),
-}
-
-/// The number of backends in each state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct BackendHealth {
-    /// Backends without a known failure.
-    pub ready: usize,
-    /// Backends of which some servers are left out.
-    pub degraded: usize,
-    /// Backends of which all servers are left out, and stores that do not answer.
-    pub down: usize,
-}
-
-/// Other servers, which answer the requests of a path.
-pub trait Upstream: fmt::Debug + Send + Sync + 'static {
-    /// Whether clients without a token have their rights also on the buckets other than `page`.
-    fn is_public(&self) -> bool;
-
-    /// Sends a request on, and returns the answer with a body that is streamed.
-    ///
-    /// The rights of the caller have been checked. The headers are those that the client sent, and `x-request-id`.
-    fn send(
-        &self,
-        head: Parts,
-        body: RequestBody,
-        sender: Sender,
-    ) -> BoxFuture<'_, std::result::Result<Response, ForwardError>>;
-}
-
-/// Who sent a request over a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sender {
-    /// The address of the client or of the proxy. `None` if the request came through no connection, as in tests.
-    pub address: Option<IpAddr>,
-    /// Whether this is a proxy whose headers are trusted.
-    pub is_trusted_proxy: bool,
-    /// Whether the connection has TLS.
-    pub is_encrypted: bool,
-}
-
-/// Why a request that was sent on has no answer.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ForwardError {
-    /// No server of the backend could be reached, so the request was not sent.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The connection to a server broke before the answer.
-    #[error("{0}")]
-    Failed(String),
-    /// A server did not answer in time.
-    #[error("{0}")]
-    TimedOut(String),
-    /// The servers refuse the token of this server.
-    #[error("the backend refuses the token of this server")]
-    TokenRefused,
-    /// The request was here before.
-    #[error("the request came back to this server")]
-    Loop,
-    /// The body did not arrive from the client.
-    #[error(transparent)]
-    Body(#[from] BodyError),
-}
 
 impl From<ForwardError> for Problem {
     /// The addresses of the servers are in the log only.

@@ -8,6 +8,7 @@
 mod answer;
 mod audit;
 mod authorize;
+mod backends;
 mod browsers;
 mod caching;
 mod client_address;
@@ -43,7 +44,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-pub use forwarding::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream};
+pub use backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream};
 use http::Method;
 pub use ipnet::IpNet;
 pub use problem::TYPE_BASE;

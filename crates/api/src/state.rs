@@ -15,8 +15,8 @@ use tokio_util::task::TaskTracker;
 use crate::{
     Settings,
     audit::Audit,
+    backends::Forwarding,
     browsers::RefusalLog,
-    forwarding::Forwarding,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},

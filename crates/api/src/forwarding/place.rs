@@ -63,8 +63,12 @@ impl Place {
                 let (bucket, kind) = (BucketName::page(), PlaceKind::Domain);
                 return Some(Self { domain, bucket, path, is_import: false, kind });
             }
-            // An import brings pages, so it goes where the pages are.
-            Some("import") => return Self::new(domain, BucketName::page(), "", PlaceKind::Import),
+            // An import goes where the titles of its bucket are.
+            Some("import") => {
+                let named = uri.query().and_then(|query| query.strip_prefix("bucket="));
+                let bucket = named.map_or(Ok(BucketName::page()), BucketName::new).ok()?;
+                return Self::new(domain, bucket, "", PlaceKind::Import);
+            }
             Some(rest) => rest,
         };
         let (bucket, key) = rest.split_once('/').map_or((rest, None), |(bucket, key)| (bucket, Some(key)));
@@ -111,7 +115,6 @@ impl Place {
     /// The right that a request needs. `None` if the place does not take the method.
     pub(super) fn right(&self, method: &Method, query: Option<&str>) -> Option<Right> {
         let is_revision = || query.is_some_and(|query| query.starts_with("rev/"));
-        let is_bucket_itself = self.kind == PlaceKind::Bucket;
         match (self.kind, method.as_str()) {
             (PlaceKind::Import, "POST") => Some(Right::Import),
             (PlaceKind::Import, _) => None,
@@ -120,7 +123,7 @@ impl Place {
             (PlaceKind::Page, "POST") => Some(Right::Write),
             (PlaceKind::Page, "PUT") => Some(Right::Rewrite),
             (PlaceKind::Page, _) => None,
-            (_, "PUT" | "DELETE") if is_bucket_itself => Some(Right::Admin),
+            (PlaceKind::Bucket, "PUT" | "DELETE") => Some(Right::Admin),
             (_, "PUT") if is_revision() => Some(Right::Rewrite),
             (_, "DELETE") if is_revision() => Some(Right::Admin),
             (PlaceKind::Entry, "PUT" | "POST" | "DELETE") => Some(Right::Write),
@@ -161,6 +164,7 @@ mod tests {
             ("/v1/enwiki/", Some("enwiki")),
             ("/v1/enwiki", Some("enwiki")),
             ("/v1/enwiki/import", Some("enwiki|page")),
+            ("/v1/enwiki/import?bucket=drafts", Some("enwiki|drafts")),
             ("/wiki/A?rev/", Some("enwiki|page|A")),
             ("/v1/batch", None),
             ("/v1/tokens/1", None),

@@ -93,7 +93,12 @@ pub(super) const SERVICE: &[Operation] = &[
         "/readyz",
         "Whether the store answers and can be written",
         &[
-            answer(200, Other("application/json"), &["Cache-Control"], "The store answers."),
+            answer(
+                200,
+                Other("application/json"),
+                &["Cache-Control"],
+                "The main store answers. With a registry, `backends` counts the other backends by their state.",
+            ),
             answer(
                 503,
                 Problem,
