@@ -15,6 +15,7 @@ mod output;
 mod progress;
 #[cfg(test)]
 mod reference_tests;
+mod registry;
 mod server;
 mod signals;
 mod store;

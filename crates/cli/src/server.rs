@@ -7,12 +7,14 @@ use rashomon_api::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
 use rashomon_configuration::Settings;
+use rashomon_forward::ForwardMetrics;
 use rashomon_service::Background;
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 
 use crate::{
     errors::CommandError,
     metrics,
+    registry::Registry,
     signals::{Reloads, Signals},
     store::{Store, seed},
 };
@@ -38,10 +40,19 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
     })
 }
 
+/// What a server serves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served<'a> {
+    /// The main store.
+    pub(crate) store: &'a Store,
+    /// The other backends, if there are any.
+    pub(crate) registry: Option<&'a Registry>,
+}
+
 /// Serves the store until a signal comes, then finishes the accepted requests.
 pub(crate) async fn serve(
     listener: TcpListener,
-    store: &Store,
+    Served { store, registry: others }: Served<'_>,
     settings: &Settings,
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
@@ -51,8 +62,14 @@ pub(crate) async fn serve(
     let tls = settings.tls()?;
     let buckets = store.buckets();
     let background = Background::start(buckets, settings.background());
-    let registry =
+    let others_background: Vec<Background> = (others.into_iter().flat_map(Registry::stores))
+        .map(|buckets| Background::start(buckets, settings.background()))
+        .collect();
+    let mut registry =
         metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone(), tls.clone());
+    if let Some(others) = others {
+        registry.register_collector(Box::new(ForwardMetrics(others.forwarder())));
+    }
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
     let access = settings.access(tokens, Arc::clone(&clock));
     let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
@@ -65,7 +82,10 @@ pub(crate) async fn serve(
         registry,
         audit_log,
     };
-    let api = Api::new(settings.api(), components);
+    let mut api = Api::new(settings.api(), components);
+    if let Some(others) = others {
+        api = api.with_forwarding(others.forwarding());
+    }
     let shutdown = async {
         signals.first().await;
         tracing::info!("stopping: finishing accepted requests");
@@ -75,6 +95,9 @@ pub(crate) async fn serve(
         () = watch_certificate(tls, clock, reloads) => Ok(()),
     };
     background.stop().await;
+    for background in others_background {
+        background.stop().await;
+    }
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
     // take hours.
     if tokio::time::timeout(settings.merged.shutdown_grace.0, api.finish()).await.is_err() {

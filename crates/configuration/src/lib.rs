@@ -15,6 +15,7 @@ mod components;
 mod errors;
 mod generator;
 mod raw;
+mod registry;
 mod retention;
 mod store;
 mod tls;
@@ -37,6 +38,7 @@ use self::{
     errors::{Place, explain, nearest},
     generator::{GeneratorSettings, Renderer},
     raw::{RawDomain, RawProperty},
+    registry::RegistrySettings,
     retention::{BucketRetention, RetentionSettings},
     values::{ContentType, Host},
 };
@@ -82,6 +84,9 @@ pub struct Settings {
     pub archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
     generator: Option<GeneratorSettings>,
+    /// The backends of paths. `None` if the file has no registry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registry: Option<RegistrySettings>,
     properties: BTreeMap<PropertyName, Property>,
     domains: BTreeMap<DomainName, Domain>,
 }
@@ -172,7 +177,9 @@ impl Settings {
         let raw = raw.with_fallback(file.raw.clone()).with_fallback(RawSettings::default_values());
         let mut merged = MergedSettings::from_layer(raw).expect("every setting has a default");
         let store = StoreSettings::merge(merged.store.take(), merged.store_of_file.take(), file, problems);
-        let max_clock_error = store.max_clock_error(merged.skew);
+        let registry = RegistrySettings::merge(merged.registry.take(), &store, file, problems);
+        let has_cluster = registry.as_ref().is_some_and(RegistrySettings::has_cluster);
+        let max_clock_error = store.max_clock_error(merged.skew).or(has_cluster.then_some(merged.skew));
         let retention = RetentionSettings::merge(merged.retention.take(), max_clock_error, file, problems);
         let archive = ArchiveSettings::merge(merged.archive.take(), &retention, file, problems);
         let raw_properties = merged.properties.take().unwrap_or_default();
@@ -188,6 +195,7 @@ impl Settings {
             archive,
             retention,
             generator: GeneratorSettings::merge(merged.generator.take()),
+            registry,
             merged,
         }
     }
@@ -211,6 +219,7 @@ impl Settings {
             });
         }
         problems.extend(self.check_jwks_file());
+        problems.extend(self.check_registry());
     }
 
     /// Checks that the file with the keys of JSON Web Tokens can be used.

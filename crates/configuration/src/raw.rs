@@ -11,6 +11,7 @@ use super::{
     access::RawAccess,
     archive::{RawArchive, RawBucketArchive},
     generator::RawGenerator,
+    registry::RawRegistry,
     retention::RawRetention,
     store::{RawStore, StoreUrl},
     values::{
@@ -205,6 +206,12 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,
 
+    /// Memory for the bodies of forwarded requests, so that a request can be sent again after its server has failed. A
+    /// body has at most 1 MiB of it; larger bodies are sent once [default: 64 MiB]
+    #[config(default = "64 MiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_REPLAY_MEMORY", value_name = "SIZE")))]
+    pub(crate) replay_memory: ByteSize,
+
     /// Format of log lines [default: text]
     #[config(default = "text")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)))]
@@ -242,6 +249,11 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(skip)))]
     #[serde(skip)]
     pub(crate) generator: Option<Spanned<RawGenerator>>,
+
+    /// The registry, by prefix.
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
+    pub(crate) registry: Option<RawRegistry>,
 
     /// The definitions of properties, by name.
     #[config(layer_attr(arg(skip)))]

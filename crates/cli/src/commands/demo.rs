@@ -14,7 +14,8 @@ use crate::{
     arguments::{DemoArguments, store_of},
     errors::CommandError,
     exit::Exit,
-    logging, output, server,
+    logging, output,
+    server::{self, Served},
     signals::{Reloads, Signals},
     store::{Absent, Store},
 };
@@ -56,7 +57,8 @@ async fn load_and_serve(
         output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
     }
     output::line(welcome(address, loaded))?;
-    server::serve(listener, store, settings, None, clock, signals, reloads).await?;
+    server::serve(listener, Served { store, registry: None }, settings, None, clock, signals, reloads)
+        .await?;
     Ok(Exit::Done)
 }
 

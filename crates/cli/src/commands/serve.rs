@@ -1,6 +1,6 @@
 //! `rashomon serve`.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rashomon_audit::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
@@ -10,7 +10,9 @@ use crate::{
     arguments::{ServeArguments, store_of, variables},
     errors::CommandError,
     exit::Exit,
-    logging, output, server,
+    logging, output,
+    registry::Registry,
+    server::{self, Served},
     signals::{Reloads, Signals},
     start_runtime,
     store::Store,
@@ -23,7 +25,7 @@ const ABORT_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
     let ServeArguments { config, data, accept_lost_log, raw } = arguments;
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
-    let mut settings = Settings::load(raw, config.as_deref())?;
+    let mut settings = Settings::load(raw.clone(), config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
     let _log = logging::start_beside(settings.merged.log_format, &settings.merged.log_level);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -31,7 +33,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
     let audit_log =
         target.map(|AuditLogTarget(target)| AuditLog::open(target, Arc::clone(&clock))).transpose()?;
     let runtime = start_runtime()?;
-    let outcome = runtime.block_on(open_and_serve(&settings, audit_log.clone(), clock));
+    let outcome = runtime.block_on(open_and_serve(&settings, (raw, config), audit_log.clone(), clock));
     if let Some(audit_log) = audit_log {
         // The tasks of aborted writes and imports write their lines when they are dropped.
         runtime.shutdown_timeout(ABORT_LIMIT);
@@ -44,6 +46,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
 
 async fn open_and_serve(
     settings: &Settings,
+    (raw, config): (RawSettings, Option<PathBuf>),
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
@@ -61,13 +64,37 @@ async fn open_and_serve(
         tracing::warn!("{warning}");
     }
     let store = store?;
-    let outcome = tokio::select! {
-        outcome = listen_and_serve(settings, &store, audit_log, clock, signals, reloads) => outcome,
-        error = store.failure() => Err(error),
+    let registry = match Box::pin(Registry::open(settings, &clock)).await {
+        Ok(registry) => registry,
+        Err(error) => {
+            store.close().await;
+            return Err(error);
+        }
     };
+    let reloader = registry.as_ref().and_then(|registry| registry.reloader(raw, config));
+    if let Some(reloader) = reloader {
+        tokio::spawn(reloader.run(reloads.clone()));
+    }
+    let served = Served { store: &store, registry: registry.as_ref() };
+    let outcome = tokio::select! {
+        outcome = listen_and_serve(settings, served, audit_log, clock, signals, reloads) => outcome,
+        error = store.failure() => Err(error),
+        error = failure_of(registry.as_ref()) => Err(error),
+    };
+    if let Some(registry) = registry {
+        registry.close().await;
+    }
     store.close().await;
     tracing::info!("the store is closed");
     outcome
+}
+
+/// The error of a store of the registry, if waiting for it cannot help. Otherwise never returns.
+async fn failure_of(registry: Option<&Registry>) -> CommandError {
+    match registry {
+        Some(registry) => registry.failure().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Opens the audit log again at each SIGHUP.
@@ -80,7 +107,7 @@ async fn reopen(audit_log: AuditLog, mut reloads: Reloads) {
 
 async fn listen_and_serve(
     settings: &Settings,
-    store: &Store,
+    served: Served<'_>,
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     signals: Signals,
@@ -102,6 +129,6 @@ async fn listen_and_serve(
         Err(error) => return Err(error),
     }
     tracing::debug!("{line}");
-    server::serve(listener, store, settings, audit_log, clock, signals, reloads).await?;
+    server::serve(listener, served, settings, audit_log, clock, signals, reloads).await?;
     Ok(Exit::Done)
 }

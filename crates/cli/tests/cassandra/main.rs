@@ -9,6 +9,7 @@ mod cluster;
 mod comparing;
 mod conditions;
 mod false_clock;
+mod forwarding;
 mod kept;
 mod killing;
 mod migrating;

@@ -19,6 +19,7 @@ mod every_store;
 mod exporting;
 #[path = "../cassandra/false_clock.rs"]
 mod false_clock;
+mod forwarding;
 mod generating;
 mod help;
 mod home;

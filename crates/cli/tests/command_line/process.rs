@@ -106,6 +106,15 @@ impl Running {
         Self { child: Some(child), stdout }
     }
 
+    /// As [`Self::start`], with standard error in a file.
+    #[allow(dead_code, reason = "not every test binary with this module needs it")]
+    pub(crate) fn start_with_log(command: &mut Command, log: &Path) -> Self {
+        let log = std::fs::File::create(log).expect("the file can be created");
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the binary runs");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child: Some(child), stdout }
+    }
+
     /// Returns the next line of standard output without its line end. Empty at the end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
