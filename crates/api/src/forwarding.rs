@@ -92,7 +92,8 @@ impl Forward {
             Some(forwarding) => (Arc::clone(&forwarding.backends), &*forwarding.stores),
             None => (Arc::new(NoBackends) as Arc<dyn Backends>, &[][..]),
         };
-        let resources = |store: &RevisionStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
+        let resources =
+            |store: &RevisionStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
         Self(Arc::new(Destinations {
             api: api.clone(),
             backends,
