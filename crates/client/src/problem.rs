@@ -114,6 +114,10 @@ problem_kinds! {
     InsufficientStorage = "insufficient-storage",
     /// 503: the server is busy.
     Busy = "busy",
+    /// 507: in a batch, the answer has no room in the answer of the batch.
+    AnswerTooLarge = "answer-too-large",
+    /// 504: in a batch, the time of the batch has ended.
+    BatchTimeout = "batch-timeout",
     /// 504: the renderer behind the server did not answer in time.
     RendererTimeout = "renderer-timeout",
     /// 502: the backend to which the server forwards requests of this path failed.
