@@ -216,6 +216,21 @@ async fn second_store_of_the_process_answers_its_paths() {
 }
 
 #[tokio::test]
+async fn requests_of_a_batch_go_to_their_backends() {
+    let (one, two) = (Recorder::start(), Recorder::start());
+    let server = Server::forwarding(vec![entry("/a", [one.url()]), entry("/b", [two.url()])]).await;
+    let batch =
+        r#"[{"method": "GET", "path": "/v1/a/math-png/x"}, {"method": "GET", "path": "/v1/b/math-png/x"}]"#;
+    let headers = [("content-type", "application/json")];
+    let answer = send(server.address, request("POST", "/v1/batch", &headers, batch)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for backend in [&one, &two] {
+        assert!(answer.text().contains(&format!("\"body\":\"{}\"", backend.address.port())), "{answer:?}");
+        assert!(!backend.log.only().header("x-request-id").is_empty());
+    }
+}
+
+#[tokio::test]
 async fn longest_prefix_wins_over_http() {
     let backends: Vec<Recorder> = (0..3).map(|_| Recorder::start()).collect();
     let entries = ["/", "/enwiki", "/enwiki/math-png"];
