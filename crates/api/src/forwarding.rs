@@ -164,6 +164,10 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let api = &self.destinations.api;
+        // Most servers have no registry, and then a request takes no other path.
+        if api.forwarding.is_none() {
+            return Either::Left(self.inner.call(request));
+        }
         let found = Place::of(request.method(), request.uri(), request.headers(), &api.settings.hosts)
             .and_then(|place| self.destinations.backends.find(&place.path).map(|backend| (place, backend)));
         let Some((place, backend)) = found else { return Either::Left(self.inner.call(request)) };
