@@ -498,9 +498,41 @@ pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The counters of the buckets of type `counter`, one partition for each. `bucket` is the `id` of the bucket.
+/// `indexed_at` is the write time of the row in `entry_keys`.
+///
+/// `pending` (JSON) has the idempotency keys of the increments that the last change of the row has counted,
+/// with their answers and times. The next change of the row first writes them into `counter_requests`. `kept`
+/// (JSON) has the number of the counter's idempotency keys for each hour that has unexpired ones.
+///
+/// A row without a `value` is a deleted counter. It expires. Until then it tells the next writer the write
+/// time of the deleted row in `entry_keys`. Written by compare-and-set only.
+pub static COUNTERS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("counters")
+        .partition("bucket", Blob)
+        .partition("key", Text)
+        .value("value", Int)
+        .value("indexed_at", Timestamp)
+        .value("pending", Text)
+        .value("kept", Text)
+        .swap_only()
+        .build()
+});
+
+/// The increments with an idempotency key of the last 24 hours, with their answers. Each row expires 24 hours
+/// after the increment. The newest increments of a counter are in `pending` of its row instead.
+pub static COUNTER_REQUESTS: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("counter_requests")
+        .partition("bucket", Blob)
+        .partition("key", Text)
+        .clustering("idempotency_key", Text, Ascending)
+        .value("answer", Int)
+        .build()
+});
+
 /// All tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 39] {
+pub fn all() -> [&'static Schema; 41] {
     [
         &REVISIONS,
         &RENDERS,
@@ -541,6 +573,8 @@ pub fn all() -> [&'static Schema; 39] {
         &ENTRY_KEYS,
         &ENTRY_PARTS,
         &ENTRY_CHUNK_SETS,
+        &COUNTERS,
+        &COUNTER_REQUESTS,
     ]
 }
 
