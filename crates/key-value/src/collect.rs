@@ -15,7 +15,7 @@ use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Swap};
 use crate::{
     KeyValueStore, Result,
     bucket::DELETED,
-    index,
+    counter, index,
     parts::{self, Position},
     rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
     split,
@@ -129,7 +129,7 @@ impl KeyValueStore {
         Ok(collected)
     }
 
-    /// Deletes the entries of a bucket.
+    /// Deletes the entries and counters of a bucket.
     async fn delete_entries(&self, bucket: BucketId) -> Result<u64> {
         let (mut deleted, records) = (0, &self.0.records);
         split::resume(records, bucket).await?;
@@ -139,7 +139,9 @@ impl KeyValueStore {
             let partition = index::partition_of(bucket, part.row.part);
             let mut rows = records.rows(&ENTRY_KEYS, Scan::new(partition.clone(), PAGE_ROWS));
             while let Some(row) = rows.next().await? {
-                deleted += u64::from(self.delete_entry(bucket, &IndexKey::of(&row)?.key).await?);
+                let key = IndexKey::of(&row)?.key;
+                deleted += u64::from(self.delete_entry(bucket, &key).await?);
+                deleted += u64::from(counter::delete_row(self, bucket, &key).await?);
                 let mut removed = Batch::new(partition.clone());
                 removed.delete(&ENTRY_KEYS, row.key.clustering, row.written_at);
                 records.store.write(Vec::new(), removed).await?;
@@ -154,7 +156,7 @@ impl KeyValueStore {
         let (row_key, store) = (entry_key(bucket, key), &self.0.records.store);
         let mut row = store.get(&ENTRIES, &row_key).await?;
         while let Some(stored) = row {
-            let first = self.release(bucket, key, &stored)?;
+            let first = release(bucket, key, &stored, self.0.now())?;
             match store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
                 Swap::Applied => return Ok(true),
                 Swap::Refused { current } => row = current,
@@ -162,12 +164,12 @@ impl KeyValueStore {
         }
         Ok(false)
     }
+}
 
-    fn release(&self, bucket: BucketId, key: &EntryKey, row: &Row) -> Result<Vec<Batch>> {
-        let now = self.0.now();
-        Ok(match EntryRow::from_row(row)?.stored() {
-            Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],
-            _ => Vec::new(),
-        })
-    }
+/// The batch that makes the garbage collector examine the chunks of an entry that is deleted.
+fn release(bucket: BucketId, key: &EntryKey, row: &Row, now: Timestamp) -> Result<Vec<Batch>> {
+    Ok(match EntryRow::from_row(row)?.stored() {
+        Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],
+        _ => Vec::new(),
+    })
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// How long the row of a deleted entry is kept. Much longer than the clocks of two processes differ, and than
 /// a request takes.
-const DELETED_FOR: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DELETED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The version of an entry. Each PUT makes another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -33,6 +33,28 @@ pub enum Error {
     /// Other writers changed the same row again and again. Nothing was changed, and a repeat may succeed.
     #[error("other requests changed the same entry again and again; try again")]
     Contended,
+    /// The increment would make the counter exceed the range of 64-bit integers. Nothing was changed.
+    #[error(
+        "the counter has the value {value}; with the increment it would exceed {}, the limit of a 64-bit \
+         integer: use a smaller increment",
+        if *by < 0 { i64::MIN } else { i64::MAX }
+    )]
+    Overflow {
+        /// The value of the counter.
+        value: i64,
+        /// The increment.
+        by: i64,
+    },
+    /// The counter has as many idempotency keys of the last 24 hours as the setting allows. Nothing was
+    /// changed.
+    #[error(
+        "the counter has {limit} idempotency keys of the last 24 hours, the limit of the setting \
+         max_idempotency_keys: try again later, or without an idempotency key"
+    )]
+    TooManyIdempotencyKeys {
+        /// The maximum number of keys.
+        limit: u64,
+    },
     /// The store failed.
     #[error(transparent)]
     Records(#[from] rashomon_records::Error),

@@ -6,18 +6,23 @@
 //! An entry is one row, in a partition of its own. Each write of the row is a compare-and-set, so that
 //! conditional requests are exact, also in a cluster. The keys of a bucket are in an index in order. A key is
 //! in the index before its entry is stored, so a listing reads the index and then the entries.
+//!
+//! A counter is one row too. A repeated increment with the same [`IdempotencyKey`] counts once.
 
 mod bucket;
 mod cache;
 mod collect;
+mod counter;
 mod definition;
 mod entry;
 mod error;
 mod growth;
+mod idempotency;
 mod index;
 mod list;
 mod locks;
 mod parts;
+mod queue;
 mod repair;
 mod rows;
 mod sink;
@@ -27,9 +32,11 @@ mod store;
 mod verify;
 
 pub use bucket::{Bucket, CreatedBucket};
+pub use counter::CounterSummary;
 pub use definition::{BucketType, Definition, DefinitionError};
 pub use entry::{Allows, Entry, EntryTag, PutOutcome};
 pub use error::{Error, Result};
+pub use idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use list::{EntrySummary, KeyRange, Order};
 pub use sink::EntrySink;
 pub use stats::BucketStats;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The number of entries that a listing reads at the same time. Each may have a megabyte.
-const CONCURRENT_READS: usize = 16;
+pub(crate) const CONCURRENT_READS: usize = 16;
 
 /// The order of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ impl KeyRange {
     }
 
     /// The bounds of the keys after `after`. `None` if no key can be within them.
-    fn bounds(&self, after: Option<&EntryKey>, order: Order) -> Option<Bounds> {
+    pub(crate) fn bounds(&self, after: Option<&EntryKey>, order: Order) -> Option<Bounds> {
         let text = |bound: &Bound<EntryKey>| bound.as_ref().map(|key| key.as_str().to_owned());
         let mut bounds = Bounds { lower: text(&self.lower), upper: text(&self.upper) };
         if !self.prefix.is_empty() {
@@ -66,7 +66,7 @@ impl KeyRange {
 
 /// Bounds of keys. A bound need not be a valid key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bounds {
+pub(crate) struct Bounds {
     lower: Bound<String>,
     upper: Bound<String>,
 }
@@ -228,7 +228,7 @@ impl KeyValueStore {
 
     /// Reads rows of one part of the index, a few more than `limit` at most. Also returns the bounds of the
     /// keys that follow.
-    async fn index_page(
+    pub(crate) async fn index_page(
         &self,
         bucket: &Bucket,
         bounds: Bounds,

@@ -97,7 +97,7 @@ typed_row! {
     }
 }
 
-const HOUR_IN_MICROS: i64 = 3600 * 1_000_000;
+pub(crate) const HOUR_IN_MICROS: i64 = 3600 * 1_000_000;
 
 /// The batch that makes the garbage collector examine a chunk set of an entry at `due_at`.
 pub(crate) fn chunk_note(

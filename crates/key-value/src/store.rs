@@ -7,7 +7,7 @@ use rashomon_records::{BucketName, DomainName, EntryKey, Records};
 
 use crate::{
     bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth, locks::RowLocks,
-    rows::BucketId, sink::EntrySink,
+    queue::Queues, rows::BucketId, sink::EntrySink,
 };
 
 /// The number of rows that maintenance reads at once.
@@ -22,16 +22,26 @@ pub struct Settings {
     pub cache_bytes: u64,
     /// The size in bytes at which a part of the index is split. Only a store of several processes splits parts.
     pub part_bytes: u64,
+    /// The maximum number of idempotency keys that a counter keeps. Each is kept for 24 hours.
+    pub max_idempotency_keys: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { body_limit: 256 << 20, cache_bytes: 64 << 20, part_bytes: 32 << 20 }
+        Self {
+            body_limit: 256 << 20,
+            cache_bytes: 64 << 20,
+            part_bytes: 32 << 20,
+            max_idempotency_keys: 100_000,
+        }
     }
 }
 
 /// The most memory that cached definitions take, in bytes.
 const DEFINITIONS_CACHE_BYTES: u64 = 16 << 20;
+
+/// The most memory that cached values of counters take, in bytes.
+const COUNTERS_CACHE_BYTES: u64 = 16 << 20;
 
 /// All key-value buckets of a store. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -45,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) locks: RowLocks,
     pub(crate) buckets: VersionedCache<(DomainName, BucketName), Option<Arc<Bucket>>>,
     pub(crate) entries: VersionedCache<(BucketId, EntryKey), Option<Arc<CachedEntry>>>,
+    pub(crate) counters: VersionedCache<(BucketId, EntryKey), i64>,
+    pub(crate) increments: Queues,
 }
 
 impl KeyValueStore {
@@ -57,6 +69,8 @@ impl KeyValueStore {
             locks: RowLocks::new(),
             buckets: VersionedCache::new(DEFINITIONS_CACHE_BYTES),
             entries: VersionedCache::new(settings.cache_bytes),
+            counters: VersionedCache::new(COUNTERS_CACHE_BYTES),
+            increments: Queues::new(),
             settings,
         }))
     }

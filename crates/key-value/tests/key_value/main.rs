@@ -2,6 +2,10 @@
 
 mod buckets;
 mod conditions;
+mod counter_faults;
+mod counter_histories;
+mod counters;
+mod counters_sqlite;
 mod large;
 mod listings;
 mod random;

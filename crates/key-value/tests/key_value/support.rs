@@ -2,18 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
 use rashomon_key_value::{
-    Bucket, BucketType, Definition, Entry, EntrySummary, Error, KeyRange, KeyValueStore, Order, PutOutcome,
-    Settings,
+    Bucket, BucketType, Definition, Entry, EntrySummary, Error, IdempotencyKey, KeyRange, KeyValueStore,
+    Order, PutOutcome, Settings,
 };
 use rashomon_records::{BucketName, Definitions, DomainName, EntryKey, Headers, Records, schemas};
-use rashomon_tables::{Memory, TableStore};
-use rashomon_test_stores::Cluster;
+use rashomon_tables::{Faulty, Memory, Plan, TableStore};
+use rashomon_test_stores::{Cluster, namespace, node, open_namespace, open_namespace_with_own_connections};
 
 pub(crate) const BODY_LIMIT: u64 = 8 << 20;
 /// The size at which parts are split: a few keys.
 const PART_BYTES: u64 = 400;
+pub(crate) const MAX_IDEMPOTENCY_KEYS: u64 = 500;
 const SKEW: Duration = Duration::from_secs(300);
 
 /// A store and its processes.
@@ -35,8 +36,16 @@ pub(crate) fn key(text: &str) -> EntryKey {
     EntryKey::new(text).expect("a key")
 }
 
+pub(crate) fn idempotency_key(text: &str) -> IdempotencyKey {
+    IdempotencyKey::new(text).expect("a key")
+}
+
 pub(crate) fn blob() -> Definition {
     Definition::of(BucketType::Blob)
+}
+
+pub(crate) fn counter() -> Definition {
+    Definition::of(BucketType::Counter)
 }
 
 pub(crate) fn ordered() -> Definition {
@@ -55,6 +64,35 @@ impl World {
     pub(crate) async fn cluster() -> Self {
         let clock = Self::clock();
         Self::of(cluster(&clock).await, clock).await
+    }
+
+    /// A store in memory of a single process, or a cluster, whose calls a plan makes fail.
+    pub(crate) async fn faulty(is_alone: bool) -> (Self, Arc<Faulty<Arc<dyn TableStore>>>) {
+        let clock = Self::clock();
+        let memory = Memory::new(Arc::clone(&clock) as _);
+        let tables: Arc<dyn TableStore> =
+            if is_alone { Arc::new(memory) } else { Arc::new(Cluster::new(memory)) };
+        let faulty = Arc::new(Faulty::new(tables, Plan::empty()));
+        (Self::of(Arc::clone(&faulty) as _, clock).await, faulty)
+    }
+
+    /// A store of two processes, and the second process: on the node if one is named, otherwise in memory.
+    pub(crate) async fn two_processes() -> (Self, KeyValueStore) {
+        let Some(node) = node() else {
+            let world = Self::cluster().await;
+            let other = world.process(2);
+            return (world, other);
+        };
+        let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+        let namespace = namespace();
+        let tables = open_namespace(&node, namespace, Arc::clone(&clock) as _).await;
+        let others = open_namespace_with_own_connections(&node, namespace, Arc::clone(&clock) as _).await;
+        let world = Self::of(Arc::new(tables), Arc::clone(&clock)).await;
+        for schema in schemas::all() {
+            others.create(schema).await.expect("a table");
+        }
+        let other = process(&(Arc::new(others) as _), clock, 2);
+        (world, other)
     }
 
     pub(crate) fn clock() -> Arc<ManualClock> {
@@ -133,11 +171,21 @@ impl Clock for Behind {
 }
 
 pub(crate) fn process(tables: &Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> KeyValueStore {
+    process_with(tables, clock, seed, MAX_IDEMPOTENCY_KEYS)
+}
+
+/// A process whose counters keep at most so many idempotency keys.
+pub(crate) fn process_with(
+    tables: &Arc<dyn TableStore>,
+    clock: Arc<dyn Clock>,
+    seed: u64,
+    max_idempotency_keys: u64,
+) -> KeyValueStore {
     let part_bytes = PART_BYTES;
     let records = Records::new(Arc::clone(tables), None, clock, Definitions::default(), SKEW, seed);
     KeyValueStore::new(
         Arc::new(records),
-        Settings { body_limit: BODY_LIMIT, part_bytes, ..Settings::default() },
+        Settings { body_limit: BODY_LIMIT, part_bytes, max_idempotency_keys, ..Settings::default() },
     )
 }
 

@@ -1,0 +1,128 @@
+//! Counters.
+//!
+//! A counter is one row, which is only written by compare-and-set. A task carries out the operations of a
+//! counter as long as there are any. It takes the waiting increments as one group, stores the group, and takes
+//! the next one. The caller only waits for the answer. So a caller that is cancelled neither undoes its
+//! increment nor delays the others.
+//!
+//! `state` decides, without I/O, what a group makes of the row. `group` reads and writes the rows. [Decision
+//! 0036](../../../docs/decisions/0036-a-counter-is-a-row-with-the-newest-idempotency-keys.md) has the reasons.
+
+mod group;
+mod list;
+mod rows;
+mod state;
+
+use async_recursion::async_recursion as boxed;
+use rashomon_records::{EntryKey, rows::TypedRow as _, schemas::COUNTERS};
+use tokio::sync::oneshot;
+
+pub use self::list::CounterSummary;
+use self::{group::StoredCounter, rows::CounterRow};
+use crate::{
+    Bucket, IdempotencyKey, KeyValueStore, Result,
+    queue::{CounterId, Group, Operation, RemoveOnAbort, Request},
+    rows::{BucketId, entry_key},
+};
+
+impl KeyValueStore {
+    /// Returns the value of a counter: 0 for a key that was never incremented, or was deleted. Every
+    /// acknowledged increment is contained.
+    #[boxed]
+    pub async fn value(&self, bucket: &Bucket, key: &EntryKey) -> Result<i64> {
+        let store = &*self.0.records.store;
+        let row_key = entry_key(bucket.id, key);
+        let read = || async {
+            let row = store.get(&COUNTERS, &row_key).await?;
+            let row = row.as_ref().map(CounterRow::from_row).transpose()?;
+            Ok(row.and_then(|row| row.value).unwrap_or(0))
+        };
+        let cache_key = (bucket.id, key.clone());
+        self.0.counters.get_or_read(store, &cache_key, &row_key.partition, |_| key_memory(), read).await
+    }
+
+    /// Adds `by` to a counter. Returns the new value. Durable on return.
+    ///
+    /// An increment with an idempotency key counts once in 24 hours. A repeat returns the answer of the first
+    /// increment, whatever its `by` is, even if the counter was deleted meanwhile. The key belongs to this
+    /// counter. The 24 hours are measured by the clocks of the processes.
+    ///
+    /// Fails with `Overflow` or `TooManyIdempotencyKeys`; the idempotency key is not remembered then. After
+    /// any other error the increment may have been counted. A repeat with the same idempotency key is safe.
+    ///
+    /// If the returned future is dropped, the increment is still carried out.
+    #[boxed]
+    pub async fn increment(
+        &self,
+        bucket: &Bucket,
+        key: &EntryKey,
+        by: i64,
+        idempotency_key: Option<&IdempotencyKey>,
+    ) -> Result<i64> {
+        let request = Request { by, idempotency_key: idempotency_key.cloned() };
+        submit(self, bucket, key, |reply| Operation::Increment { request, reply }).await
+    }
+
+    /// Deletes a counter, whose value is 0 then. Returns whether there was one. Durable on return.
+    ///
+    /// The idempotency keys are kept: a repeat of an earlier increment returns its first answer, and counts
+    /// nothing. If the returned future is dropped, the counter is still deleted.
+    #[boxed]
+    pub async fn delete_counter(&self, bucket: &Bucket, key: &EntryKey) -> Result<bool> {
+        submit(self, bucket, key, |reply| Operation::Delete { reply }).await
+    }
+}
+
+/// The memory of a cached value beside the overhead of the cache: the longest key.
+const fn key_memory() -> usize {
+    1024
+}
+
+/// Queues an operation on a counter, and waits for its answer.
+async fn submit<T>(
+    store: &KeyValueStore,
+    bucket: &Bucket,
+    key: &EntryKey,
+    operation: impl FnOnce(oneshot::Sender<Result<T>>) -> Operation,
+) -> Result<T> {
+    let (reply, answer) = oneshot::channel();
+    let id = (bucket.id, key.clone());
+    if store.0.increments.push(&id, operation(reply)).await {
+        let store = store.clone();
+        tokio::spawn(async move { work_on(&store, &id).await });
+    }
+    answer.await.unwrap_or_else(|_| {
+        let reason = "the operation on the counter was not finished: the server is shutting down";
+        Err(rashomon_tables::Error::unavailable(reason).into())
+    })
+}
+
+/// Carries out the operations on a counter until there are none left.
+async fn work_on(store: &KeyValueStore, id: &CounterId) {
+    let queues = &store.0.increments;
+    let mut guard = RemoveOnAbort { queues, id, is_finished: false };
+    let counter = StoredCounter { store, bucket: id.0, key: &id.1 };
+    while let Some(group) = queues.next_group(id) {
+        // The receiver of an answer does not exist any more if its caller was cancelled.
+        match group {
+            Group::Increments { requests, callers } => {
+                let answers = match counter.increment(&requests).await {
+                    Ok(answers) => answers,
+                    Err(error) => vec![Err(error); callers.len()],
+                };
+                for (caller, answer) in callers.into_iter().zip(answers) {
+                    let _ = caller.reply.send(answer);
+                }
+            }
+            Group::Delete { reply, .. } => {
+                let _ = reply.send(counter.delete().await);
+            }
+        }
+    }
+    guard.is_finished = true;
+}
+
+/// Deletes the row of a counter of a deleted bucket. Returns whether there was one.
+pub(crate) async fn delete_row(store: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
+    StoredCounter { store, bucket, key }.delete_row().await
+}

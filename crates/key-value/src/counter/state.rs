@@ -1,0 +1,139 @@
+//! What a group of increments makes of a counter. Without I/O.
+
+use std::{collections::HashMap, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::rows::{Json, TypedRow as _};
+use rashomon_tables::Row;
+
+use super::rows::{CounterRow, KeptJson, PendingJson};
+use crate::{Error, IdempotencyKey, Result, queue::Request, rows::HOUR_IN_MICROS};
+
+/// How long after its increment an idempotency key is kept.
+pub(super) const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The answer of an increment with an idempotency key, which may not be in `counter_requests` yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PendingAnswer {
+    pub(super) idempotency_key: IdempotencyKey,
+    pub(super) answer: i64,
+    pub(super) at: Timestamp,
+}
+
+/// A counter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Counter {
+    /// The value; `None` if the counter does not exist.
+    pub(super) value: Option<i64>,
+    /// The write time of the row in the index; `None` if there is no row of the counter.
+    pub(super) indexed_at: Option<Timestamp>,
+    /// The unexpired answers that the next change has to write into `counter_requests`.
+    pub(super) pending: Vec<PendingAnswer>,
+    /// The number of idempotency keys for each hour that has unexpired ones, also those that are pending.
+    kept: Vec<KeptJson>,
+}
+
+/// What a group of increments makes of a counter.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// The answer of each request, in their order. It holds if `new` was stored.
+    pub(super) answers: Vec<Result<i64>>,
+    /// The new state; `None` if nothing is to be changed.
+    pub(super) new: Option<Counter>,
+}
+
+impl Counter {
+    /// Reads a counter. Whatever has expired at `now` is left out.
+    pub(super) fn of(row: Option<&Row>, now: Timestamp) -> Result<Self> {
+        let Some(row) = row else { return Ok(Self::default()) };
+        let CounterRow { value, indexed_at, pending, kept } = CounterRow::from_row(row)?;
+        let pending = pending.unwrap_or_default().0.into_iter().map(|PendingJson(key, answer, at)| {
+            PendingAnswer { idempotency_key: key, answer, at: Timestamp::from_micros(at) }
+        });
+        let pending = pending.filter(|pending| now < pending.at.saturating_add(IDEMPOTENCY_KEY_LIFETIME));
+        let kept = kept.unwrap_or_default().0.into_iter();
+        let kept = kept.filter(|KeptJson(hour, _)| now < last_expiry(*hour));
+        Ok(Self { value, indexed_at: Some(indexed_at), pending: pending.collect(), kept: kept.collect() })
+    }
+
+    /// The row of the counter. `indexed_at` is set in each state that is stored.
+    pub(super) fn to_row(&self) -> CounterRow {
+        let pending: Vec<_> = (self.pending.iter())
+            .map(|pending| {
+                PendingJson(pending.idempotency_key.clone(), pending.answer, pending.at.as_micros())
+            })
+            .collect();
+        CounterRow {
+            value: self.value,
+            indexed_at: self.indexed_at.unwrap_or_default(),
+            pending: (!pending.is_empty()).then_some(Json(pending)),
+            kept: (!self.kept.is_empty()).then(|| Json(self.kept.clone())),
+        }
+    }
+
+    /// The answer of an idempotency key that is pending.
+    pub(super) fn pending_answer(&self, idempotency_key: &IdempotencyKey) -> Option<i64> {
+        let found = self.pending.iter().find(|pending| pending.idempotency_key == *idempotency_key);
+        found.map(|pending| pending.answer)
+    }
+
+    /// Carries out increments in their order. `known` has the answers of the requests' idempotency keys that
+    /// were counted before. The new state has only the new answers pending, so the pending answers of this
+    /// one have to be written into `counter_requests` before it.
+    pub(super) fn increment(
+        &self,
+        requests: &[Request],
+        mut known: HashMap<IdempotencyKey, i64>,
+        now: Timestamp,
+        max_idempotency_keys: u64,
+    ) -> Outcome {
+        let mut new = Self { pending: Vec::new(), ..self.clone() };
+        let mut is_changed = false;
+        let mut kept = self.kept.iter().fold(0, |sum: u64, KeptJson(_, count)| sum.saturating_add(*count));
+        let mut answer = |request: &Request| {
+            let idempotency_key = request.idempotency_key.as_ref();
+            if let Some(first) = idempotency_key.and_then(|key| known.get(key)) {
+                return Ok(*first);
+            }
+            let (value, by) = (new.value.unwrap_or(0), request.by);
+            let sum = value.checked_add(by).ok_or(Error::Overflow { value, by })?;
+            if let Some(key) = idempotency_key {
+                if kept >= max_idempotency_keys {
+                    return Err(Error::TooManyIdempotencyKeys { limit: max_idempotency_keys });
+                }
+                kept += 1;
+                new.keep(PendingAnswer { idempotency_key: key.clone(), answer: sum, at: now });
+                known.insert(key.clone(), sum);
+            }
+            new.value = Some(sum);
+            is_changed = true;
+            Ok(sum)
+        };
+        let answers = requests.iter().map(&mut answer).collect();
+        if self.value.is_none() {
+            new.indexed_at = Some(self.indexed_at.map_or(now, |before| now.max(before.just_after())));
+        }
+        Outcome { answers, new: is_changed.then_some(new) }
+    }
+
+    /// The state after the deletion of the counter. `indexed_at` is the write time of the deleted row in the
+    /// index. The pending answers of this state have to be written into `counter_requests` before it.
+    pub(super) fn deleted(&self, indexed_at: Timestamp) -> Self {
+        Self { value: None, indexed_at: Some(indexed_at), pending: Vec::new(), kept: self.kept.clone() }
+    }
+
+    fn keep(&mut self, answer: PendingAnswer) {
+        let hour = answer.at.as_micros().div_euclid(HOUR_IN_MICROS);
+        self.pending.push(answer);
+        match self.kept.iter_mut().find(|KeptJson(of, _)| *of == hour) {
+            Some(KeptJson(_, count)) => *count = count.saturating_add(1),
+            None => self.kept.push(KeptJson(hour, 1)),
+        }
+    }
+}
+
+/// The time at which all idempotency keys of an hour have expired.
+fn last_expiry(hour: i64) -> Timestamp {
+    let end = hour.saturating_add(1).saturating_mul(HOUR_IN_MICROS);
+    Timestamp::from_micros(end).saturating_add(IDEMPOTENCY_KEY_LIFETIME)
+}
