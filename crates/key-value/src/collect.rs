@@ -59,7 +59,7 @@ impl KeyValueStore {
                     continue;
                 }
                 if !self.references(&note).await? {
-                    self.delete_chunks(note.chunk_set).await?;
+                    delete_chunks(self, note.chunk_set).await?;
                     collected += 1;
                 }
                 let mut done = Batch::new(hour.clone());
@@ -80,27 +80,6 @@ impl KeyValueStore {
         };
         let stored = row.as_ref().map(EntryRow::from_row).transpose()?.and_then(|entry| entry.stored());
         Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == note.chunk_set))
-    }
-
-    async fn delete_chunks(&self, chunk_set: [u8; 16]) -> Result<()> {
-        let store = &self.0.records.store;
-        loop {
-            let scan = Scan::new(vec![chunk_set.to_value()], MAX_DELETED_CHUNKS).reporting_damage();
-            let found = store.scan(&CHUNKS, scan).await?;
-            let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
-            let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
-            let range = match (last, found.next) {
-                (Some(last), Some(_)) => ClusteringRange::all().at_most(last),
-                _ => ClusteringRange::all(),
-            };
-            let is_last = range == ClusteringRange::all();
-            let mut batch = Batch::new(vec![chunk_set.to_value()]);
-            batch.delete_range(&CHUNKS, range, self.0.now());
-            store.write(Vec::new(), batch).await?;
-            if is_last {
-                return Ok(());
-            }
-        }
     }
 
     /// The buckets that are being deleted, with the write times of their rows.
@@ -140,7 +119,7 @@ impl KeyValueStore {
             let mut rows = records.rows(&ENTRY_KEYS, Scan::new(partition.clone(), PAGE_ROWS));
             while let Some(row) = rows.next().await? {
                 let key = IndexKey::of(&row)?.key;
-                deleted += u64::from(self.delete_entry(bucket, &key).await?);
+                deleted += u64::from(delete_entry(self, bucket, &key).await?);
                 deleted += u64::from(counter::delete_row(self, bucket, &key).await?);
                 let mut removed = Batch::new(partition.clone());
                 removed.delete(&ENTRY_KEYS, row.key.clustering, row.written_at);
@@ -150,20 +129,6 @@ impl KeyValueStore {
         }
         Ok(deleted)
     }
-
-    /// Deletes the row of an entry. Returns whether there was one.
-    async fn delete_entry(&self, bucket: BucketId, key: &EntryKey) -> Result<bool> {
-        let (row_key, store) = (entry_key(bucket, key), &self.0.records.store);
-        let mut row = store.get(&ENTRIES, &row_key).await?;
-        while let Some(stored) = row {
-            let first = release(bucket, key, &stored, self.0.now())?;
-            match store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
-                Swap::Applied => return Ok(true),
-                Swap::Refused { current } => row = current,
-            }
-        }
-        Ok(false)
-    }
 }
 
 /// The batch that makes the garbage collector examine the chunks of an entry that is deleted.
@@ -172,4 +137,40 @@ fn release(bucket: BucketId, key: &EntryKey, row: &Row, now: Timestamp) -> Resul
         Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],
         _ => Vec::new(),
     })
+}
+
+/// Deletes the row of an entry. Returns whether there was one.
+async fn delete_entry(buckets: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
+    let (row_key, store) = (entry_key(bucket, key), &buckets.0.records.store);
+    let mut row = store.get(&ENTRIES, &row_key).await?;
+    while let Some(stored) = row {
+        let first = release(bucket, key, &stored, buckets.0.now())?;
+        match store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
+            Swap::Applied => return Ok(true),
+            Swap::Refused { current } => row = current,
+        }
+    }
+    Ok(false)
+}
+
+/// Deletes the chunks of a set, also damaged ones.
+async fn delete_chunks(buckets: &KeyValueStore, chunk_set: [u8; 16]) -> Result<()> {
+    let store = &buckets.0.records.store;
+    loop {
+        let scan = Scan::new(vec![chunk_set.to_value()], MAX_DELETED_CHUNKS).reporting_damage();
+        let found = store.scan(&CHUNKS, scan).await?;
+        let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
+        let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
+        let range = match (last, found.next) {
+            (Some(last), Some(_)) => ClusteringRange::all().at_most(last),
+            _ => ClusteringRange::all(),
+        };
+        let is_last = range == ClusteringRange::all();
+        let mut batch = Batch::new(vec![chunk_set.to_value()]);
+        batch.delete_range(&CHUNKS, range, buckets.0.now());
+        store.write(Vec::new(), batch).await?;
+        if is_last {
+            return Ok(());
+        }
+    }
 }

@@ -217,7 +217,7 @@ impl KeyValueStore {
             && items.len() <= limit
         {
             let (rows, following) = self.index_page(bucket, bounds, order, limit).await?;
-            items.extend(self.summaries(bucket, &rows).await?);
+            items.extend(summaries(self, bucket, &rows).await?);
             rest = following;
         }
         let has_more = items.len() > limit;
@@ -265,16 +265,16 @@ impl KeyValueStore {
         }
         Err(Error::Contended)
     }
+}
 
-    /// The entries of rows of the index. A key without an entry is left out.
-    async fn summaries(&self, bucket: &Bucket, rows: &[Row]) -> Result<Vec<EntrySummary>> {
-        let read = |key: EntryKey| async move {
-            let entry: Option<Arc<Entry>> = self.entry(bucket, &key).await?;
-            Ok::<_, Error>(entry.map(|entry| EntrySummary::new(key, &entry)))
-        };
-        let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
-        let entries: Vec<_> =
-            stream::iter(keys.into_iter().map(read)).buffered(CONCURRENT_READS).try_collect().await?;
-        Ok(entries.into_iter().flatten().collect())
-    }
+/// The entries of rows of the index. A key without an entry is left out.
+async fn summaries(store: &KeyValueStore, bucket: &Bucket, rows: &[Row]) -> Result<Vec<EntrySummary>> {
+    let read = |key: EntryKey| async move {
+        let entry: Option<Arc<Entry>> = store.entry(bucket, &key).await?;
+        Ok::<_, Error>(entry.map(|entry| EntrySummary::new(key, &entry)))
+    };
+    let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
+    let entries: Vec<_> =
+        stream::iter(keys.into_iter().map(read)).buffered(CONCURRENT_READS).try_collect().await?;
+    Ok(entries.into_iter().flatten().collect())
 }
