@@ -3,16 +3,18 @@
 use async_recursion::async_recursion as boxed;
 use rashomon_records::{
     EntryKey, VerifyReport,
-    rows::{ColumnValue as _, TypedRow as _},
-    schemas::ENTRIES,
+    rows::TypedRow as _,
+    schemas::{COUNTERS, ENTRIES},
 };
 use rashomon_tables::Error as StoreError;
 
 use crate::{
     KeyValueStore, Result,
+    counter::StoredState,
     index::{self, Change},
     rows::{BucketId, EntryRow, entry_key},
     store::PAGE_ROWS,
+    verify::id_and_key,
 };
 
 impl KeyValueStore {
@@ -23,37 +25,43 @@ impl KeyValueStore {
         let records = &self.0.records;
         // Problems of the definitions are reported by a verification.
         let names = self.names(&mut VerifyReport::default()).await?;
-        let mut entries = records.partitions(&ENTRIES, PAGE_ROWS);
-        while let Some(partition) = entries.next().await? {
-            let id = partition.first().and_then(BucketId::from_value);
-            let key = partition.get(1).and_then(EntryKey::from_value);
-            let (Some(id), Some(key)) = (id, key) else { continue };
-            let Some((domain, bucket)) = names.get(&id) else { continue };
-            let row = match records.store.get(&ENTRIES, &entry_key(id, &key)).await {
-                // The key of a damaged entry is of no use.
-                Err(StoreError::Corrupt(_)) | Ok(None) => continue,
-                Ok(Some(row)) => row,
-                Err(error) => return Err(error.into()),
-            };
-            let entry = EntryRow::from_row(&row)?;
-            if entry.etag.is_none() || self.is_indexed(id, &key).await? {
-                continue;
-            }
-            report(format!("domain {domain}, bucket {bucket}, key {key}: added the key to the index"));
-            if !dry_run {
-                let indexed_at = self.0.now().max(entry.indexed_at.just_after());
-                let change = Change::Add { indexed_at, expires_at: row.expires_at };
-                self.change_index(id, &key, change).await?;
+        for table in [&*ENTRIES, &*COUNTERS] {
+            let mut entries = records.partitions(table, PAGE_ROWS);
+            while let Some(partition) = entries.next().await? {
+                let Some((id, key)) = id_and_key(&partition) else { continue };
+                let Some((domain, bucket)) = names.get(&id) else { continue };
+                let row = match records.store.get(table, &entry_key(id, &key)).await {
+                    // The key of a damaged entry is of no use.
+                    Err(StoreError::Corrupt(_)) | Ok(None) => continue,
+                    Ok(Some(row)) => row,
+                    Err(error) => return Err(error.into()),
+                };
+                let (exists, indexed_at) = if table.name() == COUNTERS.name() {
+                    let counter = StoredState::of(&row, self.0.now())?;
+                    (counter.exists, counter.indexed_at)
+                } else {
+                    let entry = EntryRow::from_row(&row)?;
+                    (entry.etag.is_some(), entry.indexed_at)
+                };
+                if !exists || is_indexed(self, id, &key).await? {
+                    continue;
+                }
+                report(format!("domain {domain}, bucket {bucket}, key {key}: added the key to the index"));
+                if !dry_run {
+                    let indexed_at = self.0.now().max(indexed_at.just_after());
+                    let change = Change::Add { indexed_at, expires_at: row.expires_at };
+                    self.change_index(id, &key, change).await?;
+                }
             }
         }
         Ok(())
     }
+}
 
-    /// Whether the index has a key. A damaged row of the index does not count.
-    async fn is_indexed(&self, bucket: BucketId, key: &EntryKey) -> Result<bool> {
-        match index::added_at(&self.0.records, bucket, key).await {
-            Err(crate::Error::Records(rashomon_records::Error::Store(StoreError::Corrupt(_)))) => Ok(false),
-            added_at => Ok(added_at?.is_some()),
-        }
+/// Whether the index has a key. A damaged row of the index does not count.
+async fn is_indexed(store: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
+    match index::added_at(&store.0.records, bucket, key).await {
+        Err(crate::Error::Records(rashomon_records::Error::Store(StoreError::Corrupt(_)))) => Ok(false),
+        added_at => Ok(added_at?.is_some()),
     }
 }

@@ -6,13 +6,15 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::{
     Body, BucketName, DomainName, EntryKey, Sha1, VerifyReport,
     rows::{ColumnValue as _, key_in_words},
-    schemas::{ENTRIES, ENTRY_PARTS},
+    schemas::{COUNTERS, ENTRIES, ENTRY_PARTS},
 };
-use rashomon_tables::{Error as StoreError, Key};
+use rashomon_tables::{Error as StoreError, Key, Schema, Value};
 use sha1::Digest as _;
 
 use crate::{
-    Entry, Error, KeyValueStore, Result, index,
+    Entry, Error, KeyValueStore, Result,
+    counter::StoredState,
+    index,
     rows::{BucketId, entry_key},
     split,
     store::PAGE_ROWS,
@@ -22,7 +24,7 @@ use crate::{
 type Names = HashMap<BucketId, (DomainName, BucketName)>;
 
 impl KeyValueStore {
-    /// Reads all entries, compares each body with its SHA-1, and checks that the index has the key of each
+    /// Reads all entries and counters, compares each body with its SHA-1, and checks that the index has the key of each
     /// entry. No process may write meanwhile. Calls `progress` regularly with the number of entries read.
     #[boxed(?Send)]
     pub async fn verify(
@@ -32,30 +34,31 @@ impl KeyValueStore {
     ) -> Result<()> {
         let records = &self.0.records;
         let names = self.names(report).await?;
-        let mut entries = records.partitions(&ENTRIES, PAGE_ROWS);
-        while let Some(partition) = entries.next().await? {
-            let id = partition.first().and_then(BucketId::from_value);
-            let key = partition.get(1).and_then(EntryKey::from_value);
-            let (Some(id), Some(key)) = (id, key) else {
-                let row = key_in_words(ENTRIES.name(), &Key::new(partition, Vec::new()));
-                report.problem_of(ENTRIES.name(), format_args!("{row} is not the key of an entry"));
-                continue;
-            };
-            let Some((domain, bucket)) = names.get(&id) else {
-                let place = format!("an entry under the key {key}");
-                report.problem_of(place, "its bucket does not exist, and the collector does not know it");
-                continue;
-            };
-            let place = format!("domain {domain}, bucket {bucket}, key {key}");
-            if let Some(Some(size)) = corrupt_is_problem(report, &place, self.verify_entry(id, &key).await)? {
-                report.entries += 1;
-                report.bytes += size;
-                let added_at = index::added_at(records, id, &key).await;
-                if corrupt_is_problem(report, &place, added_at)? == Some(None) {
-                    report.problem_of(&place, "the entry is missing from the index of its bucket");
+        for table in [&*ENTRIES, &*COUNTERS] {
+            let mut entries = records.partitions(table, PAGE_ROWS);
+            while let Some(partition) = entries.next().await? {
+                let Some((id, key)) = id_and_key(&partition) else {
+                    let row = key_in_words(table.name(), &Key::new(partition, Vec::new()));
+                    report.problem_of(table.name(), format_args!("{row} is not the key of an entry"));
+                    continue;
+                };
+                let Some((domain, bucket)) = names.get(&id) else {
+                    let place = format!("an entry under the key {key}");
+                    report.problem_of(place, "its bucket does not exist, and the collector does not know it");
+                    continue;
+                };
+                let place = format!("domain {domain}, bucket {bucket}, key {key}");
+                let entry = verify_entry(self, table, id, &key).await;
+                if let Some(Some(size)) = corrupt_is_problem(report, &place, entry)? {
+                    report.entries += 1;
+                    report.bytes += size;
+                    let added_at = index::added_at(records, id, &key).await;
+                    if corrupt_is_problem(report, &place, added_at)? == Some(None) {
+                        report.problem_of(&place, "the entry is missing from the index of its bucket");
+                    }
                 }
+                progress(report.entries);
             }
-            progress(report.entries);
         }
         let mut maps = records.partitions(&ENTRY_PARTS, PAGE_ROWS);
         while let Some(partition) = maps.next().await? {
@@ -90,33 +93,48 @@ impl KeyValueStore {
         );
         Ok(names)
     }
+}
 
-    /// Reads an entry. Returns the size of its body; `None` for a deleted entry. A body that differs from its
-    /// SHA-1 is `Corrupt`.
-    async fn verify_entry(&self, bucket: BucketId, key: &EntryKey) -> Result<Option<u64>> {
-        let row = self.0.records.store.get(&ENTRIES, &entry_key(bucket, key)).await?;
-        let Some(row) = row else { return Ok(None) };
-        let Some(entry) = Entry::from_row(&self.0, &row)? else { return Ok(None) };
-        let (mut digest, mut size) = (sha1::Sha1::new(), 0);
-        match &entry.body {
-            Body::Inline(body) => {
-                digest.update(&body.plain);
-                size += body.plain.len() as u64;
-            }
-            Body::Chunked(body) => {
-                for number in 0..body.chunks() {
-                    let chunk = body.chunk(number).await?;
-                    digest.update(&chunk.plain);
-                    size += chunk.plain.len() as u64;
-                }
-            }
-        }
-        if size != entry.size || Sha1(digest.finalize().into()) != entry.sha1 {
-            let differs = "the body differs from its size or its SHA-1".to_owned();
-            return Err(StoreError::Corrupt(differs).into());
-        }
-        Ok(Some(size))
+/// The bucket and the key of an entry, by its partition.
+pub(crate) fn id_and_key(partition: &[Value]) -> Option<(BucketId, EntryKey)> {
+    let [id, key] = partition else { return None };
+    Some((BucketId::from_value(id)?, EntryKey::from_value(key)?))
+}
+
+/// Reads an entry or a counter. Returns the size of its body; `None` if it was deleted. A body that differs from
+/// its SHA-1 is `Corrupt`.
+async fn verify_entry(
+    store: &KeyValueStore,
+    table: &'static Schema,
+    bucket: BucketId,
+    key: &EntryKey,
+) -> Result<Option<u64>> {
+    let shared = &store.0;
+    let row = shared.records.store.get(table, &entry_key(bucket, key)).await?;
+    let Some(row) = row else { return Ok(None) };
+    if table.name() == COUNTERS.name() {
+        return Ok(StoredState::of(&row, shared.now())?.exists.then_some(0));
     }
+    let Some(entry) = Entry::from_row(shared, &row)? else { return Ok(None) };
+    let (mut digest, mut size) = (sha1::Sha1::new(), 0);
+    match &entry.body {
+        Body::Inline(body) => {
+            digest.update(&body.plain);
+            size += body.plain.len() as u64;
+        }
+        Body::Chunked(body) => {
+            for number in 0..body.chunks() {
+                let chunk = body.chunk(number).await?;
+                digest.update(&chunk.plain);
+                size += chunk.plain.len() as u64;
+            }
+        }
+    }
+    if size != entry.size || Sha1(digest.finalize().into()) != entry.sha1 {
+        let differs = "the body differs from its size or its SHA-1".to_owned();
+        return Err(StoreError::Corrupt(differs).into());
+    }
+    Ok(Some(size))
 }
 
 /// Adds a `Corrupt` error as a problem, so that the verification continues. Returns any other error.

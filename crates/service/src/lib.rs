@@ -19,6 +19,7 @@ mod verify;
 pub use awaited::{AwaitedStore, Connect};
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
 pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
+pub use rashomon_key_value::{BucketStats, BucketType};
 pub use repair::{RepairReport, repair};
 pub use stats::{DomainStats, PropertyStats, stats};
 pub use supervised::Panics;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 use rashomon_buckets::DomainName;
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_configuration::ArchiveState;
-use rashomon_service::DomainStats;
+use rashomon_service::{BucketType, DomainStats};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
@@ -163,14 +163,22 @@ impl Stats {
                 );
             }
             for (name, bucket) in &domain.buckets {
-                let _ = writeln!(
-                    text,
-                    "  bucket {name}, {}: {}, {} in {}",
-                    bucket.bucket_type,
-                    output::entries(bucket.entries),
-                    output::bytes(bucket.raw_bytes),
-                    stored(bucket.raw_bytes, bucket.stored_bytes),
-                );
+                let kind = bucket.bucket_type;
+                let _ = match kind {
+                    BucketType::Counter => writeln!(
+                        text,
+                        "  bucket {name}, {kind}: {}, {}",
+                        output::entries(bucket.entries),
+                        counted(bucket.idempotency_keys, "idempotency key"),
+                    ),
+                    _ => writeln!(
+                        text,
+                        "  bucket {name}, {kind}: {}, {} in {}",
+                        output::entries(bucket.entries),
+                        output::bytes(bucket.raw_bytes),
+                        stored(bucket.raw_bytes, bucket.stored_bytes),
+                    ),
+                };
             }
             for (name, property) in &domain.properties {
                 let _ = write!(

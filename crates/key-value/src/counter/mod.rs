@@ -14,11 +14,13 @@ mod rows;
 mod state;
 
 use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
 use rashomon_records::{EntryKey, rows::TypedRow as _, schemas::COUNTERS};
+use rashomon_tables::Row;
 use tokio::sync::oneshot;
 
 pub use self::list::CounterSummary;
-use self::{group::StoredCounter, rows::CounterRow};
+use self::{group::StoredCounter, rows::CounterRow, state::Counter};
 use crate::{
     Bucket, IdempotencyKey, KeyValueStore, Result,
     queue::{CounterId, Group, Operation, RemoveOnAbort, Request},
@@ -120,6 +122,29 @@ async fn work_on(store: &KeyValueStore, id: &CounterId) {
         }
     }
     guard.is_finished = true;
+}
+
+/// A stored counter, as maintenance needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredState {
+    /// Whether the counter exists. Otherwise it was deleted, and its idempotency keys are kept.
+    pub(crate) exists: bool,
+    /// The write time of the row in the index.
+    pub(crate) indexed_at: Timestamp,
+    /// The number of idempotency keys that are kept.
+    pub(crate) idempotency_keys: u64,
+}
+
+impl StoredState {
+    /// Reads the row of a counter.
+    pub(crate) fn of(row: &Row, now: Timestamp) -> Result<Self> {
+        let counter = Counter::of(Some(row), now)?;
+        Ok(Self {
+            exists: counter.value.is_some(),
+            indexed_at: counter.indexed_at.unwrap_or_default(),
+            idempotency_keys: counter.kept_keys(),
+        })
+    }
 }
 
 /// Deletes the row of a counter of a deleted bucket. Returns whether there was one.

@@ -71,6 +71,11 @@ impl Counter {
         }
     }
 
+    /// The number of idempotency keys that are kept.
+    pub(super) fn kept_keys(&self) -> u64 {
+        self.kept.iter().fold(0, |sum: u64, KeptJson(_, count)| sum.saturating_add(*count))
+    }
+
     /// The answer of an idempotency key that is pending.
     pub(super) fn pending_answer(&self, idempotency_key: &IdempotencyKey) -> Option<i64> {
         let found = self.pending.iter().find(|pending| pending.idempotency_key == *idempotency_key);
@@ -89,7 +94,7 @@ impl Counter {
     ) -> Outcome {
         let mut new = Self { pending: Vec::new(), ..self.clone() };
         let mut is_changed = false;
-        let mut kept = self.kept.iter().fold(0, |sum: u64, KeptJson(_, count)| sum.saturating_add(*count));
+        let mut kept = self.kept_keys();
         let mut answer = |request: &Request| {
             let idempotency_key = request.idempotency_key.as_ref();
             if let Some(first) = idempotency_key.and_then(|key| known.get(key)) {

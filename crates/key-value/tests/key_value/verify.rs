@@ -1,6 +1,6 @@
 //! Verification and statistics.
 
-use rashomon_key_value::BucketStats;
+use rashomon_key_value::{BucketStats, BucketType, Definition, IdempotencyKey};
 use rashomon_records::{
     VerifyReport,
     rows::ColumnValue as _,
@@ -23,6 +23,11 @@ async fn filled() -> (World, rashomon_key_value::Bucket) {
     world.put(&bucket, "b", &[1; 2_500_000]).await;
     world.put(&bucket, "c", b"gone").await;
     world.store.delete(&bucket, &key("c"), &|_| true).await.expect("deleted");
+    let counters = world.bucket("clicks", Definition::of(BucketType::Counter)).await;
+    let once = IdempotencyKey::new("once").expect("a key");
+    world.store.increment(&counters, &key("n"), 1, Some(&once)).await.expect("counted");
+    world.store.increment(&counters, &key("gone"), 1, None).await.expect("counted");
+    world.store.delete_counter(&counters, &key("gone")).await.expect("deleted");
     (world, bucket)
 }
 
@@ -41,11 +46,14 @@ async fn sound_store_has_no_problem() {
     let (world, bucket) = filled().await;
     let report = verify(&world).await;
     assert_eq!(report.problems, Vec::<String>::new());
-    assert_eq!((report.entries, report.bytes), (2, 2_500_003));
+    assert_eq!((report.entries, report.bytes), (3, 2_500_003));
     let stats = world.store.bucket_stats(&bucket).await.unwrap();
     let BucketStats { entries, raw_bytes, stored_bytes, .. } = stats;
     assert_eq!((entries, raw_bytes), (2, 2_500_003));
     assert!(stored_bytes < 2000, "{stored_bytes}");
+    let counters = world.store.bucket(&bucket.domain, &name("clicks")).await.unwrap().unwrap();
+    let stats = world.store.bucket_stats(&counters).await.unwrap();
+    assert_eq!((stats.entries, stats.idempotency_keys), (1, 1));
     // The entries of a bucket that is being deleted are no problem.
     world.store.delete_bucket(&bucket.domain, &name("images")).await.unwrap();
     assert_eq!(verify(&world).await.problems, Vec::<String>::new());
@@ -57,19 +65,16 @@ async fn lost_rows_are_named() {
     clear(&world, &ENTRY_KEYS).await;
     let report = verify(&world).await;
     let place = "domain enwiki, bucket images, key";
+    let places =
+        || [format!("{place} a"), format!("{place} b"), "domain enwiki, bucket clicks, key n".to_owned()];
     assert_eq!(
         report.problems,
-        ["a", "b"]
-            .map(|key| format!("{place} {key}: the entry is missing from the index of its bucket"))
-            .to_vec()
+        places().map(|place| format!("{place}: the entry is missing from the index of its bucket")).to_vec()
     );
     for dry_run in [true, false] {
         let mut repairs = Vec::new();
         world.store.repair_index(dry_run, &mut |repair| repairs.push(repair)).await.unwrap();
-        assert_eq!(
-            repairs,
-            ["a", "b"].map(|key| format!("{place} {key}: added the key to the index")).to_vec()
-        );
+        assert_eq!(repairs, places().map(|place| format!("{place}: added the key to the index")).to_vec());
     }
     assert_eq!(verify(&world).await.problems, Vec::<String>::new());
     let (world, _) = filled().await;
