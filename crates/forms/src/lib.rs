@@ -16,7 +16,7 @@ use http::{HeaderMap, header};
 use rashomon_records::excerpt;
 
 pub use body::{BodyError, BodyLimits, RequestBody};
-pub use media_type::MediaType;
+pub use media_type::{MediaType, is_disposition};
 use multipart::{Multipart, PartNaming};
 use urlencoded::UrlEncoded;
 pub use urlencoded::hex_pair;

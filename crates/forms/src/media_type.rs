@@ -24,6 +24,12 @@ impl MediaType {
     }
 }
 
+/// Whether a text is a value of `Content-Disposition` (RFC 6266): a token, perhaps with parameters.
+#[must_use]
+pub fn is_disposition(text: &str) -> bool {
+    parse_parameters(text).is_some_and(|(value, _)| is_token(&value))
+}
+
 /// The value of a header, in lower case, and its parameters, their names in lower case.
 pub(crate) fn parse_parameters(text: &str) -> Option<(String, Vec<(String, String)>)> {
     let (value, mut rest) = text.split_once(';').unwrap_or((text, ""));
@@ -71,6 +77,16 @@ fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disposition_is_a_token_with_parameters() {
+        for valid in ["inline", "Attachment; filename=\"a;b.png\"; filename*=UTF-8''%c3%bc"] {
+            assert!(is_disposition(valid), "{valid}");
+        }
+        for malformed in ["", ";", "a b", "attachment; filename", "attachment; filename=\"a", "a/b"] {
+            assert!(!is_disposition(malformed), "{malformed}");
+        }
+    }
 
     #[test]
     fn media_types_are_read_with_their_parameters() {

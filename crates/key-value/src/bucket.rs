@@ -187,12 +187,27 @@ impl KeyValueStore {
 
     /// Deletes a bucket. Returns whether there was one. Its entries cannot be read any more when this
     /// returns. [`KeyValueStore::collect`] deletes them from the store.
-    #[boxed]
     pub async fn delete_bucket(&self, domain: &DomainName, name: &BucketName) -> Result<bool> {
+        self.delete_bucket_if(domain, name, &|_| true).await
+    }
+
+    /// Deletes a bucket, unless `allows` forbids it: see [`Self::delete_bucket`].
+    ///
+    /// Fails with `ConditionFailed` if `allows` returns false for the stored version.
+    #[boxed]
+    pub async fn delete_bucket_if(
+        &self,
+        domain: &DomainName,
+        name: &BucketName,
+        allows: &(dyn Fn(&EntryTag) -> bool + Sync),
+    ) -> Result<bool> {
         let mut row = self.bucket_row(domain, name).await?;
         for _ in 0..MAX_ATTEMPTS {
             let Some(stored_row) = row else { return Ok(false) };
             let stored = Bucket::from_row(domain, &stored_row)?;
+            if !allows(&stored.etag) {
+                return Err(Error::ConditionFailed);
+            }
             let mut note = Batch::new(vec![DELETED.into()]);
             let now = self.0.now();
             DeletedBucketRow { id: stored.id, domain: domain.clone(), bucket: name.clone(), deleted_at: now }

@@ -38,6 +38,7 @@ pub use entry::{Allows, Entry, EntryTag, PutOutcome};
 pub use error::{Error, Result};
 pub use idempotency::{IdempotencyKey, IdempotencyKeyError};
 pub use list::{EntrySummary, KeyRange, Order};
+pub use rashomon_records::EntryKey;
 pub use sink::EntrySink;
 pub use stats::BucketStats;
 pub use store::{KeyValueStore, Settings};

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
     EntryKey, Staged,
@@ -9,9 +10,19 @@ use rashomon_records::{
 };
 
 use crate::{
-    Error, Result,
+    Bucket, Error, KeyValueStore, Result,
     rows::{BucketId, chunk_note},
 };
+
+impl KeyValueStore {
+    /// Writes a received body to chunks, unless it is in chunks already.
+    #[boxed]
+    pub async fn spill(&self, bucket: &Bucket, key: &EntryKey, body: Staged) -> Result<Staged> {
+        let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket.id, key, set, now, now);
+        let stored = self.0.records.chunks.spill(Lifetime::Noted(&note), &body.stored, body.size).await?;
+        Ok(Staged { stored, ..body })
+    }
+}
 
 /// Receives the body of an entry piece by piece. A large body is in the store in chunks when the sink is
 /// finished. No reader sees the chunks until a PUT references them.
@@ -37,6 +48,7 @@ impl EntrySink {
     }
 
     /// Receives more bytes. Fails with `TooLarge` as soon as the body exceeds the limit of the bucket.
+    #[boxed]
     pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if self.sink.size() + bytes.len() as u64 > self.limit {
             return Err(Error::TooLarge { limit: self.limit });
@@ -47,6 +59,7 @@ impl EntrySink {
     }
 
     /// Finishes the body after all bytes were received.
+    #[boxed]
     pub async fn finish(self) -> Result<Staged> {
         let Self { sink, bucket, key, .. } = self;
         let note = move |set: [u8; 16], now: Timestamp| chunk_note(bucket, &key, set, now, now);

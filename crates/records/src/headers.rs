@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::excerpt;
 
-/// The maximum number of bytes of all headers of one property, names and values.
-const MAX_HEADER_BYTES: usize = 8 << 10;
-
 /// Prefixes of `x-` headers that control proxy servers in front of this server.
 const PROXY_PREFIXES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 
 /// `x-` headers that this server sets itself.
 const OWN_HEADERS: [&str; 4] = ["x-rev", "x-parent", "x-request-id", "x-content-type-options"];
 
-/// The headers that are kept with a property and returned with it.
+/// Prefixes of `x-` headers that proxy servers add to requests.
+const ADDED_PREFIXES: [&str; 5] = ["x-forwarded-", "x-real-ip", "x-request-id", "x-amzn-", "x-envoy-"];
+
+/// The headers that are kept with a property or an entry and returned with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Headers {
     /// `Content-Type`.
     pub content_type: String,
-    /// The other headers, `content-language` and `x-...`. Their names are in lower case.
+    /// The other headers, such as `content-language` and `x-...`. Their names are in lower case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub other: BTreeMap<String, String>,
 }
@@ -32,6 +32,17 @@ impl Headers {
         let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
         name == "content-language" || (name.starts_with("x-") && !steers && !OWN_HEADERS.contains(&name))
     }
+
+    /// Whether a header other than `content-type` is kept with an entry of a key-value bucket. `name` is in
+    /// lower case.
+    #[must_use]
+    pub fn is_kept_with_entry(name: &str) -> bool {
+        let is_added = ADDED_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
+        matches!(name, "content-disposition" | "cache-control") || (Self::is_kept(name) && !is_added)
+    }
+
+    /// The maximum number of bytes of all headers of one property or entry, names and values.
+    pub const MAX_BYTES: usize = 8 << 10;
 }
 
 /// The headers that a request has for a property, each at most once.
@@ -60,7 +71,7 @@ impl GivenHeaders {
             }
             let value = value.trim();
             bytes += name.len() + value.len();
-            if bytes > MAX_HEADER_BYTES {
+            if bytes > Headers::MAX_BYTES {
                 return Err(HeaderError::TooLong);
             }
             parsed.add(name, value)?;
@@ -123,7 +134,7 @@ pub enum HeaderError {
     #[error("the header {0} occurs twice")]
     Twice(String),
     /// The headers together are too long.
-    #[error("the headers of a property have at most {MAX_HEADER_BYTES} bytes")]
+    #[error("the headers of a property have at most {} bytes", Headers::MAX_BYTES)]
     TooLong,
     /// This header is not kept with properties.
     #[error(

@@ -21,7 +21,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_records::{Records, write::WritePipeline};
+use rashomon_records::{Records, content::Lifetime, write::WritePipeline};
 use rashomon_retention::RetentionEngine;
 use rashomon_tables::TableStore;
 
@@ -191,7 +191,7 @@ impl RevisionStore {
     /// A body that is in chunks already is returned unchanged.
     #[boxed]
     pub async fn spill(&self, page: &Page, body: Staged) -> Result<Staged> {
-        let stored = self.0.records.chunks.spill(page, &body.stored, body.size).await?;
+        let stored = self.0.records.chunks.spill(Lifetime::Referenced(page), &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 

@@ -67,6 +67,17 @@ async fn buckets_of_a_domain_are_listed_in_order() {
 }
 
 #[tokio::test]
+async fn bucket_of_another_version_is_not_deleted() {
+    let world = World::new().await;
+    let bucket = world.bucket("images", blob()).await;
+    let refused = world.store.delete_bucket_if(&domain(), &name("images"), &|tag| *tag != bucket.etag).await;
+    assert!(matches!(refused, Err(Error::ConditionFailed)), "{refused:?}");
+    assert!(world.store.bucket(&domain(), &name("images")).await.unwrap().is_some());
+    let deleted = world.store.delete_bucket_if(&domain(), &name("images"), &|tag| *tag == bucket.etag).await;
+    assert!(deleted.unwrap());
+}
+
+#[tokio::test]
 async fn bucket_made_again_is_empty_and_keeps_its_entries() {
     let world = World::new().await;
     let old = world.bucket("images", blob()).await;

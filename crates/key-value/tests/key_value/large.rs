@@ -38,6 +38,27 @@ async fn large_body_is_read_as_it_was_stored() {
     }
 }
 
+/// Also a small body can be in chunks: the server moves it there when its memory is short.
+#[tokio::test]
+async fn body_moved_to_chunks_is_read_and_collected() {
+    let world = World::new().await;
+    let bucket = world.bucket("images", blob()).await;
+    for content in [body(3, 5000), vec![7; 5000]] {
+        let mut sink = world.store.stage(&bucket, &key("a"));
+        sink.write(&content).await.unwrap();
+        let staged = sink.finish().await.unwrap();
+        let moved = world.store.spill(&bucket, &key("a"), staged).await.unwrap();
+        assert_eq!(moved.memory(), 0);
+        let headers = rashomon_records::Headers { content_type: "a/b".to_owned(), other: Default::default() };
+        world.store.put(&bucket, &key("a"), headers, moved, &|_| true).await.unwrap();
+        assert!(world.body(&bucket, "a").await.unwrap() == content);
+    }
+    world.store.delete(&bucket, &key("a"), &|_| true).await.unwrap();
+    world.clock.advance(2 * AGE);
+    assert_eq!(world.store.collect(AGE).await.unwrap(), 2);
+    assert_eq!(chunk_sets(&world).await, 0);
+}
+
 #[tokio::test]
 async fn body_above_the_limit_is_refused() {
     let world = World::new().await;

@@ -266,12 +266,12 @@ impl ChunkStore {
     }
 
     /// Moves a newly staged body into chunks. A compressed body becomes a single chunk with the same frame.
-    pub async fn spill(&self, page: &Page, stored: &Stored, size: u64) -> Result<Stored> {
+    pub async fn spill(&self, lifetime: Lifetime<'_>, stored: &Stored, size: u64) -> Result<Stored> {
         let Stored::Zstd(frame) = stored else {
-            return self.move_to_chunks(Lifetime::Referenced(page), stored, size).await;
+            return self.move_to_chunks(lifetime, stored, size).await;
         };
         let mut set = self.begin();
-        self.append_frame(Lifetime::Referenced(page), &mut set, frame.clone()).await?;
+        self.append_frame(lifetime, &mut set, frame.clone()).await?;
         Ok(Stored::Chunks(set))
     }
 }
