@@ -3,17 +3,14 @@
 use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, Uri, header};
 use percent_encoding::percent_decode_str;
-use rashomon_access::{MAX_TOKEN_BYTES, Refused, TokenText};
+use rashomon_access::{MAX_TOKEN_BYTES, TokenText};
 
-use crate::problem::{Kind, Problem, Result, header_value};
+use crate::problem::{Problem, Result};
 
 /// The scheme of the header.
 const BEARER: &str = "bearer";
-
-/// The challenge in an answer to a request whose token is not valid.
-const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 
 /// Names of query parameters in which clients of other services send tokens.
 const TOKEN_PARAMETERS: [&str; 4] = ["access_token", "bearer_token", "id_token", "jwt"];
@@ -40,7 +37,10 @@ pub(crate) fn token_of(headers: &HeaderMap, is_open: bool) -> Result<Option<&str
     }
     let token = token.trim_start();
     if token.len() > MAX_TOKEN_BYTES {
-        return Err(invalid(format!("a token has at most {MAX_TOKEN_BYTES} bytes, not {}", token.len())));
+        return Err(Problem::invalid_token(format!(
+            "a token has at most {MAX_TOKEN_BYTES} bytes, not {}",
+            token.len()
+        )));
     }
     if token.is_empty() || !token.bytes().all(is_of_token) {
         return Err(unreadable());
@@ -55,23 +55,7 @@ fn is_of_token(byte: u8) -> bool {
 
 /// The problem for a header that has no token.
 fn unreadable() -> Problem {
-    invalid("the Authorization header must be the word Bearer, a space and a token")
-}
-
-/// The problem for a token that is not valid: 401.
-fn invalid(detail: impl Into<Cow<'static, str>>) -> Problem {
-    Problem::new(Kind::Unauthorized, detail).with_header(header::WWW_AUTHENTICATE, INVALID_TOKEN)
-}
-
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Invalid(_) => invalid(refused.to_string()),
-            Refused::TooMany { retry_after } => Self::new(Kind::TooManyAttempts, refused.to_string())
-                .with_header(header::RETRY_AFTER, header_value(&retry_after.as_secs().to_string())),
-            Refused::Store(error) => Self::of_bucket(error),
-        }
-    }
+    Problem::invalid_token("the Authorization header must be the word Bearer, a space and a token")
 }
 
 /// Whether a URL seems to contain a token.
@@ -137,7 +121,10 @@ pub(crate) fn token_in_url() -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
+    use crate::problem::Kind;
 
     fn headers(values: &[&[u8]]) -> HeaderMap {
         let mut headers = HeaderMap::new();

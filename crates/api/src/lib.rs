@@ -5,30 +5,21 @@
 //! `rashomon_forms` for forms) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
 //! failures are handled in one place (`problem`).
 
-mod answer;
 mod audit;
 mod authorize;
 mod backends;
 mod browsers;
-mod caching;
 mod client_address;
-mod conditional;
 mod credentials;
 mod extract;
 mod forwarding;
 mod handlers;
 mod host;
-mod json;
 mod metrics;
-mod negotiate;
-mod no_body;
 mod observe;
 mod openapi;
-mod page_token;
 mod pages;
 mod prepared;
-mod problem;
-mod range;
 mod refusals;
 mod representation;
 mod request_id;
@@ -47,11 +38,13 @@ use axum::{
 pub use backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream};
 use http::Method;
 pub use ipnet::IpNet;
-pub use problem::TYPE_BASE;
 pub use prometheus_client::registry::Registry;
+pub use rashomon_answers::problem::TYPE_BASE;
+use rashomon_answers::{answer, caching, json, no_body, page_token, problem};
 pub use rashomon_connections::{
     ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload,
 };
+use rashomon_http_semantics::{conditional, negotiate, range};
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;

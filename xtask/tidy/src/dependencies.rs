@@ -81,15 +81,28 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-sample-wiki", &["rashomon-service", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-backup", &["rashomon-tables-sqlite", "rashomon-tables", "rashomon-clock"]),
     ("rashomon-forms", &["rashomon-records"]),
+    ("rashomon-http-semantics", &["rashomon-records", "rashomon-clock"]),
     ("rashomon-access", &["rashomon-records", "rashomon-tables", "rashomon-watched-file", "rashomon-clock"]),
+    (
+        "rashomon-answers",
+        &[
+            "rashomon-access",
+            "rashomon-forms",
+            "rashomon-http-semantics",
+            "rashomon-buckets",
+            "rashomon-clock",
+        ],
+    ),
     (
         "rashomon-api",
         &[
             "rashomon-access",
+            "rashomon-answers",
             "rashomon-audit",
             "rashomon-connections",
             "rashomon-openapi",
             "rashomon-forms",
+            "rashomon-http-semantics",
             "rashomon-dumps",
             "rashomon-buckets",
             "rashomon-key-value",

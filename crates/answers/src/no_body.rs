@@ -37,7 +37,7 @@ impl http_body::Body for NoBody {
 }
 
 /// An answer of this status, without a body.
-pub(crate) fn no_body(status: StatusCode) -> Response {
+pub fn no_body(status: StatusCode) -> Response {
     let mut response = Response::new(Body::new(NoBody));
     *response.status_mut() = status;
     response

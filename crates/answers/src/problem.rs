@@ -1,6 +1,8 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457). Only this module knows which status an
 //! error of the buckets has.
 
+mod errors;
+
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use axum::{
@@ -8,15 +10,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{
-    Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage, shorten,
-};
-use rashomon_forms::{BodyError, FormError};
+use rashomon_buckets::shorten;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{answer::of_type, caching::Caching, json};
+use crate::{caching::Caching, json};
 
 /// The prefix of every `type`; the name of the kind follows. The prefix is a stable part of the API.
 pub const TYPE_BASE: &str = "urn:rashomon:problem:";
@@ -25,51 +24,86 @@ pub const TYPE_BASE: &str = "urn:rashomon:problem:";
 ///
 /// Most messages shorten the input that they quote. This limit covers the other messages, so that no answer
 /// and no log line grows with the request.
-pub(crate) const MAX_DETAIL_BYTES: usize = 4096;
+pub const MAX_DETAIL_BYTES: usize = 4096;
 
 /// The `Retry-After` of answers to requests that may succeed later, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
+/// The challenge in an answer to a request whose token is not valid.
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+
 /// The kinds of problems. Their names and titles are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// The request is malformed.
     Malformed,
+    /// The request needs a valid token.
     Unauthorized,
+    /// The request is not allowed.
     Forbidden,
+    /// A write from a web page of another origin.
     CrossSite,
+    /// Not found.
     NotFound,
+    /// The resource does not take the method.
     MethodNotAllowed,
+    /// The request did not arrive in time.
     RequestTimeout,
+    /// The write contradicts what is stored.
     Conflict,
+    /// The page was changed by another write.
     NotLatest,
+    /// The content was erased.
     Erased,
+    /// A condition of the request does not hold.
     PreconditionFailed,
+    /// The body is too large.
     TooLarge,
+    /// The URL is too long.
     UriTooLong,
+    /// The headers are too large.
     HeadTooLarge,
+    /// The type of the body is not supported.
     UnsupportedMediaType,
+    /// The range begins past the end of the body.
     RangeNotSatisfiable,
+    /// The request is for a host that is not this server.
     Misdirected,
+    /// A value is well-formed and wrong.
     InvalidValue,
+    /// Too many tokens that are not valid.
     TooManyAttempts,
+    /// An error of the server.
     Internal,
+    /// The stored data is damaged.
     Corrupt,
+    /// The renderer failed.
     BadGateway,
+    /// The store does not answer.
     Unavailable,
+    /// A disk cannot be used.
     StorageFault,
+    /// A disk is full.
     InsufficientStorage,
+    /// The server is busy.
     Busy,
+    /// A problem of this name.
     AnswerTooLarge,
+    /// A problem of this name.
     BatchTimeout,
+    /// The renderer did not answer in time.
     GatewayTimeout,
+    /// A problem of this name.
     BackendFailed,
+    /// A problem of this name.
     BackendTimeout,
+    /// A problem of this name.
     LoopDetected,
 }
 
 impl Kind {
     /// All kinds.
-    pub(crate) const ALL: [Self; Self::LoopDetected as usize + 1] = [
+    pub const ALL: [Self; Self::LoopDetected as usize + 1] = [
         Self::Malformed,
         Self::Unauthorized,
         Self::Forbidden,
@@ -105,12 +139,12 @@ impl Kind {
     ];
 
     /// The title: a few words for the kind of problem.
-    pub(crate) const fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         self.describe().2
     }
 
     /// The status, the name and the title.
-    pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
+    pub const fn describe(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
             Self::Unauthorized => {
@@ -206,7 +240,7 @@ impl Kind {
 
 /// An error to be sent to the client.
 #[derive(Debug, Clone)]
-pub(crate) struct Problem(Arc<Inner>);
+pub struct Problem(Arc<Inner>);
 
 #[derive(Debug, Clone)]
 struct Inner {
@@ -219,11 +253,11 @@ struct Inner {
 }
 
 /// The result of a handler.
-pub(crate) type Result<T> = std::result::Result<T, Problem>;
+pub type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
     /// A problem whose detail says what went wrong, and what to do about it.
-    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
         let detail =
             if detail.len() > MAX_DETAIL_BYTES { shorten(detail, MAX_DETAIL_BYTES).into() } else { detail };
@@ -231,43 +265,48 @@ impl Problem {
     }
 
     /// The request is malformed: 400.
-    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Malformed, detail)
     }
 
+    /// A token is not valid: 401.
+    pub fn invalid_token(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Unauthorized, detail).with_header(header::WWW_AUTHENTICATE, INVALID_TOKEN)
+    }
+
     /// The resource does not exist: 404.
-    pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::NotFound, detail)
     }
 
     /// A value is invalid: 422.
-    pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::InvalidValue, detail)
     }
 
     /// The resource does not allow the method: 405.
-    pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
+    pub fn method_not_allowed(allow: &'static str) -> Self {
         Self::new(Kind::MethodNotAllowed, format!("this resource allows the methods {allow}"))
             .with_header(header::ALLOW, HeaderValue::from_static(allow))
     }
 
     /// The store did not answer in time: 503.
-    pub(crate) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
     /// Other requests use the resources that this one needs: 503.
-    pub(crate) fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
     /// The disk for temporary files is full, or fails in another way.
-    pub(crate) fn temporary_files(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn temporary_files(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
     /// Adds a header.
-    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         Arc::make_mut(&mut self.0).headers.push((name, value));
         self
     }
@@ -279,14 +318,14 @@ impl Problem {
     }
 
     /// Adds a cause for the log, which is not sent to the client.
-    pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
+    pub fn with_cause(mut self, cause: impl fmt::Display) -> Self {
         Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
         self
     }
 
     /// The same problem for a client that may not read: nothing in the answer comes from what is stored. The log has
     /// the detail.
-    pub(crate) fn concealed(self) -> Self {
+    pub fn concealed(self) -> Self {
         match self.kind() {
             Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
                 Self::new(self.kind(), "the write does not fit what is stored; the right 'read' shows why")
@@ -297,150 +336,27 @@ impl Problem {
     }
 
     /// The cause for the log.
-    pub(crate) fn cause(&self) -> Option<&str> {
+    pub fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
 
     /// The kind of the problem.
-    pub(crate) fn kind(&self) -> Kind {
+    pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
     /// What went wrong, and what to do about it.
-    pub(crate) fn detail(&self) -> &str {
+    pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
     /// The server refuses writes: 403.
-    pub(crate) fn read_only() -> Self {
+    pub fn read_only() -> Self {
         Self::new(Kind::Forbidden, "this server refuses all writes (read_only): write to another server")
     }
 
-    /// The problem for an error of the buckets about a page.
-    pub(crate) fn of_page(error: Error, page: &Page) -> Self {
-        match error {
-            Error::NotLatest { ref latest } => {
-                let latest = json::render_or_null(page, latest.as_deref());
-                Self::new(
-                    Kind::NotLatest,
-                    format!("{error}; check the edit against that revision, and post again"),
-                )
-                .with_latest(latest)
-            }
-            other => Self::of_bucket(other),
-        }
-    }
-
-    /// The problem for any error of the buckets.
-    pub(crate) fn of_bucket(error: Error) -> Self {
-        match error {
-            Error::NotFound(missing) => Self::not_found(missing_detail(&missing)),
-            Error::Conflict(conflict) => Self::new(Kind::Conflict, conflict_detail(&conflict)),
-            Error::Erased { .. } => {
-                Self::new(Kind::Erased, format!("{error}: an erased revision cannot get other content"))
-            }
-            Error::NotExpected => Self::new(
-                Kind::PreconditionFailed,
-                "the property has been changed: If-Match names another version, or If-Unmodified-Since an \
-                 earlier time",
-            ),
-            Error::Invalid(detail) => Self::invalid(detail),
-            Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
-            Error::Generate(error) => Self::of_generator(error),
-            Error::Store(error) => Self::of_store(&error),
-            other => Self::new(Kind::Internal, other.to_string()),
-        }
-    }
-
-    /// The problem for a failed read of the latest. If an older revision has the property, the answer links
-    /// to the property of that revision.
-    pub(crate) fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
-        let predecessor = match &error {
-            Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
-            _ => None,
-        };
-        let problem = Self::of_page(error, page);
-        match predecessor {
-            Some(tid) => {
-                let link = format!("<?rev/{tid}/{name}>; rel=\"predecessor-version\"");
-                problem.with_header(header::LINK, header_value(&link))
-            }
-            None => problem,
-        }
-    }
-
-    /// The problem for a property that is not stored and could not be generated. The renderer's own message
-    /// is only logged.
-    fn of_generator(error: GenerateError) -> Self {
-        let problem = match error {
-            GenerateError::Unknown(_) => {
-                Self::not_found("the property is not stored, and the renderer does not have it either")
-            }
-            GenerateError::TimedOut(_) => Self::new(
-                Kind::GatewayTimeout,
-                "the property is not stored, and the renderer did not answer in time; nothing was stored: \
-                 try again",
-            ),
-            GenerateError::Busy(_) => {
-                Self::busy("the property is not stored, and too many renders are in progress: try again")
-            }
-            _ => Self::new(
-                Kind::BadGateway,
-                "the property is not stored, and the renderer failed; nothing was stored: try again later",
-            ),
-        };
-        problem.with_cause(error)
-    }
-
-    fn of_store(error: &StoreError) -> Self {
-        let problem = match error {
-            StoreError::Unavailable(outage) => Self::of_outage(outage),
-            StoreError::Corrupt(_) => Self::new(
-                Kind::Corrupt,
-                "the stored data is damaged: run `rashomon verify` to find all damage, and restore the data \
-                 from a backup",
-            ),
-            _ => Self::new(Kind::Internal, "internal error: the log has the cause under the request's id"),
-        };
-        problem.with_cause(error)
-    }
-
-    /// The problem for an outage of the store. The answer names the fault, and the file or the nodes. This
-    /// reveals no more than `/readyz`, which the same clients can read.
-    fn of_outage(outage: &StoreOutage) -> Self {
-        let (kind, detail) = match outage {
-            StoreOutage::StorageFull { .. } => (
-                Kind::InsufficientStorage,
-                format!(
-                    "{outage}; reads still work; repeat the write when the server's operator has freed space"
-                ),
-            ),
-            StoreOutage::ReadOnly { .. } | StoreOutage::Io { .. } => (
-                Kind::StorageFault,
-                format!("{outage}; try again when the server's operator has repaired the disk"),
-            ),
-            StoreOutage::Nodes { addresses, .. } => {
-                (Kind::Unavailable, format!("the store has no answer from {addresses}; try again"))
-            }
-            _ => (Kind::Unavailable, "the store does not answer; try again".to_owned()),
-        };
-        Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
-    }
-
-    /// The store is not ready, for the reason in this error: always 503, even if a request would get another
-    /// status.
-    pub(crate) fn not_ready(error: Error) -> Self {
-        let mut problem = Self::of_bucket(error);
-        let kind = match problem.kind() {
-            Kind::Unavailable => Kind::Unavailable,
-            _ => Kind::StorageFault,
-        };
-        Arc::make_mut(&mut problem.0).kind = kind;
-        problem
-    }
-
     /// The whole answer to a request for this URL.
-    pub(crate) fn to_response(&self, instance: Option<&str>) -> Response {
+    pub fn to_response(&self, instance: Option<&str>) -> Response {
         let (status, name, title) = self.0.kind.describe();
         let document = Document {
             kind: &format!("{TYPE_BASE}{name}"),
@@ -452,9 +368,11 @@ impl Problem {
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let content_type = HeaderValue::from_static("application/problem+json");
-        let mut response = of_type(content_type, Caching::NoStore, body);
+        let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
         for (name, value) in &self.0.headers {
             headers.append(name, value.clone());
         }
@@ -465,7 +383,7 @@ impl Problem {
 /// An error (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub(crate) struct Document<'a> {
+pub struct Document<'a> {
     /// The type of the problem, as a URN.
     #[serde(rename = "type")]
     kind: &'a str,
@@ -485,12 +403,6 @@ pub(crate) struct Document<'a> {
     latest: Option<&'a RawValue>,
 }
 
-impl From<NameError> for Problem {
-    fn from(error: NameError) -> Self {
-        Self::malformed(error.0)
-    }
-}
-
 impl IntoResponse for Problem {
     /// Puts the problem into the extensions of the response. The middleware, which knows the request, writes
     /// the body.
@@ -503,54 +415,8 @@ impl IntoResponse for Problem {
 }
 
 /// Makes a header from parts that are ASCII without control characters.
-pub(crate) fn header_value(text: &str) -> HeaderValue {
+pub fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
-}
-
-/// The detail for something that is not stored: what the client can do.
-fn missing_detail(missing: &Missing) -> String {
-    match missing {
-        Missing::Culled { .. } => format!(
-            "{missing}: the latest render is at ?rev/latest/; the setting 'grace' of [retention] says how \
-             long superseded renders are kept, and 'policy' of [archive] which ones are kept permanently"
-        ),
-        _ => missing.to_string(),
-    }
-}
-
-/// The detail for a write that contradicts what is stored: what the client can do.
-fn conflict_detail(conflict: &Conflict) -> String {
-    match conflict {
-        Conflict::Revision { rev, .. } => {
-            format!("{conflict}: post a new render to ?rev/{rev}/, or use another number")
-        }
-        Conflict::Render { .. } => format!("{conflict}: send another _timestamp"),
-        Conflict::Property { .. } => {
-            format!("{conflict}: store it with a new revision, or replace it with PUT")
-        }
-        _ => conflict.to_string(),
-    }
-}
-
-impl From<FormError> for Problem {
-    fn from(error: FormError) -> Self {
-        match error {
-            FormError::Malformed(detail) => Self::malformed(detail),
-            FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
-            FormError::Body(error) => error.into(),
-        }
-    }
-}
-
-impl From<BodyError> for Problem {
-    fn from(error: BodyError) -> Self {
-        let kind = match error {
-            BodyError::TooLarge(_) => Kind::TooLarge,
-            BodyError::Truncated(_) => Kind::Malformed,
-            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow(_) => Kind::RequestTimeout,
-        };
-        Self::new(kind, error.to_string())
-    }
 }
 
 #[cfg(test)]

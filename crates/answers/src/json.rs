@@ -66,7 +66,7 @@ fn text(value: Option<&String>) -> Option<&str> {
 /// A render: `?rev/latest/`, `?rev/{tid}/`, and the member `latest` of a problem of type `not-latest`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Render)]
-pub(crate) struct RenderJson<'a> {
+pub struct RenderJson<'a> {
     /// The wiki.
     domain: &'a str,
     /// The title of the page, with `_` for spaces.
@@ -103,7 +103,7 @@ pub(crate) struct RenderJson<'a> {
 }
 
 /// Makes the document of a render.
-pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
+pub fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
     let RevisionRecord { rev, parent, user, comment, minor, .. } = &*render.record;
     RenderJson {
         domain: page.domain.as_str(),
@@ -123,7 +123,7 @@ pub(crate) fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
 
 /// A render, or `null`, as a part of another document. Its members keep their order, which a `Value` would
 /// not preserve.
-pub(crate) fn render_or_null(page: &Page, of: Option<&Render>) -> Box<RawValue> {
+pub fn render_or_null(page: &Page, of: Option<&Render>) -> Box<RawValue> {
     let json = of.map(|of| render(page, of));
     serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
@@ -175,7 +175,7 @@ fn erased(record: &RevisionRecord) -> Option<ErasureJson<'_>> {
 /// A revision: `?rev/12345/`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Revision)]
-pub(crate) struct RevisionJson<'a> {
+pub struct RevisionJson<'a> {
     /// The number of the revision.
     #[schema(minimum = 1)]
     rev: i64,
@@ -209,11 +209,7 @@ pub(crate) struct RevisionJson<'a> {
 
 /// Makes the document of a revision with a part of its renders. `limit` is the requested number of renders;
 /// the link to the next part repeats it.
-pub(crate) fn revision<'a>(
-    detail: &'a RevisionDetail,
-    next: Option<Tid>,
-    limit: Option<usize>,
-) -> RevisionJson<'a> {
+pub fn revision<'a>(detail: &'a RevisionDetail, next: Option<Tid>, limit: Option<usize>) -> RevisionJson<'a> {
     let RevisionRecord { rev, parent, timestamp, user, comment, minor, .. } = &*detail.record;
     let json = RevisionJson {
         rev: rev.get(),
@@ -244,7 +240,7 @@ pub(crate) fn revision<'a>(
 
 /// The size at which a part of a JSON list ends early. The entry that exceeds it is included only if it is
 /// the first.
-pub(crate) const MAX_PAGE_BYTES: usize = 1 << 20;
+pub const MAX_PAGE_BYTES: usize = 1 << 20;
 
 /// Returns the entries that fit into a part of at most [`MAX_PAGE_BYTES`], at least one. Also returns the
 /// position after which the next part begins. `next` is that position if all entries fit.
@@ -340,7 +336,7 @@ struct SummaryJson<'a> {
 /// The list of revisions: `?rev/`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RevisionList)]
-pub(crate) struct RevisionListJson<'a> {
+pub struct RevisionListJson<'a> {
     /// The wiki.
     domain: &'a str,
     /// The title of the page, with `_` for spaces.
@@ -355,7 +351,7 @@ pub(crate) struct RevisionListJson<'a> {
 
 /// Makes the document of a part of the revision list. `limit` is the requested number of revisions; the link
 /// to the next part repeats it.
-pub(crate) fn revision_list<'a>(
+pub fn revision_list<'a>(
     page: &'a Page,
     listing: &'a Listing<RevisionSummary, Revision>,
     limit: Option<usize>,
@@ -392,7 +388,7 @@ fn summary(summary: &RevisionSummary) -> SummaryJson<'_> {
 /// The answer to a write.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Written)]
-pub(crate) struct WrittenJson<'a> {
+pub struct WrittenJson<'a> {
     /// `Created`, `Unchanged` or `Replaced`.
     message: &'static str,
     /// The wiki.
@@ -406,11 +402,11 @@ pub(crate) struct WrittenJson<'a> {
     #[schema(value_type = String, format = "uuid")]
     tid: Tid,
     /// The URL of the render, relative to the page.
-    pub(crate) href: String,
+    pub href: String,
 }
 
 /// Makes the document of a write.
-pub(crate) fn written<'a>(page: &'a Page, message: &'static str, written: &Written) -> WrittenJson<'a> {
+pub fn written<'a>(page: &'a Page, message: &'static str, written: &Written) -> WrittenJson<'a> {
     WrittenJson {
         message,
         domain: page.domain.as_str(),
@@ -422,7 +418,7 @@ pub(crate) fn written<'a>(page: &'a Page, message: &'static str, written: &Writt
 }
 
 /// The link to a render, relative to its page.
-pub(crate) fn render_href(tid: Tid) -> String {
+pub fn render_href(tid: Tid) -> String {
     format!("?rev/{tid}/")
 }
 

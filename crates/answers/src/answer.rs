@@ -3,18 +3,18 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Page, Written};
+use rashomon_http_semantics::conditional::{self, Verdict};
 use serde::Serialize;
 
 use crate::{
     caching::Caching,
-    conditional::{self, Verdict},
     json,
     no_body::no_body,
     problem::{Kind, Problem, Result, header_value},
 };
 
 /// A 200 with a body of this content type.
-pub(crate) fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
+pub fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
@@ -22,7 +22,7 @@ pub(crate) fn of_type(content_type: HeaderValue, caching: Caching, body: impl In
 }
 
 /// A 302 to another URL. A URL relative to the page also works behind a proxy that adds a prefix.
-pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
+pub fn redirect(location: &str, caching: Caching) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::FOUND;
     response.headers_mut().insert(header::LOCATION, header_value(location));
@@ -31,7 +31,7 @@ pub(crate) fn redirect(location: &str, caching: Caching) -> Response {
 }
 
 /// A 301 to the canonical spelling of a path, with the same query.
-pub(crate) fn redirect_to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
+pub fn redirect_to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
     if let Some(query) = query {
         path.push('?');
         path.push_str(query);
@@ -42,7 +42,7 @@ pub(crate) fn redirect_to_canonical(mut path: String, query: Option<&str>, cachi
 }
 
 /// A 204 with the methods of a resource.
-pub(crate) fn options(methods: &'static str) -> Response {
+pub fn options(methods: &'static str) -> Response {
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
@@ -50,7 +50,7 @@ pub(crate) fn options(methods: &'static str) -> Response {
 }
 
 /// The answer to a write: 201 with `Created`, or 200 with another message.
-pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
+pub fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
     let document = json::written(page, message, written);
     let body = serde_json::to_vec(&document).unwrap_or_default();
     let mut response = of_type(json_type("written"), Caching::NoStore, body);
@@ -60,18 +60,18 @@ pub(crate) fn written(page: &Page, status: StatusCode, message: &'static str, wr
 }
 
 /// `application/json` with the profile of one of the documents.
-pub(crate) fn json_type(name: &str) -> HeaderValue {
+pub fn json_type(name: &str) -> HeaderValue {
     header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 
 /// The answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
 /// 304, or 412.
-pub(crate) fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
+pub fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
     json_list(request, name, document, Caching::Mutable)
 }
 
 /// The answer with a list or with a part of a list.
-pub(crate) fn json_list<T: Serialize>(
+pub fn json_list<T: Serialize>(
     request: &HeaderMap,
     name: &str,
     document: &T,
@@ -84,7 +84,7 @@ pub(crate) fn json_list<T: Serialize>(
 }
 
 /// The answer with a document in any format.
-pub(crate) fn document(
+pub fn document(
     request: &HeaderMap,
     content_type: HeaderValue,
     body: Vec<u8>,

@@ -6,7 +6,7 @@
 use http::{HeaderMap, HeaderValue, header};
 
 /// Keeps shared caches from storing an answer that only clients with a right may read.
-pub(crate) fn restrict(headers: &mut HeaderMap) {
+pub fn restrict(headers: &mut HeaderMap) {
     let Some(stored) = headers.get(header::CACHE_CONTROL) else { return };
     let restricted = [Caching::Tid, Caching::Mutable].into_iter().find(|one| one.header() == stored);
     if let Some(caching) = restricted {
@@ -16,7 +16,7 @@ pub(crate) fn restrict(headers: &mut HeaderMap) {
 
 /// The kind of an answer, for caching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caching {
+pub enum Caching {
     /// The property of one render, under its tid, which changes only when it is replaced, culled or erased.
     /// Also a redirect of the API to the canonical spelling of a title.
     Tid,
@@ -31,7 +31,7 @@ pub(crate) enum Caching {
 
 impl Caching {
     /// The value of `Cache-Control`.
-    pub(crate) const fn header(self) -> HeaderValue {
+    pub const fn header(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Tid => "public, max-age=3600, s-maxage=3600",
             Self::Mutable | Self::Part => "public, max-age=0, s-maxage=0, must-revalidate",

@@ -11,11 +11,11 @@ use rashomon_clock::Timestamp;
 
 /// The start of a result page, as an opaque token for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PageToken<T>(pub(crate) T);
+pub struct PageToken<T>(pub T);
 
 impl<T: Position> PageToken<T> {
     /// Parses a token. `None` if the text is not a token of such a list.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         T::parse(&String::from_utf8(bytes).ok()?).map(Self)
     }
@@ -28,7 +28,7 @@ impl<T: Position> fmt::Display for PageToken<T> {
 }
 
 /// A position in a list.
-pub(crate) trait Position: Sized {
+pub trait Position: Sized {
     /// The position as a text.
     fn to_text(&self) -> String;
     /// Parses a text of [`Self::to_text`]; `None` for any other text.
@@ -85,7 +85,7 @@ impl Position for MementoPosition {
 }
 
 /// The link to a part of a list: from its beginning, or after an entry.
-pub(crate) fn list_href<T: Position>(list: &str, limit: Option<usize>, after: Option<T>) -> String {
+pub fn list_href<T: Position>(list: &str, limit: Option<usize>, after: Option<T>) -> String {
     let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
     let after = after.map_or_else(String::new, |after| format!("&page={}", PageToken(after)));
     format!("{list}{limit}{after}")

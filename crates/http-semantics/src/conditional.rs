@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, header};
-use rashomon_buckets::{Expect, PropertyVersion};
 use rashomon_clock::{Timestamp, http_date};
+use rashomon_records::{Expect, PropertyVersion};
 
 /// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// There are no conditions, or they hold.
     Proceed,
     /// The client has the current version: 304.
@@ -22,24 +22,24 @@ pub(crate) enum Verdict {
 }
 
 /// The suffix of the entity tag of a compressed body.
-pub(crate) const ZSTD_FLAVOR: &str = ";zstd";
+pub const ZSTD_FLAVOR: &str = ";zstd";
 
 /// The number of characters of a tid.
 const TID_LENGTH: usize = 36;
 
 /// The time of the last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Modified {
+pub struct Modified {
     /// The time.
-    pub(crate) at: Timestamp,
+    pub at: Timestamp,
     /// Whether an unchanged date means unchanged content. It does not if the content can change within a
     /// second, or back to something older.
-    pub(crate) is_exact: bool,
+    pub is_exact: bool,
 }
 
 /// Evaluates a request's conditions, in the order of the RFC. `etag` is quoted and has no suffix for
 /// compression. `modified` is `None` if there is no date.
-pub(crate) fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> Verdict {
+pub fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> Verdict {
     if headers.contains_key(header::IF_MATCH) {
         if find(headers, &header::IF_MATCH, etag).is_none() {
             return Verdict::Failed;
@@ -77,12 +77,12 @@ fn end_of_second(date: Timestamp) -> Timestamp {
 }
 
 /// Whether two tags are equal in the strong comparison: the same version in the same form.
-pub(crate) fn matches_strongly(tag: &str, etag: &str) -> bool {
+pub fn matches_strongly(tag: &str, etag: &str) -> bool {
     tag.trim() == etag
 }
 
 /// The quoted entity tag of a property's bytes.
-pub(crate) fn etag(version: &PropertyVersion) -> String {
+pub fn etag(version: &PropertyVersion) -> String {
     let PropertyVersion { rev, tid, rewritten_at } = version;
     match rewritten_at {
         None => format!("\"{rev}/{tid}\""),
@@ -92,7 +92,7 @@ pub(crate) fn etag(version: &PropertyVersion) -> String {
 
 /// Derives what a write expects of the property that it replaces, from the conditions of the request.
 /// `version` is the current version.
-pub(crate) fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
+pub fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
         let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());
         return match headers.contains_key(header::IF_UNMODIFIED_SINCE) {

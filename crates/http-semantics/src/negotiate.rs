@@ -4,7 +4,7 @@ use http::{HeaderMap, header::ACCEPT_ENCODING};
 
 /// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ContentEncoding {
+pub enum ContentEncoding {
     /// Without compression.
     Identity,
     /// As the zstd frames in which it is stored.
@@ -15,7 +15,7 @@ pub(crate) enum ContentEncoding {
 ///
 /// `*` alone does not count: clients that do not know zstd send it. A client that refuses all encodings gets
 /// the plain bytes, as the RFC allows.
-pub(crate) fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
+pub fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     let mut zstd = 0;
     let mut identity = 0;
     for value in headers.get_all(ACCEPT_ENCODING) {

@@ -6,7 +6,7 @@ use crate::conditional;
 
 /// The result of a request's `Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selection {
+pub enum Selection {
     /// The whole body: there is no range, or one that the server ignores, as the RFC allows. These are
     /// several ranges, other units, malformed ranges, and a range whose `If-Range` names another version.
     Whole,
@@ -22,7 +22,7 @@ pub(crate) enum Selection {
 }
 
 /// The part of a body that a request selects. The body has `size` bytes and this entity tag.
-pub(crate) fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
+pub fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
     let Some(range) = headers.get(header::RANGE).and_then(|value| value.to_str().ok()) else {
         return Selection::Whole;
     };

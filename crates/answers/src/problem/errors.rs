@@ -1,0 +1,201 @@
+//! The problems for the errors of other crates.
+
+use std::sync::Arc;
+
+use http::header;
+use rashomon_access::Refused;
+use rashomon_buckets::{
+    Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
+};
+use rashomon_forms::{BodyError, FormError};
+
+use super::{Kind, Problem, RETRY_AFTER_SECONDS, header_value};
+use crate::json;
+
+impl Problem {
+    /// The problem for an error of the buckets about a page.
+    pub fn of_page(error: Error, page: &Page) -> Self {
+        match error {
+            Error::NotLatest { ref latest } => {
+                let latest = json::render_or_null(page, latest.as_deref());
+                Self::new(
+                    Kind::NotLatest,
+                    format!("{error}; check the edit against that revision, and post again"),
+                )
+                .with_latest(latest)
+            }
+            other => Self::of_bucket(other),
+        }
+    }
+
+    /// The problem for any error of the buckets.
+    pub fn of_bucket(error: Error) -> Self {
+        match error {
+            Error::NotFound(missing) => Self::not_found(missing_detail(&missing)),
+            Error::Conflict(conflict) => Self::new(Kind::Conflict, conflict_detail(&conflict)),
+            Error::Erased { .. } => {
+                Self::new(Kind::Erased, format!("{error}: an erased revision cannot get other content"))
+            }
+            Error::NotExpected => Self::new(
+                Kind::PreconditionFailed,
+                "the property has been changed: If-Match names another version, or If-Unmodified-Since an \
+                 earlier time",
+            ),
+            Error::Invalid(detail) => Self::invalid(detail),
+            Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
+            Error::Generate(error) => Self::of_generator(error),
+            Error::Store(error) => Self::of_store(&error),
+            other => Self::new(Kind::Internal, other.to_string()),
+        }
+    }
+
+    /// The problem for a failed read of the latest. If an older revision has the property, the answer links
+    /// to the property of that revision.
+    pub fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
+        let predecessor = match &error {
+            Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
+            _ => None,
+        };
+        let problem = Self::of_page(error, page);
+        match predecessor {
+            Some(tid) => {
+                let link = format!("<?rev/{tid}/{name}>; rel=\"predecessor-version\"");
+                problem.with_header(header::LINK, header_value(&link))
+            }
+            None => problem,
+        }
+    }
+
+    /// The problem for a property that is not stored and could not be generated. The renderer's own message
+    /// is only logged.
+    fn of_generator(error: GenerateError) -> Self {
+        let problem = match error {
+            GenerateError::Unknown(_) => {
+                Self::not_found("the property is not stored, and the renderer does not have it either")
+            }
+            GenerateError::TimedOut(_) => Self::new(
+                Kind::GatewayTimeout,
+                "the property is not stored, and the renderer did not answer in time; nothing was stored: \
+                 try again",
+            ),
+            GenerateError::Busy(_) => {
+                Self::busy("the property is not stored, and too many renders are in progress: try again")
+            }
+            _ => Self::new(
+                Kind::BadGateway,
+                "the property is not stored, and the renderer failed; nothing was stored: try again later",
+            ),
+        };
+        problem.with_cause(error)
+    }
+
+    fn of_store(error: &StoreError) -> Self {
+        let problem = match error {
+            StoreError::Unavailable(outage) => Self::of_outage(outage),
+            StoreError::Corrupt(_) => Self::new(
+                Kind::Corrupt,
+                "the stored data is damaged: run `rashomon verify` to find all damage, and restore the data \
+                 from a backup",
+            ),
+            _ => Self::new(Kind::Internal, "internal error: the log has the cause under the request's id"),
+        };
+        problem.with_cause(error)
+    }
+
+    /// The problem for an outage of the store. The answer names the fault, and the file or the nodes. This
+    /// reveals no more than `/readyz`, which the same clients can read.
+    fn of_outage(outage: &StoreOutage) -> Self {
+        let (kind, detail) = match outage {
+            StoreOutage::StorageFull { .. } => (
+                Kind::InsufficientStorage,
+                format!(
+                    "{outage}; reads still work; repeat the write when the server's operator has freed space"
+                ),
+            ),
+            StoreOutage::ReadOnly { .. } | StoreOutage::Io { .. } => (
+                Kind::StorageFault,
+                format!("{outage}; try again when the server's operator has repaired the disk"),
+            ),
+            StoreOutage::Nodes { addresses, .. } => {
+                (Kind::Unavailable, format!("the store has no answer from {addresses}; try again"))
+            }
+            _ => (Kind::Unavailable, "the store does not answer; try again".to_owned()),
+        };
+        Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// The store is not ready, for the reason in this error: always 503, even if a request would get another
+    /// status.
+    pub fn not_ready(error: Error) -> Self {
+        let mut problem = Self::of_bucket(error);
+        let kind = match problem.kind() {
+            Kind::Unavailable => Kind::Unavailable,
+            _ => Kind::StorageFault,
+        };
+        Arc::make_mut(&mut problem.0).kind = kind;
+        problem
+    }
+}
+
+impl From<NameError> for Problem {
+    fn from(error: NameError) -> Self {
+        Self::malformed(error.0)
+    }
+}
+
+/// The detail for something that is not stored: what the client can do.
+fn missing_detail(missing: &Missing) -> String {
+    match missing {
+        Missing::Culled { .. } => format!(
+            "{missing}: the latest render is at ?rev/latest/; the setting 'grace' of [retention] says how \
+             long superseded renders are kept, and 'policy' of [archive] which ones are kept permanently"
+        ),
+        _ => missing.to_string(),
+    }
+}
+
+/// The detail for a write that contradicts what is stored: what the client can do.
+fn conflict_detail(conflict: &Conflict) -> String {
+    match conflict {
+        Conflict::Revision { rev, .. } => {
+            format!("{conflict}: post a new render to ?rev/{rev}/, or use another number")
+        }
+        Conflict::Render { .. } => format!("{conflict}: send another _timestamp"),
+        Conflict::Property { .. } => {
+            format!("{conflict}: store it with a new revision, or replace it with PUT")
+        }
+        _ => conflict.to_string(),
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Invalid(_) => Self::invalid_token(refused.to_string()),
+            Refused::TooMany { retry_after } => Self::new(Kind::TooManyAttempts, refused.to_string())
+                .with_header(header::RETRY_AFTER, header_value(&retry_after.as_secs().to_string())),
+            Refused::Store(error) => Self::of_bucket(error),
+        }
+    }
+}
+
+impl From<FormError> for Problem {
+    fn from(error: FormError) -> Self {
+        match error {
+            FormError::Malformed(detail) => Self::malformed(detail),
+            FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
+            FormError::Body(error) => error.into(),
+        }
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let kind = match error {
+            BodyError::TooLarge(_) => Kind::TooLarge,
+            BodyError::Truncated(_) => Kind::Malformed,
+            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow(_) => Kind::RequestTimeout,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
