@@ -17,8 +17,8 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
 
 use crate::{
-    Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText, attempts::Attempts,
-    jwks_file::JwksFile, jwt::Verified, token::PREFIX,
+    BucketKind, Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText,
+    attempts::Attempts, jwks_file::JwksFile, jwt::Verified, token::PREFIX,
 };
 
 /// How long a token that was found in the store is accepted without looking again, if other processes can
@@ -128,6 +128,8 @@ pub struct Access {
     uses: Option<Mutex<HashMap<TokenId, LastUse>>>,
     /// Whether the last attempt to store uses failed. The first failure is logged.
     uses_failed: AtomicBool,
+    /// The bucket of pages.
+    page_bucket: BucketName,
 }
 
 /// A token that was found in the store. Its text is in memory as long as it is here, like those of requests: to compare
@@ -196,6 +198,7 @@ impl Access {
             attempts: Attempts::new(),
             uses: stores_uses.then(Mutex::default),
             uses_failed: AtomicBool::new(false),
+            page_bucket: BucketName::page(),
         })
     }
 
@@ -211,34 +214,49 @@ impl Access {
         Self::new(options, tokens, clock).expect("only a JWKS file can be wrong")
     }
 
-    /// Whether a caller has a right on a bucket of a domain.
+    /// Whether a caller has a right on a bucket of a domain. Every reader of the domain's pages may read its
+    /// public buckets.
     #[must_use]
-    pub fn may(&self, caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {
-        if self.anybody_may(right, domain, bucket) {
-            return true;
-        }
-        matches!(caller, Caller::Token(identity) if identity.grant.allows(right, domain, bucket))
-    }
-
-    /// Whether the token of a caller grants a right on a bucket of a domain, whatever clients without a token may do.
-    #[must_use]
-    pub fn token_grants(
+    pub fn may(
         &self,
         caller: &Caller,
         right: Right,
         domain: &DomainName,
         bucket: &BucketName,
+        kind: BucketKind,
     ) -> bool {
-        matches!(caller, Caller::Token(identity) if identity.grant.allows(right, domain, bucket))
+        if self.anybody_may(right, domain, bucket, kind) {
+            return true;
+        }
+        let Caller::Token(identity) = caller else { return false };
+        let reads_public = kind == BucketKind::Public && right == Right::Read;
+        identity.grant.allows(right, domain, bucket)
+            || (reads_public && identity.grant.allows(right, domain, &self.page_bucket))
     }
 
     /// Whether a client without a token has a right on a bucket of a domain.
     #[must_use]
-    pub fn anybody_may(&self, right: Right, domain: &DomainName, bucket: &BucketName) -> bool {
-        match &self.policy {
+    pub fn anybody_may(
+        &self,
+        right: Right,
+        domain: &DomainName,
+        bucket: &BucketName,
+        kind: BucketKind,
+    ) -> bool {
+        let Policy::Anonymous(rights) = &self.policy else { return true };
+        let reads_public = kind == BucketKind::Public && right == Right::Read;
+        rights.on(domain, bucket, kind).contains(right)
+            || (reads_public && rights.on(domain, &self.page_bucket, BucketKind::Revisioned).contains(right))
+    }
+
+    /// Whether a caller has a right on some bucket of a domain, which need not exist.
+    #[must_use]
+    pub fn may_in(&self, caller: &Caller, right: Right, domain: &DomainName) -> bool {
+        let anonymous = match &self.policy {
             Policy::Open => true,
-            Policy::Anonymous(rights) => rights.on(domain, bucket).contains(right),
-        }
+            Policy::Anonymous(rights) => rights.hold_in(right, domain),
+        };
+        anonymous || matches!(caller, Caller::Token(identity) if identity.grant.allows_in(right, domain))
     }
 
     /// Whether a caller has a right on every bucket of every domain.

@@ -30,6 +30,14 @@ impl Grant {
             && self.buckets.as_ref().is_none_or(|buckets| buckets.iter().any(|one| one.matches(bucket)))
     }
 
+    /// Whether the grant has this right on some bucket of a domain, which need not exist.
+    #[must_use]
+    pub fn allows_in(&self, right: Right, domain: &DomainName) -> bool {
+        self.rights.contains(right)
+            && self.domains.iter().any(|pattern| pattern.matches(domain))
+            && self.buckets.as_ref().is_none_or(|buckets| !buckets.is_empty())
+    }
+
     /// Whether the grant has this right on every bucket of every domain.
     #[must_use]
     pub fn allows_everywhere(&self, right: Right) -> bool {
@@ -70,6 +78,9 @@ mod tests {
         assert!(grant(&[Right::Read], &["en*"], None).allows(Right::Read, &enwiki, &math));
         assert!(!grant(&[Right::Read], &["en*"], Some(&[])).allows(Right::Read, &enwiki, &math));
         assert!(!Grant::default().allows(Right::Read, &enwiki, &page));
+        assert!(one.allows_in(Right::Read, &enwiki) && !one.allows_in(Right::Write, &enwiki));
+        assert!(!one.allows_in(Right::Read, &dewiki));
+        assert!(!grant(&[Right::Read], &["en*"], Some(&[])).allows_in(Right::Read, &enwiki));
     }
 
     #[test]

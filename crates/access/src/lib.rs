@@ -28,7 +28,7 @@ pub use document::TokenDocument;
 pub use grant::{Grant, MAX_PATTERNS};
 pub use jwks_file::{JwksError, check_jwks_file};
 pub use pattern::{BucketPattern, DomainPattern};
-pub use policy::{AnonymousRights, DomainRights, Policy};
+pub use policy::{AnonymousRights, BucketKind, DomainRights, Policy};
 pub use request::TokenRequest;
 pub use rights::{Right, Rights, UnknownRight};
 pub use store::{MAX_LISTED, TokenStore};

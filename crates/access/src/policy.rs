@@ -6,6 +6,17 @@ use rashomon_records::{BucketName, DomainName};
 
 use crate::{Right, Rights};
 
+/// What a bucket is, as far as rights depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BucketKind {
+    /// A bucket of revisions, such as `page`.
+    Revisioned,
+    /// A key-value bucket that every reader of the domain's pages may read.
+    Public,
+    /// Any other key-value bucket. General rights of clients without a token do not hold on it.
+    Private,
+}
+
 /// The rights of clients without a token. A more specific entry replaces a more general one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnonymousRights {
@@ -25,12 +36,24 @@ pub struct DomainRights {
 }
 
 impl AnonymousRights {
-    /// The rights on a bucket of a domain.
+    /// The rights on a bucket of a domain. On a private bucket, only an entry of its own gives rights.
     #[must_use]
-    pub fn on(&self, domain: &DomainName, bucket: &BucketName) -> Rights {
-        let Some(of_domain) = self.domains.get(domain) else { return self.everywhere };
-        let of_bucket = of_domain.buckets.get(bucket).copied();
-        of_bucket.or(of_domain.anonymous).unwrap_or(self.everywhere)
+    pub fn on(&self, domain: &DomainName, bucket: &BucketName, kind: BucketKind) -> Rights {
+        let everywhere = if kind == BucketKind::Private { Rights::NONE } else { self.everywhere };
+        let Some(of_domain) = self.domains.get(domain) else { return everywhere };
+        match of_domain.buckets.get(bucket) {
+            Some(of_bucket) => *of_bucket,
+            None if kind == BucketKind::Private => Rights::NONE,
+            None => of_domain.anonymous.unwrap_or(everywhere),
+        }
+    }
+
+    /// Whether a right holds on some bucket of a domain, which need not exist.
+    #[must_use]
+    pub fn hold_in(&self, right: Right, domain: &DomainName) -> bool {
+        let Some(of_domain) = self.domains.get(domain) else { return self.everywhere.contains(right) };
+        of_domain.anonymous.unwrap_or(self.everywhere).contains(right)
+            || of_domain.buckets.values().any(|rights| rights.contains(right))
     }
 
     /// Whether a right holds on every bucket of every domain.
@@ -78,14 +101,30 @@ mod tests {
             everywhere: read,
             domains: [(name("a"), only_bucket), (name("b"), closed)].into(),
         };
-        for (domain, bucket, expected) in [
-            ("other", &page, read),
-            ("a", &page, read),
-            ("a", &math, write),
-            ("b", &page, Rights::NONE),
-            ("b", &math, read),
+        let (revisioned, public, private) = (BucketKind::Revisioned, BucketKind::Public, BucketKind::Private);
+        let other = BucketName::new("other").unwrap();
+        for (domain, bucket, kind, expected) in [
+            ("other", &page, revisioned, read),
+            ("other", &math, public, read),
+            ("other", &math, private, Rights::NONE),
+            ("a", &page, revisioned, read),
+            ("a", &math, private, write),
+            ("a", &other, public, read),
+            ("a", &other, private, Rights::NONE),
+            ("b", &page, revisioned, Rights::NONE),
+            ("b", &math, private, read),
+            ("b", &other, public, Rights::NONE),
         ] {
-            assert_eq!(rights.on(&name(domain), bucket), expected, "{domain} {bucket}");
+            assert_eq!(rights.on(&name(domain), bucket, kind), expected, "{domain} {bucket} {kind:?}");
+        }
+        for (domain, right, expected) in [
+            ("other", Right::Read, true),
+            ("other", Right::Write, false),
+            ("a", Right::Write, true),
+            ("b", Right::Read, true),
+            ("b", Right::Write, false),
+        ] {
+            assert_eq!(rights.hold_in(right, &name(domain)), expected, "{domain} {right}");
         }
         assert!(rights.hold_somewhere(Right::Read) && rights.hold_somewhere(Right::Write));
         assert!(!rights.hold_everywhere(Right::Read) && !rights.hold_somewhere(Right::Admin));

@@ -1,5 +1,7 @@
 //! The JSON answers. The order of their members is fixed.
 
+mod buckets;
+
 use std::collections::BTreeMap;
 
 use rashomon_buckets::{
@@ -11,6 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use self::buckets::{BucketJson, BucketListJson, BucketSummaryJson, bucket};
 use crate::page_token::list_href;
 
 /// A property of a render.

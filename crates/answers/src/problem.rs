@@ -93,11 +93,11 @@ pub enum Kind {
     BatchTimeout,
     /// The renderer did not answer in time.
     GatewayTimeout,
-    /// A problem of this name.
+    /// Another backend failed.
     BackendFailed,
-    /// A problem of this name.
+    /// Another backend did not answer in time.
     BackendTimeout,
-    /// A problem of this name.
+    /// A request was forwarded in a circle.
     LoopDetected,
 }
 
@@ -248,6 +248,7 @@ struct Inner {
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
     latest: Option<Box<RawValue>>,
+    definition: Option<Box<RawValue>>,
     /// The cause for the log, which is not sent to the client.
     cause: Option<String>,
 }
@@ -261,7 +262,14 @@ impl Problem {
         let detail = detail.into();
         let detail =
             if detail.len() > MAX_DETAIL_BYTES { shorten(detail, MAX_DETAIL_BYTES).into() } else { detail };
-        Self(Arc::new(Inner { kind, detail, headers: Vec::new(), latest: None, cause: None }))
+        Self(Arc::new(Inner {
+            kind,
+            detail,
+            headers: Vec::new(),
+            latest: None,
+            definition: None,
+            cause: None,
+        }))
     }
 
     /// The request is malformed: 400.
@@ -317,6 +325,12 @@ impl Problem {
         self
     }
 
+    /// Adds the stored definition of a bucket to the JSON.
+    pub fn with_definition(mut self, definition: Box<RawValue>) -> Self {
+        Arc::make_mut(&mut self.0).definition = Some(definition);
+        self
+    }
+
     /// Adds a cause for the log, which is not sent to the client.
     pub fn with_cause(mut self, cause: impl fmt::Display) -> Self {
         Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
@@ -365,6 +379,7 @@ impl Problem {
             detail: &self.0.detail,
             instance,
             latest: self.0.latest.as_deref(),
+            definition: self.0.definition.as_deref(),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let content_type = HeaderValue::from_static("application/problem+json");
@@ -401,6 +416,10 @@ pub struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<json::RenderJson<'_>>)]
     latest: Option<&'a RawValue>,
+    /// For a bucket that exists with another definition: the stored definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<json::BucketJson<'_>>, nullable = false)]
+    definition: Option<&'a RawValue>,
 }
 
 impl IntoResponse for Problem {

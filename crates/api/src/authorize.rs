@@ -2,11 +2,15 @@
 
 use axum::response::Response;
 use http::{Extensions, HeaderMap, HeaderValue, header};
-use rashomon_access::{Caller, Right};
+use std::sync::Arc;
+
+use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_key_value::{Bucket, BucketType};
 
 use crate::{
     Api, caching,
+    extract::BucketTarget,
     problem::{Kind, Problem, Result},
     settings::OperatorPages,
 };
@@ -52,35 +56,76 @@ impl Api {
         right: Right,
         domain: &DomainName,
         bucket: &BucketName,
+        kind: BucketKind,
     ) -> Result<()> {
-        if self.access.may(caller, right, domain, bucket) {
+        if self.access.may(caller, right, domain, bucket, kind) {
             return Ok(());
         }
         Err(refusal_on(caller, right, domain, bucket))
     }
 
-    /// Checks that the token of a caller grants a right on a bucket of a domain: the rights of clients without a token
-    /// do not hold there.
+    /// Finds a key-value bucket for a caller that needs a right on it.
     ///
     /// # Errors
     ///
-    /// As [`Self::check_right`].
-    pub(crate) fn check_granted(
+    /// Returns 401 or 403 like [`Self::check_right`]. For such a caller, a missing bucket is like one that
+    /// exists. Other callers get 404 for it.
+    pub(crate) async fn bucket_for(
         &self,
         caller: &Caller,
         right: Right,
-        domain: &DomainName,
-        bucket: &BucketName,
-    ) -> Result<()> {
-        if self.access.token_grants(caller, right, domain, bucket) {
+        target: &BucketTarget,
+    ) -> Result<Arc<Bucket>> {
+        let BucketTarget { domain, bucket: name } = target;
+        let may = |kind| self.access.may(caller, right, domain, name, kind);
+        // The store is not asked if the answer does not depend on the bucket.
+        if ![BucketKind::Private, BucketKind::Public, BucketKind::Revisioned].into_iter().any(may) {
+            return Err(refusal_on(caller, right, domain, name));
+        }
+        let bucket = self.read_key_value(self.key_value.bucket(domain, name)).await?;
+        if !may(bucket.as_deref().map_or(BucketKind::Private, kind_of)) {
+            return Err(refusal_on(caller, right, domain, name));
+        }
+        bucket.ok_or_else(|| {
+            let detail = format!(
+                "the domain '{domain}' has no bucket '{name}': create it with PUT /v1/{domain}/{name}"
+            );
+            Problem::not_found(detail)
+        })
+    }
+
+    /// The rights of a caller that writes to a key-value bucket.
+    ///
+    /// # Errors
+    ///
+    /// Returns 401 or 403 for a conditional request of a caller that may not read.
+    pub(crate) fn writer_to(
+        &self,
+        caller: &Caller,
+        target: &BucketTarget,
+        kind: BucketKind,
+        headers: &HeaderMap,
+    ) -> Result<Writer> {
+        self.writer(caller, &target.domain, &target.bucket, kind, headers)
+    }
+
+    /// Whether everybody may read a key-value bucket, so that shared caches may keep the answer.
+    pub(crate) fn is_public_bucket(&self, bucket: &Bucket) -> bool {
+        self.access.anybody_may(Right::Read, &bucket.domain, &bucket.name, kind_of(bucket))
+    }
+
+    /// Checks that a caller has a right on some bucket of a domain.
+    pub(crate) fn check_domain(&self, caller: &Caller, right: Right, domain: &DomainName) -> Result<()> {
+        if self.access.may_in(caller, right, domain) {
             return Ok(());
         }
-        Err(refusal_on(caller, right, domain, bucket))
+        let needed = format!("the right '{right}' on a bucket of the domain '{domain}'");
+        Err(refusal(matches!(caller, Caller::Anonymous), needed))
     }
 
     /// Checks that a caller may read a page.
     pub(crate) fn check_read(&self, caller: &Caller, page: &Page) -> Result<()> {
-        self.check_right(caller, Right::Read, &page.domain, &page.bucket)
+        self.check_right(caller, Right::Read, &page.domain, &page.bucket, BucketKind::Revisioned)
     }
 
     /// Checks that a caller may write to a page in the way of the right.
@@ -96,8 +141,20 @@ impl Api {
         page: &Page,
         headers: &HeaderMap,
     ) -> Result<Writer> {
-        self.check_right(caller, right, &page.domain, &page.bucket)?;
-        let may = |right| self.access.may(caller, right, &page.domain, &page.bucket);
+        let kind = BucketKind::Revisioned;
+        self.check_right(caller, right, &page.domain, &page.bucket, kind)?;
+        self.writer(caller, &page.domain, &page.bucket, kind, headers)
+    }
+
+    fn writer(
+        &self,
+        caller: &Caller,
+        domain: &DomainName,
+        bucket: &BucketName,
+        kind: BucketKind,
+        headers: &HeaderMap,
+    ) -> Result<Writer> {
+        let may = |right| self.access.may(caller, right, domain, bucket, kind);
         let writer = Writer {
             is_anonymous: matches!(caller, Caller::Anonymous),
             may_read: may(Right::Read),
@@ -147,7 +204,7 @@ impl Api {
 
     /// Whether everybody may read a page, so that shared caches may keep the answer.
     pub(crate) fn is_public(&self, page: &Page) -> bool {
-        self.access.anybody_may(Right::Read, &page.domain, &page.bucket)
+        self.access.anybody_may(Right::Read, &page.domain, &page.bucket, BucketKind::Revisioned)
     }
 }
 
@@ -183,6 +240,15 @@ impl Writer {
 fn refusal_on(caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> Problem {
     let needed = format!("the right '{right}' on the bucket '{bucket}' of the domain '{domain}'");
     refusal(matches!(caller, Caller::Anonymous), needed)
+}
+
+/// What a bucket is, as far as rights depend on it.
+pub(crate) fn kind_of(bucket: &Bucket) -> BucketKind {
+    match bucket.definition.bucket_type {
+        BucketType::Revisioned => BucketKind::Revisioned,
+        _ if bucket.definition.public => BucketKind::Public,
+        _ => BucketKind::Private,
+    }
 }
 
 /// The problem for a missing right.

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use rashomon_buckets::RevisionStore;
 use rashomon_forms::{BodyError, RequestBody};
+use rashomon_key_value::KeyValueStore;
 
 /// The backends of a server, besides its main store.
 #[derive(Debug)]
@@ -14,7 +15,16 @@ pub struct Forwarding {
     /// Selects the backend of a path.
     pub backends: Arc<dyn Backends>,
     /// The other stores of this server: [`Backend::Store`] has an index of this list.
-    pub stores: Vec<RevisionStore>,
+    pub stores: Vec<OtherStore>,
+}
+
+/// Another store of a server.
+#[derive(Debug, Clone)]
+pub struct OtherStore {
+    /// The buckets of revisions.
+    pub buckets: RevisionStore,
+    /// The key-value buckets of the same store.
+    pub key_value: KeyValueStore,
 }
 
 /// Selects the backend of a path.

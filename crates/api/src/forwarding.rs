@@ -22,7 +22,8 @@ use axum::{
 };
 use futures::future::{self, Either};
 use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
-use rashomon_buckets::{BucketName, RevisionStore};
+use rashomon_access::{BucketKind, Right};
+use rashomon_buckets::BucketName;
 use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody};
 use tower::{Layer, Service, ServiceExt as _};
@@ -31,7 +32,7 @@ use self::place::Place;
 use crate::{
     Api, all_routes,
     authorize::{CONDITIONS, caller_of},
-    backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream},
+    backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
     caching,
     handlers::batch,
     problem::{Kind, Problem, Result},
@@ -93,7 +94,7 @@ impl Forward {
             None => (Arc::new(NoBackends) as Arc<dyn Backends>, &[][..]),
         };
         let resources =
-            |store: &RevisionStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
+            |store: &OtherStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
         Self(Arc::new(Destinations {
             api: api.clone(),
             backends,
@@ -120,7 +121,7 @@ impl Forwarding {
     /// Counts the backends by their state. Asks the other stores.
     pub(crate) async fn health(&self, api: &Api) -> BackendHealth {
         let mut health = self.backends.health();
-        let answers = self.stores.iter().map(|store| api.read(store.ping()));
+        let answers = self.stores.iter().map(|store| api.read(store.buckets.ping()));
         for answer in future::join_all(answers).await {
             match answer {
                 Ok(Ok(_)) => health.ready += 1,
@@ -207,17 +208,17 @@ async fn send(api: &Api, place: &Place, upstream: &dyn Upstream, request: Reques
     let Some(right) = place.right(&head.method, head.uri.query()) else {
         return Err(Problem::method_not_allowed(place.methods()));
     };
-    let is_public = upstream.is_public() || place.bucket == BucketName::page();
-    let check = |right| {
-        if is_public || api.access.is_open() {
-            api.check_right(caller_of(&head.extensions), right, &place.domain, &place.bucket)
-        } else {
-            api.check_granted(caller_of(&head.extensions), right, &place.domain, &place.bucket)
-        }
+    // This server does not know the definitions of buckets elsewhere.
+    let kind = match upstream.is_public() {
+        _ if place.bucket == BucketName::page() => BucketKind::Revisioned,
+        true => BucketKind::Public,
+        false => BucketKind::Private,
     };
+    let caller = caller_of(&head.extensions);
+    let check = |right| api.check_right(caller, right, &place.domain, &place.bucket, kind);
     check(right)?;
     if !is_read && CONDITIONS.iter().any(|name| head.headers.contains_key(name)) {
-        check(rashomon_access::Right::Read)?;
+        check(Right::Read)?;
     }
     let limits = match place.is_import {
         true => BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() },
@@ -226,8 +227,7 @@ async fn send(api: &Api, place: &Place, upstream: &dyn Upstream, request: Reques
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let sender = sender_of(api, &head);
     let mut response = upstream.send(head, body, sender).await?;
-    let anybody = rashomon_access::Right::Read;
-    if !(is_public && api.access.anybody_may(anybody, &place.domain, &place.bucket)) {
+    if !api.access.anybody_may(Right::Read, &place.domain, &place.bucket, kind) {
         restrict(response.headers_mut());
     }
     Ok(response)

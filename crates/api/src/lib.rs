@@ -11,6 +11,7 @@ mod backends;
 mod browsers;
 mod client_address;
 mod credentials;
+mod entry_answer;
 mod extract;
 mod forwarding;
 mod handlers;
@@ -35,7 +36,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-pub use backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, Sender, Upstream};
+pub use backends::{
+    Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream,
+};
 use http::Method;
 pub use ipnet::IpNet;
 pub use prometheus_client::registry::Registry;
@@ -44,7 +47,6 @@ use rashomon_answers::{answer, caching, json, no_body, page_token, problem};
 pub use rashomon_connections::{
     ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload,
 };
-use rashomon_http_semantics::{conditional, negotiate, range};
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;
@@ -54,7 +56,7 @@ use crate::{
     answer::options,
     extract::READ_METHODS,
     forwarding::Forward,
-    handlers::{batch, import, operators, page, tokens},
+    handlers::{batch, bucket, entry, import, operators, page, tokens},
     observe::Observe,
     problem::Problem,
 };
@@ -88,6 +90,9 @@ fn routes(batch: MethodRouter<Api>) -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/{domain}/page/", any(page::v1)),
         ("/v1/{domain}/import", any(import::v1)),
         ("/v1/batch", batch),
+        ("/v1/{domain}/", any(bucket::list)),
+        ("/v1/{domain}/{bucket}", any(bucket::v1)),
+        ("/v1/{domain}/{bucket}/{*key}", any(entry::v1)),
         ("/v1/tokens", any(tokens::all)),
         ("/v1/tokens/{id}", any(tokens::one)),
         ("/wiki/{*title}", any(page::wiki)),

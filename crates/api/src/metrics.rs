@@ -26,6 +26,10 @@ pub(crate) enum Route {
     Latest,
     /// Another sub-resource of a page.
     Page,
+    /// An entry of a key-value bucket.
+    Entry,
+    /// The definition of a bucket, or a list of buckets or entries.
+    Bucket,
     /// An import.
     Import,
     /// A batch. Its requests are counted in addition.
@@ -37,8 +41,16 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 6] =
-        [Self::Latest, Self::Page, Self::Import, Self::Batch, Self::Operators, Self::Other];
+    const ALL: [Self; 8] = [
+        Self::Latest,
+        Self::Page,
+        Self::Entry,
+        Self::Bucket,
+        Self::Import,
+        Self::Batch,
+        Self::Operators,
+        Self::Other,
+    ];
 
     /// Derives the kind of a request cheaply from its URL.
     pub(crate) fn of(uri: &Uri) -> Self {
@@ -55,7 +67,15 @@ impl Route {
         } else if matches!(path, "/healthz" | "/readyz" | "/metrics") {
             Self::Operators
         } else {
-            Self::Other
+            in_domain().filter(|_| !path.starts_with("/v1/tokens/")).map_or(Self::Other, Self::of_bucket)
+        }
+    }
+
+    /// The kind of a path after the domain.
+    fn of_bucket(rest: &str) -> Self {
+        match rest.split_once('/') {
+            Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => Self::Entry,
+            _ => Self::Bucket,
         }
     }
 
@@ -63,6 +83,8 @@ impl Route {
         match self {
             Self::Latest => "latest",
             Self::Page => "page",
+            Self::Entry => "entry",
+            Self::Bucket => "bucket",
             Self::Import => "import",
             Self::Batch => "batch",
             Self::Operators => "operators",
@@ -215,7 +237,12 @@ mod tests {
             ("/metrics", Route::Operators),
             ("/", Route::Other),
             ("/v1/enwiki", Route::Other),
-            ("/v1/enwiki/import/x", Route::Other),
+            ("/v1/enwiki/math-png/a/b", Route::Entry),
+            ("/v1/enwiki/math-png", Route::Bucket),
+            ("/v1/enwiki/math-png/?limit=5", Route::Bucket),
+            ("/v1/enwiki/page", Route::Bucket),
+            ("/v1/enwiki/", Route::Bucket),
+            ("/v1/tokens/x", Route::Other),
         ] {
             assert_eq!(Route::of(&uri.parse().unwrap()), route, "{uri}");
         }

@@ -1,60 +1,61 @@
-//! Answers to reads of the latest, with prepared headers.
+//! Answers with prepared headers, to reads of what is cached.
 
-use std::sync::{Arc, Weak};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
 
 use moka::sync::Cache;
-use rashomon_buckets::{Page, Property, PropertyName};
 
-use crate::representation::{Address, Representation};
-
-/// Prepared headers for the properties that the buckets have cached.
-#[derive(Debug)]
-pub(crate) struct PreparedAnswers {
-    /// Entries by the address of the property in memory. The weak reference in an entry keeps that memory
-    /// allocated, so no other property gets the address while the entry exists.
-    entries: Cache<usize, Arc<Entry>>,
+/// Prepared answers for values that the buckets have cached.
+pub(crate) struct PreparedAnswers<T, A> {
+    /// Answers by the address of the value in memory. The weak reference with an answer keeps that memory
+    /// allocated, so no other value gets the address while the answer is here.
+    answers: Cache<usize, Arc<Prepared<T, A>>>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    property: Weak<Property>,
-    representation: Representation,
-}
-
-/// The representation of a property.
-#[derive(Debug, Clone)]
-pub(crate) struct Prepared(Arc<Entry>);
-
-impl std::ops::Deref for Prepared {
-    type Target = Representation;
-
-    fn deref(&self) -> &Representation {
-        &self.0.representation
+impl<T, A> fmt::Debug for PreparedAnswers<T, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedAnswers").finish_non_exhaustive()
     }
 }
 
-impl PreparedAnswers {
-    /// Makes a cache with this maximum number of entries.
+/// The answer for a value.
+#[derive(Debug)]
+pub(crate) struct Prepared<T, A> {
+    of: Weak<T>,
+    answer: A,
+}
+
+impl<T, A> std::ops::Deref for Prepared<T, A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.answer
+    }
+}
+
+impl<T: Send + Sync + 'static, A: Send + Sync + 'static> PreparedAnswers<T, A> {
+    /// Makes a cache with this maximum number of answers.
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { entries: Cache::new(capacity) }
+        Self { answers: Cache::new(capacity) }
     }
 
-    /// Returns the representation of a property of the latest, and whether it was prepared.
-    pub(crate) fn of(&self, page: &Page, name: &PropertyName, property: &Arc<Property>) -> (Prepared, bool) {
-        let key = Arc::as_ptr(property) as usize;
-        if let Some(entry) = self.entries.get(&key) {
+    /// Returns the answer for a value, and whether it was prepared. `prepare` makes it.
+    pub(crate) fn of(&self, value: &Arc<T>, prepare: impl FnOnce() -> A) -> (Arc<Prepared<T, A>>, bool) {
+        let key = Arc::as_ptr(value) as usize;
+        if let Some(prepared) = self.answers.get(&key) {
             debug_assert!(
-                std::ptr::eq(entry.property.as_ptr(), Arc::as_ptr(property)),
-                "an entry keeps the memory of its property allocated"
+                std::ptr::eq(prepared.of.as_ptr(), Arc::as_ptr(value)),
+                "an answer keeps the memory of its value allocated"
             );
-            return (Prepared(entry), true);
+            return (prepared, true);
         }
-        let representation = Representation::new(&page.title, name, property, Address::Latest);
-        let entry = Arc::new(Entry { property: Arc::downgrade(property), representation });
-        // A property without other owners is in no cache, so no later request will have the same object.
-        if Arc::strong_count(property) > 1 {
-            self.entries.insert(key, Arc::clone(&entry));
+        let prepared = Arc::new(Prepared { of: Arc::downgrade(value), answer: prepare() });
+        // A value without other owners is in no cache, so no later request will have the same object.
+        if Arc::strong_count(value) > 1 {
+            self.answers.insert(key, Arc::clone(&prepared));
         }
-        (Prepared(entry), false)
+        (prepared, false)
     }
 }

@@ -1,4 +1,4 @@
-//! The answer with a property: its headers, and its bytes in a form that the client accepts.
+//! The answer with a property or an entry: its headers, and its bytes in a form that the client accepts.
 
 use std::ops::Range;
 
@@ -6,16 +6,18 @@ use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, Title};
-use rashomon_clock::{Timestamp, http_date};
+use rashomon_clock::http_date;
+use rashomon_http_semantics::{
+    conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
+    negotiate::{self, ContentEncoding},
+    range::{self, Selection},
+};
 
 use crate::{
     caching::Caching,
-    conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     extract::encode_title,
-    negotiate::{self, ContentEncoding},
     no_body::no_body,
     problem::{Kind, Problem, Result, header_value},
-    range::{self, Selection},
 };
 
 /// The content security policy of stored bodies. Stored HTML comes from the origin of this server but is not
@@ -40,7 +42,7 @@ pub(crate) enum Address {
     Tid,
 }
 
-/// The headers of a property, ready to be sent.
+/// The headers of a property or an entry, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Representation {
     /// The quoted entity tag without a suffix.
@@ -60,18 +62,27 @@ impl Representation {
         let etag = conditional::etag(&property.version);
         let size = property.info.size;
         let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
-        let mut identity = common_headers(title, name, property, address, modified);
-        identity.insert(header::ETAG, header_value(&etag));
-        identity.insert(header::CONTENT_LENGTH, size.into());
-        identity.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let headers = common_headers(title, name, property, address);
         // For the latest, an equal date does not prove that nothing changed: the latest can change twice
         // within a second, or to a render with an earlier time.
         let modified = Modified { at: modified, is_exact: address == Address::Tid };
-        let flavored = header_value(&flavored(&etag));
-        Self { etag, modified, size, identity, flavored }
+        Self::with_headers(headers, etag, modified, size)
     }
 
-    /// Answers a request for the property: the whole body, a part of it, the compressed body, or none.
+    /// Adds the headers of a body to other headers. `etag` is quoted and has no suffix.
+    pub(crate) fn with_headers(mut headers: HeaderMap, etag: String, modified: Modified, size: u64) -> Self {
+        headers.insert(header::ETAG, header_value(&etag));
+        headers.insert(header::LAST_MODIFIED, header_value(&http_date::format(modified.at)));
+        headers.insert(header::CONTENT_LENGTH, size.into());
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        let flavored = header_value(&flavored(&etag));
+        Self { etag, modified, size, identity: headers, flavored }
+    }
+
+    /// Answers a request for the body: the whole body, a part of it, the compressed body, or none.
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
         match conditional::evaluate(request, &self.etag, Some(self.modified)) {
             Verdict::Proceed => {}
@@ -80,7 +91,7 @@ impl Representation {
                 return Err(Problem::new(
                     Kind::PreconditionFailed,
                     format!(
-                        "the property has changed: If-Match names another version, or If-Unmodified-Since an \
+                        "the content has changed: If-Match names another version, or If-Unmodified-Since an \
                          earlier time; the current version is {}",
                         self.etag.trim_matches('"')
                     ),
@@ -161,26 +172,14 @@ impl Representation {
     }
 }
 
-fn common_headers(
-    title: &Title,
-    name: &PropertyName,
-    property: &Property,
-    address: Address,
-    modified: Timestamp,
-) -> HeaderMap {
+fn common_headers(title: &Title, name: &PropertyName, property: &Property, address: Address) -> HeaderMap {
     let title = encode_title(title);
     let version = &property.version;
     let mut headers = HeaderMap::with_capacity(16);
     let Headers { content_type, other } = &property.info.headers;
     // An import can have stored headers that a write over HTTP may not have. They are not sent.
-    for (name, value) in other.iter().filter(|(name, _)| Headers::is_kept(name)) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            headers.insert(name, value);
-        }
-    }
-    let content_type = HeaderValue::try_from(content_type);
-    headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(UNKNOWN_TYPE));
-    headers.insert(header::LAST_MODIFIED, header_value(&http_date::format(modified)));
+    insert_stored(&mut headers, other.iter().filter(|(name, _)| Headers::is_kept(name)));
+    headers.insert(header::CONTENT_TYPE, content_type_of(content_type));
     headers.insert(header::CONTENT_LOCATION, header_value(&format!("?rev/{}/{name}", version.tid)));
     headers.insert("x-rev", header_value(&format!("{title}?rev/{}", version.rev)));
     if let Some(Parent::Revision(parent)) = property.parent {
@@ -190,15 +189,29 @@ fn common_headers(
         headers.insert(MEMENTO_DATETIME, header_value(&http_date::format(version.tid.time())));
     }
     headers.insert(header::LINK, header_value(&links(name)));
-    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     let caching = match address {
         Address::Latest => Caching::Mutable,
         Address::Tid => Caching::Tid,
     };
     headers.insert(header::CACHE_CONTROL, caching.header());
     headers
+}
+
+/// Adds stored headers. A value that is no valid header is not sent.
+pub(crate) fn insert_stored<'a>(
+    headers: &mut HeaderMap,
+    stored: impl Iterator<Item = (&'a String, &'a String)>,
+) {
+    for (name, value) in stored {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// The header with a stored content type.
+pub(crate) fn content_type_of(stored: &str) -> HeaderValue {
+    HeaderValue::try_from(stored).unwrap_or(UNKNOWN_TYPE)
 }
 
 /// The `Link` header for time travel (RFC 7089, and RFC 5829 for `latest-version`): the original, which is

@@ -5,21 +5,24 @@ use std::{sync::Arc, time::Duration};
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
 use rashomon_audit::AuditLog;
-use rashomon_buckets::{BucketName, Page, RevisionStore};
+use rashomon_buckets::{BucketName, Page, Property, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
 use rashomon_forms::BodyLimits;
+use rashomon_key_value::{Entry, KeyValueStore};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::{
     Settings,
     audit::Audit,
-    backends::Forwarding,
+    backends::{Forwarding, OtherStore},
     browsers::RefusalLog,
+    entry_answer::EntryAnswer,
     metrics::Metrics,
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
+    representation::Representation,
     request_id::RequestIds,
     staging::{BatchClaim, Claim, Staging},
 };
@@ -39,8 +42,10 @@ const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 /// The parts from which the API is built.
 #[derive(Debug)]
 pub struct Components {
-    /// The buckets that it serves.
+    /// The buckets of revisions.
     pub buckets: RevisionStore,
+    /// The key-value buckets of the same store.
+    pub key_value: KeyValueStore,
     /// Who may do what.
     pub access: Arc<Access>,
     /// The clock.
@@ -61,6 +66,7 @@ pub struct Api(Arc<OfStore>);
 #[derive(Debug)]
 pub struct OfStore {
     pub(crate) buckets: RevisionStore,
+    pub(crate) key_value: KeyValueStore,
     /// The other backends, if this is the main store of a server that has some.
     pub(crate) forwarding: Option<Forwarding>,
     shared: Arc<Shared>,
@@ -76,7 +82,8 @@ pub struct Shared {
     pub(crate) audit_log: Option<AuditLog>,
     pub(crate) metrics: Metrics,
     pub(crate) request_ids: RequestIds,
-    pub(crate) prepared: PreparedAnswers,
+    pub(crate) prepared: PreparedAnswers<Property, Representation>,
+    pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
     /// The bucket of pages. Its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
@@ -111,7 +118,7 @@ impl Api {
     /// Builds the API.
     #[must_use]
     pub fn new(settings: Settings, components: Components) -> Self {
-        let Components { buckets, access, clock, seed, mut registry, audit_log } = components;
+        let Components { buckets, key_value, access, clock, seed, mut registry, audit_log } = components;
         let ours = registry.sub_registry_with_prefix("rashomon_http");
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         let shared = Shared {
@@ -121,6 +128,7 @@ impl Api {
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
             prepared: PreparedAnswers::new(settings.prepared_answers),
+            prepared_entries: PreparedAnswers::new(settings.prepared_answers),
             page_bucket: BucketName::page(),
             writes: Arc::new(Semaphore::new(settings.max_writes)),
             imports: Arc::new(Semaphore::new(settings.max_imports)),
@@ -133,19 +141,21 @@ impl Api {
             registry,
             audit_log,
         };
-        Self(Arc::new(OfStore { buckets, forwarding: None, shared: Arc::new(shared) }))
+        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, shared: Arc::new(shared) }))
     }
 
     /// The same API, which passes some requests on to other backends.
     #[must_use]
     pub fn with_forwarding(self, forwarding: Forwarding) -> Self {
-        let (buckets, shared) = (self.buckets.clone(), Arc::clone(&self.shared));
-        Self(Arc::new(OfStore { buckets, forwarding: Some(forwarding), shared }))
+        let (buckets, key_value) = (self.buckets.clone(), self.key_value.clone());
+        let shared = Arc::clone(&self.shared);
+        Self(Arc::new(OfStore { buckets, key_value, forwarding: Some(forwarding), shared }))
     }
 
     /// The API of another store in the same server.
-    pub(crate) fn of_store(&self, buckets: RevisionStore) -> Self {
-        Self(Arc::new(OfStore { buckets, forwarding: None, shared: Arc::clone(&self.shared) }))
+    pub(crate) fn of_store(&self, store: OtherStore) -> Self {
+        let OtherStore { buckets, key_value } = store;
+        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, shared: Arc::clone(&self.shared) }))
     }
 
     /// Waits until every accepted write is done, including those whose clients have gone. Must be called when
@@ -177,6 +187,14 @@ impl Api {
         read: impl Future<Output = rashomon_buckets::Result<T>>,
     ) -> Result<T> {
         self.read(read).await?.map_err(Problem::of_bucket)
+    }
+
+    /// Reads something of the key-value buckets.
+    pub(crate) async fn read_key_value<T>(
+        &self,
+        read: impl Future<Output = rashomon_key_value::Result<T>>,
+    ) -> Result<T> {
+        self.read(read).await?.map_err(Problem::of_key_value)
     }
 
     /// Claims the memory for receiving and storing a body. `length` is the maximum number of bytes that will

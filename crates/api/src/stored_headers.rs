@@ -1,7 +1,11 @@
-//! The headers that a write has for a property.
+//! The headers that a write has for a property or an entry.
 
-use rashomon_buckets::{GivenHeaders, HeaderError};
-use rashomon_forms::MediaType;
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderName, header};
+use rashomon_buckets::{GivenHeaders, HeaderError, Headers};
+use rashomon_forms::{MediaType, is_disposition};
+use rashomon_http_semantics::cache_control::Directives;
 
 use crate::problem::{Problem, Result};
 
@@ -16,6 +20,69 @@ pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -
             Err(Problem::malformed(HeaderError::NoType.to_string()))
         }
         _ => Ok(given),
+    }
+}
+
+/// The headers of a request that are stored with an entry. `default_type` is its type if the request has none.
+/// Ignores headers that are not stored. Refuses headers that are too long (422), and malformed ones (400).
+pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str) -> Result<Headers> {
+    let mut content_type = None;
+    let mut other = BTreeMap::new();
+    let mut bytes = 0;
+    for name in headers.keys() {
+        let is_type = *name == header::CONTENT_TYPE;
+        if !is_type && !Headers::is_kept_with_entry(name.as_str()) {
+            continue;
+        }
+        let value = value_of(headers, name)?;
+        bytes += name.as_str().len() + value.len();
+        if bytes > Headers::MAX_BYTES {
+            return Err(Problem::invalid(format!(
+                "the headers that are stored with an entry have at most {} bytes together",
+                Headers::MAX_BYTES
+            )));
+        }
+        if !is_well_formed(name, &value) {
+            return Err(Problem::malformed(format!("the value of {name} is malformed; it would be stored")));
+        }
+        if is_type {
+            content_type = Some(value);
+        } else {
+            other.insert(name.as_str().to_owned(), value);
+        }
+    }
+    Ok(Headers { content_type: content_type.unwrap_or_else(|| default_type.to_owned()), other })
+}
+
+/// The value of a header. Only the values of lists may be in several lines.
+fn value_of(headers: &HeaderMap, name: &HeaderName) -> Result<String> {
+    let is_list = [header::CACHE_CONTROL, header::CONTENT_LANGUAGE].contains(name);
+    let mut joined = String::new();
+    for (number, value) in headers.get_all(name).iter().enumerate() {
+        let value = value.to_str().map_err(|_| {
+            Problem::malformed(format!("the value of {name} is not visible ASCII; it would be stored"))
+        })?;
+        if number > 0 && !is_list {
+            return Err(Problem::malformed(format!("the header {name} occurs twice")));
+        }
+        if number > 0 {
+            joined.push_str(", ");
+        }
+        joined.push_str(value.trim());
+    }
+    Ok(joined)
+}
+
+fn is_well_formed(name: &HeaderName, value: &str) -> bool {
+    match *name {
+        header::CONTENT_TYPE => MediaType::parse(value).is_some(),
+        header::CONTENT_DISPOSITION => is_disposition(value),
+        header::CACHE_CONTROL => Directives::parse(value).is_some(),
+        header::CONTENT_LANGUAGE => value.split(',').map(str::trim).all(|tag| {
+            !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        }),
+        // The value of a header has no control characters.
+        _ => !value.contains('\t'),
     }
 }
 
@@ -41,5 +108,78 @@ mod tests {
         }
         let twice = parse([("x-y", "1"), ("X-Y", "1")]).unwrap_err();
         assert_eq!(twice.kind(), Kind::Malformed);
+    }
+
+    fn map(headers: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(
+                name.parse::<HeaderName>().unwrap(),
+                http::HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        map
+    }
+
+    #[test]
+    fn entry_keeps_some_headers_and_ignores_others() {
+        let headers = map(&[
+            ("content-type", "image/png"),
+            ("content-language", "de"),
+            ("content-language", "en-GB"),
+            ("content-disposition", "attachment; filename=\"a b.png\"; filename*=UTF-8''a"),
+            ("cache-control", "public"),
+            ("cache-control", "max-age=60"),
+            ("x-review", "done"),
+            ("accept", "*/*"),
+            ("etag", "\"x\""),
+            ("set-cookie", "a=b"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-real-ip", "192.0.2.1"),
+            ("x-request-id", "7"),
+            ("x-amzn-trace-id", "7"),
+            ("x-envoy-attempt-count", "1"),
+            ("x-accel-redirect", "/etc/passwd"),
+            ("x-sendfile", "/etc/passwd"),
+            ("x-rev", "7"),
+            ("x-content-type-options", "nosniff"),
+        ]);
+        let stored = of_entry(&headers, "a/b").unwrap();
+        assert_eq!(stored.content_type, "image/png");
+        let expected = [
+            ("cache-control", "public, max-age=60"),
+            ("content-disposition", "attachment; filename=\"a b.png\"; filename*=UTF-8''a"),
+            ("content-language", "de, en-GB"),
+            ("x-review", "done"),
+        ];
+        assert_eq!(stored.other, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert_eq!(of_entry(&HeaderMap::new(), "a/b").unwrap().content_type, "a/b");
+    }
+
+    #[test]
+    fn malformed_headers_of_an_entry_are_refused() {
+        for (name, value) in [
+            ("content-type", "png"),
+            ("content-type", ""),
+            ("content-type", "text/html; x"),
+            ("content-type", "text/é"),
+            ("content-language", "de,"),
+            ("content-language", "<de>"),
+            ("content-disposition", ""),
+            ("content-disposition", "attachment; filename=\"a"),
+            ("content-disposition", "; filename=a"),
+            ("cache-control", ""),
+            ("cache-control", "max-age="),
+            ("x-review", "a\tb"),
+            ("x-review", "é"),
+        ] {
+            let problem = of_entry(&map(&[(name, value)]), "a/b").unwrap_err();
+            assert_eq!(problem.kind(), Kind::Malformed, "{name}: {value}");
+            assert!(problem.detail().contains(name), "{}", problem.detail());
+        }
+        let twice = map(&[("x-review", "1"), ("x-review", "1")]);
+        assert_eq!(of_entry(&twice, "a/b").unwrap_err().kind(), Kind::Malformed);
+        let long = map(&[("x-a", &"a".repeat(5000)), ("x-b", &"a".repeat(5000))]);
+        assert_eq!(of_entry(&long, "a/b").unwrap_err().kind(), Kind::InvalidValue);
     }
 }

@@ -3,8 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::future;
-use rashomon_api::Forwarding;
-use rashomon_buckets::RevisionStore;
+use rashomon_api::{Forwarding, OtherStore};
 use rashomon_clock::Clock;
 use rashomon_configuration::{RawSettings, Settings, StoreSettings};
 use rashomon_forward::{Forwarder, Prefix};
@@ -66,13 +65,17 @@ impl Registry {
     }
 
     /// The other stores of this process.
-    pub(crate) fn stores(&self) -> impl Iterator<Item = &RevisionStore> {
-        self.stores.iter().map(|(_, store)| store.buckets())
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
+        self.stores.iter().map(|(_, store)| store)
     }
 
     /// What the API needs.
     pub(crate) fn forwarding(&self) -> Forwarding {
-        Forwarding { backends: self.forwarder(), stores: self.stores().cloned().collect() }
+        let other = |store: &Store| OtherStore {
+            buckets: store.buckets().clone(),
+            key_value: store.key_value().clone(),
+        };
+        Forwarding { backends: self.forwarder(), stores: self.stores().map(other).collect() }
     }
 
     /// Waits for clusters that did not answer at the start. Returns the error of one for which waiting cannot help.

@@ -61,9 +61,9 @@ pub(crate) async fn serve(
 ) -> Result<(), CommandError> {
     let tls = settings.tls()?;
     let buckets = store.buckets();
-    let background = Background::start(buckets, settings.background());
+    let background = Background::start(buckets, store.key_value(), settings.background());
     let others_background: Vec<Background> = (others.into_iter().flat_map(Registry::stores))
-        .map(|buckets| Background::start(buckets, settings.background()))
+        .map(|store| Background::start(store.buckets(), store.key_value(), settings.background()))
         .collect();
     let mut registry =
         metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone(), tls.clone());
@@ -76,6 +76,7 @@ pub(crate) async fn serve(
     let maintenance = tokio::spawn(maintain(Arc::clone(&access)));
     let components = Components {
         buckets: buckets.clone(),
+        key_value: store.key_value().clone(),
         access: Arc::clone(&access),
         clock: Arc::clone(&clock),
         seed: seed()?,

@@ -9,8 +9,9 @@ use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
 use rashomon_configuration::{
     ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
-    recorded_archive,
+    key_value_settings, recorded_archive,
 };
+use rashomon_key_value::KeyValueStore;
 use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
@@ -25,6 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Store {
     buckets: RevisionStore,
+    key_value: KeyValueStore,
     tables: Arc<dyn TableStore>,
     backend: Backend,
     archive: ArchiveState,
@@ -100,7 +102,11 @@ impl Store {
         of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
         let buckets = RevisionStore::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
         match buckets {
-            Ok(buckets) => Ok(Self { buckets, tables, backend, archive }),
+            Ok(buckets) => {
+                let records = Arc::clone(buckets.parts().records);
+                let key_value = KeyValueStore::new(records, key_value_settings(settings));
+                Ok(Self { buckets, key_value, tables, backend, archive })
+            }
             Err(error) => {
                 backend.close().await;
                 Err(match error {
@@ -308,6 +314,11 @@ impl Store {
     /// The buckets.
     pub(crate) fn buckets(&self) -> &RevisionStore {
         &self.buckets
+    }
+
+    /// The key-value buckets.
+    pub(crate) fn key_value(&self) -> &KeyValueStore {
+        &self.key_value
     }
 
     /// The tables below the buckets.

@@ -132,6 +132,16 @@ impl Settings {
     }
 }
 
+/// The settings of key-value buckets.
+#[must_use]
+pub fn key_value_settings(settings: &Settings) -> rashomon_key_value::Settings {
+    rashomon_key_value::Settings {
+        body_limit: settings.merged.body_limit.0,
+        cache_bytes: settings.merged.entry_cache_size.0,
+        ..rashomon_key_value::Settings::default()
+    }
+}
+
 /// Returns whole seconds, rounded up: a limit that is shorter than a second must not become 0, which would
 /// refuse everything.
 fn seconds(span: Span) -> u64 {
@@ -154,6 +164,8 @@ mod tests {
         let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
         assert_eq!(ours.definitions, theirs.definitions);
+        let (ours, theirs) = (key_value_settings(&settings), rashomon_key_value::Settings::default());
+        assert_eq!((ours.body_limit, ours.cache_bytes), (theirs.body_limit, theirs.cache_bytes));
     }
 
     #[test]

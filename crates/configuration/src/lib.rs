@@ -45,6 +45,7 @@ use self::{
 pub use self::{
     archive::{ArchiveSettings, Idle},
     archive_state::{ArchiveState, recorded_archive},
+    components::key_value_settings,
     errors::{ConfigError, Problem},
     raw::{MergedSettings, RawSettings, check_bucket},
     retention::RetentionFlags,

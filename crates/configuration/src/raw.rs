@@ -53,9 +53,14 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) cache_size: ByteSize,
 
-    /// Interval between garbage collections. A collection deletes replaced blocks, and chunks that nothing
-    /// references, such as those of unfinished uploads and of sealed bodies. Before that, blocks and chunks are kept
-    /// for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
+    /// Memory for cached entries of key-value buckets. Not used on Cassandra [default: 64 MiB]
+    #[config(default = "64 MiB")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_ENTRY_CACHE_SIZE", value_name = "SIZE")))]
+    pub(crate) entry_cache_size: ByteSize,
+
+    /// Interval between garbage collections. A collection deletes replaced blocks, chunks that nothing references,
+    /// such as those of unfinished uploads and of sealed bodies, and the entries of deleted buckets. Before that,
+    /// blocks and chunks are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,
@@ -201,7 +206,7 @@ pub struct MergedSettings {
     pub(crate) max_spool: ByteSize,
 
     /// Maximum number of cached sets of response headers. A set serves the reads of one property of the
-    /// latest render of one page [default: 8192]
+    /// latest render of one page. As many are cached for entries of key-value buckets [default: 8192]
     #[config(default = 8192)]
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,

@@ -33,7 +33,7 @@ fn empty_configuration_has_the_defaults() {
 
 #[test]
 fn printed_configuration_means_the_same() {
-    let file = "store = 'memory:'\ncache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
+    let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
@@ -158,7 +158,7 @@ fn addresses_other_than_loopback_require_access_rights() {
 
 #[test]
 fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
-    use rashomon_access::{Policy, Right};
+    use rashomon_access::{BucketKind, Policy, Right};
     use rashomon_api::OperatorPages::{Open, Token};
     let policy = |file: &str| load(file).unwrap().access.policy();
     assert_eq!(policy(""), Policy::Open);
@@ -170,7 +170,9 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
     assert!(!none.hold_somewhere(Right::Read));
     let file = "[access]\nanonymous = ['read']\n[access.domains.a]\nanonymous = []";
     let Policy::Anonymous(rights) = policy(file) else { panic!("the file has rights") };
-    let on = |domain: &str| rights.on(&DomainName::new(domain).unwrap(), &BucketName::page());
+    let on = |domain: &str| {
+        rights.on(&DomainName::new(domain).unwrap(), &BucketName::page(), BucketKind::Revisioned)
+    };
     assert!(on("b").contains(Right::Read) && !on("b").contains(Right::Write) && on("a").is_empty());
     let flag = || RawSettings { access: Some(Access::Open), ..RawSettings::default() };
     assert_eq!(load_above(file, flag()).unwrap().access.policy(), Policy::Open);

@@ -12,6 +12,7 @@ use rashomon_access::{
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::ManualClock;
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 
@@ -115,7 +116,8 @@ async fn guarded() -> (Api, String) {
     let token = access.create_token(new).await.expect("a store in memory does not fail");
     let token = token.reveal().to_owned();
     let registry = Registry::default();
-    let components = Components { buckets, access, clock, seed: 7, registry, audit_log: None };
+    let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default());
+    let components = Components { buckets, key_value, access, clock, seed: 7, registry, audit_log: None };
     (Api::new(Settings::default(), components), token)
 }
 

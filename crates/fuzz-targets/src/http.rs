@@ -10,6 +10,7 @@ use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 
@@ -107,7 +108,9 @@ pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> 
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
     let access = Arc::new(Access::open(TokenStore::new(store, clock.clone()), clock.clone()));
     let registry = Registry::default();
-    Api::new(settings, Components { buckets, access, clock, seed: 7, registry, audit_log: None })
+    let key_value = rashomon_key_value::Settings { body_limit: MAX_BODY, ..Default::default() };
+    let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), key_value);
+    Api::new(settings, Components { buckets, key_value, access, clock, seed: 7, registry, audit_log: None })
 }
 
 /// Sends a request, and returns the status and the whole body of the answer.

@@ -127,6 +127,75 @@ fn parse_version(tag: &str) -> Option<PropertyVersion> {
     Some(PropertyVersion { rev: rev.parse().ok()?, tid: tid.parse().ok()?, rewritten_at })
 }
 
+/// The conditions of a write: which versions it may replace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteCondition {
+    /// The tags of `If-Match`.
+    matching: Option<Vec<String>>,
+    /// The tags of `If-None-Match`.
+    none_matching: Option<Vec<String>>,
+    /// The date of `If-Unmodified-Since`.
+    unmodified_since: Option<Timestamp>,
+    /// The only version that fulfils `If-Unmodified-Since`, once it is known.
+    unmodified: Option<Option<String>>,
+}
+
+impl WriteCondition {
+    /// Reads the conditions of a request.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let list = |name: &HeaderName| {
+            headers.contains_key(name).then(|| {
+                let values = headers.get_all(name).iter();
+                let tags = values.flat_map(|value| tags(value.to_str().unwrap_or_default()));
+                tags.map(str::to_owned).collect()
+            })
+        };
+        let matching: Option<Vec<_>> = list(&header::IF_MATCH);
+        let unmodified_since = match matching {
+            None => date(headers, &header::IF_UNMODIFIED_SINCE),
+            Some(_) => None,
+        };
+        Self { matching, none_matching: list(&header::IF_NONE_MATCH), unmodified_since, unmodified: None }
+    }
+
+    /// Whether the request has no condition.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the request has `If-Match`.
+    pub const fn has_match(&self) -> bool {
+        self.matching.is_some()
+    }
+
+    /// Whether the write may replace this version, which was changed at this time. `None`: there is nothing to
+    /// be replaced. From then on, `If-Unmodified-Since` holds for this version only.
+    pub fn allows_now(&mut self, current: Option<(&str, Timestamp)>) -> bool {
+        if let Some(since) = self.unmodified_since {
+            if current.is_some_and(|(_, at)| at > end_of_second(since)) {
+                return false;
+            }
+            self.unmodified = Some(current.map(|(tag, _)| tag.to_owned()));
+        }
+        self.allows(current.map(|(tag, _)| tag))
+    }
+
+    /// Whether the write may replace the version with this tag, which has no quotes.
+    pub fn allows(&self, current: Option<&str>) -> bool {
+        let names = |tags: &Vec<String>| {
+            current.is_some_and(|current| tags.iter().any(|tag| is_tag_of(tag, current)))
+        };
+        self.matching.as_ref().is_none_or(names)
+            && !self.none_matching.as_ref().is_some_and(names)
+            && self.unmodified.as_ref().is_none_or(|only| only.as_deref() == current)
+    }
+}
+
+/// Whether a tag of a request is `*` or the tag of this version, perhaps with a suffix.
+fn is_tag_of(tag: &str, current: &str) -> bool {
+    tag == "*" || tag.strip_prefix(current).is_some_and(is_suffix)
+}
+
 /// Finds a tag in a header's list that matches `etag` (quoted), or `*`. Returns it without its quotes.
 fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a str> {
     let etag = etag.trim_matches('"');
@@ -134,7 +203,7 @@ fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a
         .get_all(name)
         .iter()
         .flat_map(|value| tags(value.to_str().unwrap_or_default()))
-        .find(|tag| *tag == "*" || tag.strip_prefix(etag).is_some_and(is_suffix))
+        .find(|tag| is_tag_of(tag, etag))
 }
 
 /// Whether a text may follow a tag of this server: nothing, a suffix of the server, or one that proxies add
@@ -205,6 +274,40 @@ mod tests {
             let matching = evaluate(&headers(&[(header::IF_MATCH, &value)]), &etag, None);
             assert_eq!(matching == Verdict::Proceed, zstd.is_some(), "{value}");
         }
+    }
+
+    #[test]
+    fn write_replaces_only_the_versions_that_its_conditions_allow() {
+        let of = |pairs: &[(HeaderName, &str)]| WriteCondition::of(&headers(pairs));
+        assert!(of(&[]).is_empty() && of(&[]).allows(None) && of(&[]).allows(Some("a")));
+        for (name, value, none, a, b) in [
+            (header::IF_MATCH, "\"a\"", false, true, false),
+            (header::IF_MATCH, "W/\"a-gzip\", \"b\"", false, true, true),
+            (header::IF_MATCH, "*", false, true, true),
+            (header::IF_MATCH, "\"ab\"", false, false, false),
+            (header::IF_NONE_MATCH, "*", true, false, false),
+            (header::IF_NONE_MATCH, "\"b;zstd\"", true, true, false),
+        ] {
+            let condition = of(&[(name.clone(), value)]);
+            let allowed = [None, Some("a"), Some("b")].map(|tag| condition.allows(tag));
+            assert_eq!(allowed, [none, a, b], "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn unmodified_write_replaces_only_the_version_that_was_looked_at() {
+        let at = Timestamp::from_micros(1_180_643_700_500_000);
+        let since = |date| WriteCondition::of(&headers(&[(header::IF_UNMODIFIED_SINCE, date)]));
+        let mut condition = since("Thu, 31 May 2007 20:35:00 GMT");
+        assert!(condition.allows_now(Some(("a", at))));
+        assert!(condition.allows(Some("a")) && !condition.allows(Some("b")) && !condition.allows(None));
+        assert!(!since("Thu, 31 May 2007 20:34:59 GMT").allows_now(Some(("a", at))));
+        let mut absent = since("Thu, 31 May 2007 20:34:59 GMT");
+        assert!(absent.allows_now(None) && absent.allows(None) && !absent.allows(Some("a")));
+        assert!(since("yesterday").is_empty());
+        let both =
+            [(header::IF_UNMODIFIED_SINCE, "Thu, 31 May 2007 20:34:59 GMT"), (header::IF_MATCH, "\"a\"")];
+        assert!(WriteCondition::of(&headers(&both)).allows_now(Some(("a", at))));
     }
 
     #[test]

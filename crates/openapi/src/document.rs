@@ -25,7 +25,7 @@ use crate::{
 const DESCRIPTION: &str = "\
 Stores every revision of every page, and every render of every revision. A *domain* is a wiki. A *page* has a title \
 and belongs to a domain. A *revision* is one saved edit, with a number. A *render* is one rendering of a revision, \
-identified by a tid. A render has *properties*, which are named bodies of bytes.
+identified by a tid. A render has *properties*, which are named bodies of bytes. A domain also has *key-value buckets*, which have entries under keys, without revisions.
 
 The query string of a page's URL addresses its sub-resources **as a path**: `Main_Page?rev/latest/html`. It is not a \
 list of keys and values, and each sub-resource has exactly one spelling. The paths of OpenAPI cannot express that. So \
@@ -46,10 +46,11 @@ const NO_SCOPES: [&str; 0] = [];
 /// The answer that every operation has in addition to its own.
 const ANY_PROBLEM: &str = "AnyProblem";
 
-/// The answer that every GET of a title has in addition to its own.
+/// The answer that every GET of a title or a key has in addition to its own.
 const MOVED: Answer = Answer {
     status: 301,
-    meaning: "The title is spelled in another way than `title` describes: redirects to the canonical URL.",
+    meaning: "The title or the key is spelled in another way than `title` or `key` describes: redirects to the canonical \
+              URL.",
     content: Content::Empty,
     headers: &["Location", "Cache-Control"],
 };
@@ -128,7 +129,7 @@ fn operation(of: &Operation, max_list_entries: usize) -> path::Operation {
     for answer in of.answers {
         operation = operation.response(answer.status.to_string(), response(answer));
     }
-    if of.verb == Verb::Get && names_in(of.path).any(|name| name == "title") {
+    if of.verb == Verb::Get && names_in(of.path).any(|name| ["title", "key"].contains(&name)) {
         operation = operation.response(MOVED.status.to_string(), response(&MOVED));
     }
     operation.response("default", Ref::from_response_name(ANY_PROBLEM)).build()
@@ -237,7 +238,7 @@ fn request_body(body: RequestBody) -> Sent {
     match body {
         RequestBody::NewRevision => form("NewRevision"),
         RequestBody::NewRender => form("NewRender"),
-        RequestBody::Bytes => bytes("The bytes of the property, stored unchanged."),
+        RequestBody::Bytes => bytes("The bytes, stored unchanged."),
         RequestBody::Export => bytes(
             "An export: MediaWiki's XML, or JSON lines; plain, or as .gz, .bz2, .xz, .lzma, .zst, .7z. Its \
              Content-Type does not matter.",
@@ -245,6 +246,12 @@ fn request_body(body: RequestBody) -> Sent {
         RequestBody::Batch => RequestBodyBuilder::new()
             .description(Some("The requests."))
             .content("application/json", list_of("BatchRequest")),
+        RequestBody::BucketDefinition => {
+            RequestBodyBuilder::new().description(Some("The definition of the bucket.")).content(
+                "application/json",
+                ContentBuilder::new().schema(Some(Ref::from_schema_name("BucketDefinition"))).build(),
+            )
+        }
         RequestBody::TokenRequest => {
             RequestBodyBuilder::new().description(Some("What the token grants.")).content(
                 "application/json",

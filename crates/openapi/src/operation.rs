@@ -83,6 +83,8 @@ pub enum Chapter {
     Histories,
     /// Batches of requests.
     Batches,
+    /// Key-value buckets.
+    Buckets,
     /// Tokens.
     Access,
     /// Resources for operators.
@@ -93,12 +95,13 @@ pub enum Chapter {
 
 impl Chapter {
     /// All chapters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Reading,
         Self::TimeTravel,
         Self::Writing,
         Self::Histories,
         Self::Batches,
+        Self::Buckets,
         Self::Access,
         Self::Operators,
         Self::People,
@@ -113,6 +116,7 @@ impl Chapter {
             Self::Writing => "writing",
             Self::Histories => "histories",
             Self::Batches => "batches",
+            Self::Buckets => "buckets",
             Self::Access => "access",
             Self::Operators => "operators",
             Self::People => "people",
@@ -128,6 +132,7 @@ impl Chapter {
             Self::Writing => "Writing",
             Self::Histories => "Whole histories",
             Self::Batches => "Batches",
+            Self::Buckets => "Key-value buckets",
             Self::Access => "Tokens",
             Self::Operators => "For operators",
             Self::People => "For people",
@@ -142,8 +147,10 @@ pub enum RequestBody {
     NewRevision,
     /// The fields of a new render.
     NewRender,
-    /// The bytes of a property, as they are.
+    /// The bytes of a property or an entry, as they are.
     Bytes,
+    /// The definition of a bucket.
+    BucketDefinition,
     /// An export of histories.
     Export,
     /// The members of a new token.
@@ -174,7 +181,7 @@ pub enum Content {
     Document(&'static str),
     /// `application/problem+json`
     Problem,
-    /// The bytes of a property, of any stored type.
+    /// The bytes of a property or an entry, of any stored type.
     Property,
     /// Content of another type.
     Other(&'static str),

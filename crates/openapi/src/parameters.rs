@@ -50,7 +50,7 @@ impl UrlVariable {
 }
 
 /// All variables in the templates of paths and queries.
-pub const URL_VARIABLES: [UrlVariable; 7] = [
+pub const URL_VARIABLES: [UrlVariable; 9] = [
     UrlVariable {
         name: "domain",
         meaning: "The name of a domain, which is one wiki.",
@@ -90,6 +90,20 @@ pub const URL_VARIABLES: [UrlVariable; 7] = [
         meaning: "A property: one named body of bytes, such as `html`, `wikitext`, `data-parsoid`.",
         example: "html",
         pattern: Some("^[a-z][a-z0-9_-]{0,63}$"),
+    },
+    UrlVariable {
+        name: "bucket",
+        meaning: "The name of a bucket: 1 to 64 of a-z, 0-9 and '-', beginning with a letter. `page` is the bucket of \
+                  pages; `import`, `changes` and `timeline` are reserved.",
+        example: "math-png",
+        pattern: Some("^(?!(page|import|changes|timeline)$)[a-z][a-z0-9-]{0,63}$"),
+    },
+    UrlVariable {
+        name: "key",
+        meaning: "The key of an entry: UTF-8, at most 1,024 bytes. It is written like a title, except that a space is \
+                  written as `%20`, and differs from `_`.",
+        example: "a.png",
+        pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
     },
     UrlVariable {
         name: "id",
@@ -135,7 +149,7 @@ pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
 }
 
 /// The headers of requests: name, meaning, example.
-pub const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
+pub const REQUEST_HEADERS: [(&str, &str, &str); 12] = [
     (
         "If-None-Match",
         "Entity tags of versions that the client has: 304 if one of them is current.",
@@ -148,13 +162,13 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     ),
     (
         "If-Modified-Since",
-        "304 if the property has not changed since. Used only for URLs with a tid: the latest can change twice in a \
-         second.",
+        "304 if the content has not changed since. Used only for URLs with a tid and for entries: the latest can change \
+         twice in a second.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     (
         "If-Unmodified-Since",
-        "Without If-Match: 412 if the property has changed since.",
+        "Without If-Match: 412 if the content has changed since.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     ("Range", "One range of bytes.", "bytes=0-1023"),
@@ -167,10 +181,13 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 10] = [
     ("Accept-Datetime", "The requested time (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
     (
         "Content-Type",
-        "Stored, and returned with the property. Without it, the stored type is kept.",
+        "Stored, and returned with the body. Without it, a property keeps its type, and an entry gets the type that its \
+         bucket defines.",
         "text/html; charset=utf-8",
     ),
-    ("Content-Language", "Stored, and returned with the property.", "en"),
+    ("Content-Language", "Stored, and returned with the body.", "en"),
+    ("Content-Disposition", "Stored, and returned with the entry.", "attachment; filename=a.png"),
+    ("Cache-Control", "Stored, and returned with the entry.", "max-age=3600"),
 ];
 
 /// The headers of answers: name, meaning, example.
@@ -178,12 +195,13 @@ pub const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     (
         "ETag",
         "The version of the bytes. For a property: `\"{rev}/{tid}\"`, or `\"{rev}/{tid}/{microseconds}\"` once it \
-         was replaced, with the time of the replacement since 1970. The tag of a compressed body ends with `;zstd\"`.",
+         was replaced, with the time of the replacement since 1970. For an entry: another one after each PUT. The tag of a compressed body ends with `;zstd\"`.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
     (
         "Last-Modified",
-        "The time at which the property was last replaced. If it was never replaced, the time of the render.",
+        "The time at which the property was last replaced. If it was never replaced, the time of the render. For an \
+         entry, the time of its last PUT.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     (

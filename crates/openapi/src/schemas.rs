@@ -8,10 +8,11 @@ use utoipa::openapi::{
 use crate::parameters::{self, TID};
 
 /// The schemas of the bodies that clients send, by name.
-pub(crate) fn bodies() -> [(&'static str, Object); 4] {
+pub(crate) fn bodies() -> [(&'static str, Object); 5] {
     [
         ("NewRevision", new_revision()),
         ("NewRender", new_render()),
+        ("BucketDefinition", bucket_definition()),
         ("TokenRequest", token_request()),
         ("BatchRequest", batch_request()),
     ]
@@ -24,6 +25,8 @@ pub(crate) fn of_document(name: &str) -> &'static str {
         "revision" => "Revision",
         "revision-list" => "RevisionList",
         "written" => "Written",
+        "bucket" => "Bucket",
+        "bucket-list" => "BucketList",
         "new-token" => "NewToken",
         "token-list" => "TokenList",
         "batch" => "BatchAnswer",
@@ -92,6 +95,36 @@ pub fn new_render() -> Object {
         .property("_timestamp", date_time(TIMESTAMP))
         .property("_if_latest", text(IF_LATEST).pattern(Some(REV_OR_NONE)));
     properties(form)
+}
+
+/// The definition of a bucket.
+#[must_use]
+pub fn bucket_definition() -> Object {
+    let number = |description: &str| {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .description(Some(description))
+            .minimum(Some(1))
+            .build()
+    };
+    ObjectBuilder::new()
+        .description(Some("The definition of a bucket."))
+        .property("type", text("The type. It never changes.").enum_values(Some(["blob", "ordered-blob"])))
+        .required("type")
+        .property(
+            "content_type",
+            text("The content type of entries that are stored without one. Without it: `application/octet-stream`."),
+        )
+        .property(
+            "public",
+            ObjectBuilder::new().schema_type(Type::Boolean).description(Some(
+                "Whether every reader of the domain's pages may read the entries. Without it: no.",
+            )),
+        )
+        .property("ttl", number("The number of seconds from the last PUT of an entry until it expires. Without it: never."))
+        .property("max_size", number("The maximum size of a body, in bytes. Without it: that of the server."))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        .build()
 }
 
 /// The request for a token.
@@ -201,6 +234,14 @@ pub fn example(schema: &str) -> Option<Value> {
             "_rev": "12345", "_parent": "12344", "_user": "Ann", "_comment": "typo", "html": "<p>Hello</p>",
         }),
         "NewRender" => json!({"html": "<p>Hello</p>"}),
+        "BucketDefinition" => json!({"type": "blob", "content_type": "image/png", "ttl": 86400}),
+        "Bucket" => json!({
+            "type": "blob", "content_type": "image/png", "public": false, "ttl": 86400, "max_size": 1_048_576,
+        }),
+        "BucketList" => json!({
+            "buckets": [{"name": "math-png", "type": "blob"}, {"name": "page", "type": "revisioned"}],
+            "next": "?after=page",
+        }),
         "TokenRequest" => json!({
             "rights": ["read", "write"], "domains": ["enwiki"], "expires": "90d", "note": "the bot of Ann",
         }),

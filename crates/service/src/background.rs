@@ -3,6 +3,7 @@
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use rashomon_buckets::{BucketName, CompactionOptions, DomainName, Error, RevisionStore, SealOptions};
+use rashomon_key_value::KeyValueStore;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::supervised::{Panics, supervise};
@@ -37,7 +38,8 @@ pub const MIN_ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The options of the background work.
 #[derive(Debug, Clone)]
 pub struct BackgroundOptions {
-    /// The interval between garbage collections of unreferenced chunks and blocks; zero for none.
+    /// The interval between garbage collections of unreferenced chunks and blocks, and of the entries of deleted
+    /// buckets; zero for none.
     pub collect_every: Duration,
     /// The minimum age of an unreferenced chunk or block that is deleted: at least [`MIN_ORPHAN_AGE`], and
     /// longer than the longest possible upload.
@@ -65,10 +67,13 @@ impl Background {
     ///
     /// Outside of a Tokio runtime.
     #[must_use]
-    pub fn start(buckets: &RevisionStore, options: BackgroundOptions) -> Self {
+    pub fn start(buckets: &RevisionStore, key_value: &KeyValueStore, options: BackgroundOptions) -> Self {
         let BackgroundOptions { collect_every, orphan_age, read_only, seal_every, seal_within } = options;
         let mut this = Self { tasks: JoinSet::new(), panics: Panics::default() };
         this.spawn("collect", buckets, move |buckets| collect(buckets, collect_every, orphan_age));
+        this.spawn("collect_entries", key_value, move |key_value| {
+            collect_entries(key_value, collect_every, orphan_age)
+        });
         if !read_only {
             this.spawn("rescan", buckets, rescan);
             this.spawn("sweep", buckets, sweep);
@@ -77,14 +82,14 @@ impl Background {
         this
     }
 
-    fn spawn<F: Future<Output = ()> + Send + 'static>(
+    fn spawn<T: Clone + Send + Sync + 'static, F: Future<Output = ()> + Send + 'static>(
         &mut self,
         name: &'static str,
-        buckets: &RevisionStore,
-        task: impl Fn(RevisionStore) -> F + Send + Sync + 'static,
+        store: &T,
+        task: impl Fn(T) -> F + Send + Sync + 'static,
     ) {
-        let buckets = buckets.clone();
-        self.tasks.spawn(supervise(name, self.panics.clone(), move || task(buckets.clone())));
+        let store = store.clone();
+        self.tasks.spawn(supervise(name, self.panics.clone(), move || task(store.clone())));
     }
 
     /// The number of panics of the tasks.
@@ -110,6 +115,23 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
             Ok(0) => {}
             Ok(bodies) => tracing::info!(bodies, "deleted unreferenced chunks of large bodies"),
             Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks and blocks"),
+        }
+    }
+}
+
+/// Deletes chunks of large entries that nothing references, and the entries of deleted buckets, at intervals.
+async fn collect_entries(key_value: KeyValueStore, every: Duration, age: Duration) {
+    if every.is_zero() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(every).await;
+        match key_value.collect(age).await {
+            Ok(0) => {}
+            Ok(deleted) => tracing::info!(deleted, "deleted entries of deleted buckets, and their chunks"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot delete the entries of deleted buckets, and their chunks");
+            }
         }
     }
 }

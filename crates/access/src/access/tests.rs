@@ -82,10 +82,16 @@ async fn token_has_the_rights_that_it_was_made_with() {
     let token = server.make(None).await;
     let caller = server.access.authenticate(token.reveal(), None).await.unwrap();
     let (enwiki, page) = page();
-    assert!(server.access.may(&caller, Right::Read, &enwiki, &page));
-    assert!(!server.access.may(&caller, Right::Write, &enwiki, &page));
-    assert!(!server.access.may(&caller, Right::Read, &DomainName::new("dewiki").unwrap(), &page));
-    assert!(!server.access.may(&Caller::Anonymous, Right::Read, &enwiki, &page));
+    assert!(server.access.may(&caller, Right::Read, &enwiki, &page, BucketKind::Revisioned));
+    assert!(!server.access.may(&caller, Right::Write, &enwiki, &page, BucketKind::Revisioned));
+    assert!(!server.access.may(
+        &caller,
+        Right::Read,
+        &DomainName::new("dewiki").unwrap(),
+        &page,
+        BucketKind::Revisioned
+    ));
+    assert!(!server.access.may(&Caller::Anonymous, Right::Read, &enwiki, &page, BucketKind::Revisioned));
     assert_eq!(caller.token().map(|name| &**name), Some(token.id().as_str()));
 }
 

@@ -49,6 +49,30 @@ impl Problem {
         }
     }
 
+    /// The problem for any error of the key-value buckets.
+    pub fn of_key_value(error: rashomon_key_value::Error) -> Self {
+        use rashomon_key_value::Error;
+        match error {
+            Error::NoBucket => Self::not_found(error.to_string()),
+            Error::OtherDefinition { .. } => Self::new(Kind::Conflict, error.to_string()),
+            Error::ConditionFailed => Self::condition_failed(),
+            Error::Definition(error) => Self::invalid(error.to_string()),
+            Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
+            Error::Contended => Self::busy(error.to_string()),
+            Error::Records(error) => Self::of_bucket(error),
+            other => Self::new(Kind::Internal, other.to_string()),
+        }
+    }
+
+    /// A condition of a write does not hold: 412.
+    pub fn condition_failed() -> Self {
+        Self::new(
+            Kind::PreconditionFailed,
+            "a condition of the request (If-Match, If-None-Match or If-Unmodified-Since) does not hold for what is \
+             stored; nothing was changed: read the current version, and decide again",
+        )
+    }
+
     /// The problem for a failed read of the latest. If an older revision has the property, the answer links
     /// to the property of that revision.
     pub fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {

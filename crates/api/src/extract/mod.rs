@@ -1,12 +1,16 @@
 //! Parses requests into types whose constructors validate. Parses the raw path and the raw query, since other
 //! spellings of a URL are redirected or refused: a cache would store the answer once for each.
 
+mod bucket;
+mod parameters;
 mod percent;
 mod query;
 mod reference;
 mod target;
 mod title;
 
+pub(crate) use bucket::{BucketTarget, EntryTarget, bucket_of_v1, domain_of_v1, encode_key, entry_of_v1};
+pub(crate) use parameters::{Parameters, refuse_idempotency_key, refuse_query};
 pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};

@@ -205,11 +205,11 @@ fn parse_time(text: &str) -> Result<Timestamp> {
     })
 }
 
-fn parse_limit(text: &str) -> Result<usize> {
+pub(super) fn parse_limit(text: &str) -> Result<usize> {
     let decimal = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     (decimal.then(|| text.parse().ok()).flatten())
         .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-        .ok_or_else(|| Problem::malformed(format!("&limit= must be a number from 1 to {MAX_LIMIT}")))
+        .ok_or_else(|| Problem::malformed(format!("limit= must be a number from 1 to {MAX_LIMIT}")))
 }
 
 fn parse_token<T: Position>(text: &str) -> Result<T> {
@@ -226,7 +226,7 @@ fn is_well_formed(path: &str) -> bool {
 }
 
 /// Shortens a text of the client for an error message.
-fn shown(text: &str) -> &str {
+pub(super) fn shown(text: &str) -> &str {
     const SHOWN: usize = 64;
     let end = (0..=SHOWN.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     &text[..end]

@@ -15,8 +15,17 @@ const RAW: &[u8] = b"-_.~;:@$!*(),/";
 /// redirect to the encoded form would never end.
 const EITHER: &[u8] = b"&'+=";
 
+/// How the canonical spelling writes a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    /// As `_`, since a title has no spaces.
+    Underscore,
+    /// As `%20`.
+    Encoded,
+}
+
 /// Everything that is percent-encoded in the canonical spelling.
-const ENCODED: AsciiSet = {
+pub(super) const ENCODED: AsciiSet = {
     let mut set = NON_ALPHANUMERIC.remove(RAW[0]);
     let mut index = 1;
     while index < RAW.len() {
@@ -31,7 +40,7 @@ pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     let decoded = percent_decode(raw).ok_or_else(|| {
         Problem::malformed("a title must be percent-encoded UTF-8: each % must be followed by two hex digits")
     })?;
-    Ok((Title::new(&decoded)?, needs_redirect(raw.as_bytes())))
+    Ok((Title::new(&decoded)?, needs_redirect(raw.as_bytes(), Space::Underscore)))
 }
 
 /// The canonical spelling of a title in a URL, in ASCII.
@@ -39,8 +48,8 @@ pub(crate) fn encode_title(title: &Title) -> String {
     utf8_percent_encode(title.as_str(), &ENCODED).to_string()
 }
 
-/// Whether a well-formed title has a byte in a form that is not accepted.
-fn needs_redirect(raw: &[u8]) -> bool {
+/// Whether a well-formed title or key has a byte in a form that is not accepted.
+pub(super) fn needs_redirect(raw: &[u8], space: Space) -> bool {
     let mut rest = raw;
     loop {
         rest = match rest {
@@ -48,8 +57,8 @@ fn needs_redirect(raw: &[u8]) -> bool {
             [b'%', high, low, rest @ ..] => {
                 let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
                 let byte = hex_pair(*high, *low);
-                // An encoded space must be an underscore.
-                if !upper || byte.is_none_or(|byte| is_unencoded(byte) || byte == b' ') {
+                let is_wrong = |byte| is_unencoded(byte) || (byte == b' ' && space == Space::Underscore);
+                if !upper || byte.is_none_or(is_wrong) {
                     return true;
                 }
                 rest

@@ -1,6 +1,8 @@
 //! The handlers, by resource.
 
 pub(crate) mod batch;
+pub(crate) mod bucket;
+pub(crate) mod entry;
 pub(crate) mod form;
 pub(crate) mod import;
 pub(crate) mod operators;

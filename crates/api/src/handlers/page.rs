@@ -15,7 +15,9 @@ use crate::{
     answer::{options, redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
-    extract::{Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki},
+    extract::{
+        Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki, refuse_idempotency_key,
+    },
     problem::{Problem, Result},
 };
 
@@ -23,6 +25,7 @@ use crate::{
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, body) = request.into_parts();
     ignore_range_unless_get(&mut head);
+    refuse_idempotency_key(&head.headers)?;
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
     let resource = parse_resource(&head)?;
     match head.method {
@@ -53,7 +56,7 @@ fn parse_resource(head: &Parts) -> Result<Resource> {
 }
 
 /// Only a GET can have a range (RFC 9110, section 14.2).
-fn ignore_range_unless_get(head: &mut Parts) {
+pub(super) fn ignore_range_unless_get(head: &mut Parts) {
     if head.method != Method::GET {
         head.headers.remove(header::RANGE);
     }

@@ -26,8 +26,9 @@ pub(crate) async fn latest(
 ) -> Result<Response> {
     let property = api.read(api.buckets.latest(page, name)).await?;
     let property = property.map_err(|error| Problem::of_latest(error, page, name))?;
-    let (prepared, stood_ready) = api.prepared.of(page, name, &property);
-    if stood_ready {
+    let prepare = || Representation::new(&page.title, name, &property, Address::Latest);
+    let (prepared, was_prepared) = api.prepared.of(&property, prepare);
+    if was_prepared {
         api.metrics.prepared_hits.inc();
     }
     prepared.answer(request, &property.body)

@@ -7,13 +7,13 @@ use rashomon_buckets::{
     Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
 };
 use rashomon_forms::{RequestBody, refuse_content_encoding};
+use rashomon_http_semantics::conditional;
 
 use super::{form::spill, write::receive_body};
 use crate::{
     Api, answer,
     audit::Audit,
     authorize::Writer,
-    conditional,
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
     stored_headers,

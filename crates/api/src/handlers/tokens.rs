@@ -20,6 +20,7 @@ use crate::{
     audit::Audit,
     authorize::caller_of,
     caching::Caching,
+    extract::{refuse_idempotency_key, refuse_query},
     no_body::no_body,
     problem::{Kind, Problem, Result},
 };
@@ -55,6 +56,7 @@ pub(crate) struct TokenListJson {
 /// `/v1/tokens`
 pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, body) = request.into_parts();
+    refuse_idempotency_key(&head.headers)?;
     match head.method {
         Method::GET | Method::HEAD => {
             check_admin(&api, &head)?;
@@ -63,7 +65,7 @@ pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Resp
         Method::POST => {
             check_admin(&api, &head)?;
             check_writable(&api)?;
-            refuse_query(&head)?;
+            refuse_query(head.uri.query())?;
             create(&api, &head, body).await
         }
         Method::OPTIONS => Ok(options(METHODS)),
@@ -74,6 +76,7 @@ pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Resp
 /// `/v1/tokens/{id}`
 pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, _) = request.into_parts();
+    refuse_idempotency_key(&head.headers)?;
     match head.method {
         Method::DELETE => {}
         Method::OPTIONS => return Ok(options(METHODS_OF_ONE)),
@@ -81,7 +84,7 @@ pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     }
     check_admin(&api, &head)?;
     check_writable(&api)?;
-    refuse_query(&head)?;
+    refuse_query(head.uri.query())?;
     let id: TokenId = head.uri.path().strip_prefix("/v1/tokens/").unwrap_or_default().parse()?;
     let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
     let claim = api.claim(Some(0)).await?;
@@ -112,13 +115,6 @@ fn check_admin(api: &Api, head: &Parts) -> Result<()> {
 
 fn check_writable(api: &Api) -> Result<()> {
     if api.settings.read_only { Err(Problem::read_only()) } else { Ok(()) }
-}
-
-fn refuse_query(head: &Parts) -> Result<()> {
-    match head.uri.query().filter(|query| !query.is_empty()) {
-        None => Ok(()),
-        Some(_) => Err(Problem::malformed("this request takes no query")),
-    }
 }
 
 async fn list(api: &Api, query: Option<&str>) -> Result<Response> {

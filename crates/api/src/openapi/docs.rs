@@ -5,9 +5,10 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use rashomon_access::Right;
-use rashomon_buckets::{Definitions, Page, PropertyName, Render, Title, Versions};
+use rashomon_access::{BucketKind, Right};
+use rashomon_buckets::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
+use rashomon_key_value::{KeyRange, Order};
 use rashomon_openapi::{
     Chapter, Content, Operation, RequestBody, Verb, operations,
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
@@ -19,9 +20,10 @@ use super::documents;
 use crate::{
     Api, Settings,
     authorize::caller_of,
-    extract::{MAX_LIMIT, encode_title},
+    extract::{MAX_LIMIT, encode_key, encode_title},
     handlers::{
         batch::{MAX_CONCURRENT, MAX_REQUESTS},
+        bucket::MAX_DEFINITION_BYTES,
         form::MAX_PROPERTIES,
         write::MAX_COMMENT_BYTES,
     },
@@ -100,6 +102,20 @@ struct DocsPage {
     problems: Vec<ProblemView>,
 }
 
+/// The documents that the page describes.
+const DOCUMENTS: [&str; 10] = [
+    "Render",
+    "Revision",
+    "RevisionList",
+    "Written",
+    "Bucket",
+    "BucketList",
+    "NewToken",
+    "TokenList",
+    "BatchAnswer",
+    "Problem",
+];
+
 /// `/docs`
 pub(super) async fn show(State(api): State<Api>, request: Request) -> Result<Response> {
     api.check_operator(caller_of(request.extensions()))?;
@@ -128,18 +144,7 @@ impl DocsPage {
                 .map(|UrlVariable { name, meaning, .. }| item(name, meaning))
                 .collect(),
             chapters: Chapter::ALL.map(chapter).into(),
-            documents: [
-                "Render",
-                "Revision",
-                "RevisionList",
-                "Written",
-                "NewToken",
-                "TokenList",
-                "BatchAnswer",
-                "Problem",
-            ]
-            .map(document)
-            .into(),
+            documents: DOCUMENTS.map(document).into(),
             headers: ANSWER_HEADERS.map(|(name, meaning, _)| item(name, meaning)).into(),
             properties: properties(definitions),
             limits: limits(settings),
@@ -197,6 +202,7 @@ fn inputs(operation: &Operation) -> Vec<Item> {
     match operation.body {
         Some(RequestBody::NewRevision) => inputs.extend(members(&schemas::new_revision())),
         Some(RequestBody::NewRender) => inputs.extend(members(&schemas::new_render())),
+        Some(RequestBody::BucketDefinition) => inputs.extend(members(&schemas::bucket_definition())),
         Some(RequestBody::TokenRequest) => inputs.extend(members(&schemas::token_request())),
         Some(RequestBody::Batch) => inputs.extend(members(&schemas::batch_request())),
         Some(RequestBody::Bytes | RequestBody::Export) | None => {}
@@ -248,19 +254,23 @@ impl Sample {
     async fn find(api: &Api) -> Self {
         // If the store does not answer, examples are made up.
         let found = api.read(find_render(api)).await.ok().flatten();
-        found.map_or_else(Self::default, |(page, render)| {
-            let html = render.properties.keys().find(|name| name.as_str() == "html");
-            let property = html.or_else(|| render.properties.keys().next());
-            Self([
-                ("domain", page.domain.to_string()),
-                ("title", encode_title(&page.title)),
-                ("rev", render.record.rev.to_string()),
-                ("tid", render.tid.to_string()),
-                ("time", rfc3339::format(render.record.timestamp)),
-                ("property", property.map_or("html", PropertyName::as_str).to_owned()),
-                ("id", parameters::TOKEN_ID.to_owned()),
-            ])
-        })
+        let Some((page, render)) = found else { return Self::default() };
+        let entry = api.read(find_entry(api, &page.domain)).await.ok().flatten();
+        let of_entry = |name| parameters::url_variable(name).example.to_owned();
+        let (bucket, key) = entry.unwrap_or_else(|| (of_entry("bucket"), of_entry("key")));
+        let html = render.properties.keys().find(|name| name.as_str() == "html");
+        let property = html.or_else(|| render.properties.keys().next());
+        Self([
+            ("domain", page.domain.to_string()),
+            ("title", encode_title(&page.title)),
+            ("rev", render.record.rev.to_string()),
+            ("tid", render.tid.to_string()),
+            ("time", rfc3339::format(render.record.timestamp)),
+            ("property", property.map_or("html", PropertyName::as_str).to_owned()),
+            ("bucket", bucket),
+            ("key", key),
+            ("id", parameters::TOKEN_ID.to_owned()),
+        ])
     }
 
     /// Fills in a URL template.
@@ -270,12 +280,21 @@ impl Sample {
     }
 }
 
+/// The first entry of the first bucket of a domain from which everybody may read, with the spelling of its key.
+async fn find_entry(api: &Api, domain: &DomainName) -> Option<(String, String)> {
+    let buckets = api.key_value.buckets(domain, None, MAX_LIMIT).await.ok()?.items;
+    let bucket =
+        buckets.iter().find(|bucket| bucket.bucket_type().has_bodies() && api.is_public_bucket(bucket))?;
+    let entries = api.key_value.list(bucket, &KeyRange::all(), Order::Ascending, None, 1).await.ok()?.items;
+    entries.first().map(|entry| (bucket.name.to_string(), encode_key(&entry.key)))
+}
+
 /// The latest render of the main page, or of the first page.
 async fn find_render(api: &Api) -> Option<(Page, Render)> {
     let catalog = api.buckets.catalog();
     let domain = catalog.domain_list(None, 1).await.ok()?.items.into_iter().next()?;
     // The names of what only some may read must not be in the examples of everybody.
-    if !api.access.anybody_may(Right::Read, &domain, &api.page_bucket) {
+    if !api.access.anybody_may(Right::Read, &domain, &api.page_bucket, BucketKind::Revisioned) {
         return None;
     }
     let titles = catalog.titles(&domain, &api.page_bucket, None, 1).await.ok()?.items;
@@ -326,7 +345,9 @@ fn limits(settings: &Settings) -> Vec<(&'static str, String)> {
     vec![
         ("A request's URL", bytes(settings.max_url_bytes as u64)),
         ("A title, after decoding", bytes(Title::MAX_BYTES as u64)),
+        ("A key, after decoding", bytes(Title::MAX_BYTES as u64)),
         ("A body", bytes(settings.max_body_bytes)),
+        ("The definition of a bucket", bytes(MAX_DEFINITION_BYTES)),
         ("The time that a body may take", seconds(settings.body_seconds)),
         ("The time that a body may go without a byte", seconds(settings.body_idle_seconds)),
         (

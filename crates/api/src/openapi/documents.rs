@@ -18,6 +18,8 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<json::RevisionListJson<'_>>(&mut schemas);
     add::<json::WrittenJson<'_>>(&mut schemas);
     add::<problem::Document<'_>>(&mut schemas);
+    add::<json::BucketJson<'_>>(&mut schemas);
+    add::<json::BucketListJson>(&mut schemas);
     add::<tokens::NewTokenJson<'_>>(&mut schemas);
     add::<tokens::TokenListJson>(&mut schemas);
     add::<batch::AnswerJson<'_>>(&mut schemas);

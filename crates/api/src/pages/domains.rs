@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::Response;
 use futures::{StreamExt, TryStreamExt, stream};
-use rashomon_access::{Caller, Right};
+use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_buckets::DomainName;
 
 use super::{address::domain_url, html};
@@ -64,7 +64,9 @@ async fn readable(
     let mut names = Vec::new();
     loop {
         let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
-        let may_read = |name: &DomainName| api.access.may(caller, Right::Read, name, &api.page_bucket);
+        let may_read = |name: &DomainName| {
+            api.access.may(caller, Right::Read, name, &api.page_bucket, BucketKind::Revisioned)
+        };
         names.extend(listing.items.into_iter().filter(may_read));
         after = listing.next;
         if names.len() > DOMAINS || after.is_none() {

@@ -19,7 +19,7 @@ use axum::{
     routing::{MethodRouter, get},
 };
 use http::{Uri, header};
-use rashomon_access::Right;
+use rashomon_access::{BucketKind, Right};
 use rashomon_buckets::Page;
 
 pub(crate) use self::answer::{base_url, html};
@@ -60,12 +60,13 @@ async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
         Err(problem) => return explain(problem, &request, None),
     };
     let caller = caller_of(request.extensions());
-    let answer = match api.check_right(caller, Right::Read, address.domain(), &api.page_bucket) {
+    let (domain, bucket) = (address.domain(), &api.page_bucket);
+    let answer = match api.check_right(caller, Right::Read, domain, bucket, BucketKind::Revisioned) {
         Ok(()) => dispatch(&api, &address, request.uri()).await,
         Err(problem) => Err(problem),
     };
     let answer = answer.map(|mut response| {
-        if !api.access.anybody_may(Right::Read, address.domain(), &api.page_bucket) {
+        if !api.access.anybody_may(Right::Read, address.domain(), &api.page_bucket, BucketKind::Revisioned) {
             caching::restrict(response.headers_mut());
         }
         response

@@ -1,6 +1,7 @@
 //! Access: who may do what, and what clients learn that may not.
 
 mod attempts;
+mod buckets;
 mod caching;
 mod credentials;
 mod import;

@@ -8,6 +8,7 @@ use http::Request;
 use rashomon_api::{Api, Components, Registry, ServeOptions, Settings};
 use rashomon_audit::{AuditLog, Target};
 use rashomon_buckets::RevisionStore;
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -42,8 +43,10 @@ impl Audited {
         let of_buckets = rashomon_buckets::Settings::default();
         let buckets = RevisionStore::open(world.store.clone(), world.clock.clone(), of_buckets, 7).await;
         let log = AuditLog::open(Target::File(file.clone()), world.clock.clone()).unwrap();
+        let buckets = buckets.unwrap();
         let components = Components {
-            buckets: buckets.unwrap(),
+            key_value: KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default()),
+            buckets,
             access: Arc::clone(&world.access),
             clock: world.clock.clone(),
             seed: 7,

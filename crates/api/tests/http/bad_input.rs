@@ -406,3 +406,25 @@ async fn body_without_a_length_is_accepted() {
     world.request("POST", &format!("{PAGE}?rev/"), &URLENCODED, body).await.expect(201);
     assert_eq!(world.get(&format!("{PAGE}?rev/latest/html")).await.text(), "A");
 }
+
+/// The header promises that a request takes effect once, so it must not be ignored.
+#[tokio::test]
+async fn idempotency_key_is_refused_where_it_has_no_effect() {
+    let (world, tid, before) = world().await;
+    for (method, url) in [
+        ("POST", "/v1/enwiki/page/Main_Page?rev/".to_owned()),
+        ("PUT", format!("/v1/enwiki/page/Main_Page?rev/{tid}/html")),
+        ("GET", "/v1/enwiki/page/Main_Page?rev/latest/html".to_owned()),
+        ("POST", "/v1/enwiki/import".to_owned()),
+        ("PUT", "/v1/enwiki/math-png".to_owned()),
+        ("PUT", "/v1/enwiki/math-png/a.png".to_owned()),
+        ("POST", "/v1/tokens".to_owned()),
+        ("DELETE", "/v1/tokens/00000000000000000000".to_owned()),
+        ("POST", "/v1/batch".to_owned()),
+    ] {
+        let headers = [URLENCODED[0], ("idempotency-key", "1")];
+        let answer = world.request(method, &url, &headers, "_rev=6&html=y").await.expect(400);
+        assert!(answer.text().contains("Idempotency-Key"), "{method} {url}: {}", answer.text());
+    }
+    assert_eq!(world.dump().await, before);
+}

@@ -37,7 +37,17 @@ async fn every_operation_of_openapi_json_is_on_the_docs_page() {
     }
     assert!(operations > 25, "{operations}");
     for name in document["components"]["schemas"].as_object().unwrap().keys() {
-        let shown = ["Render", "Revision", "RevisionList", "Written", "NewToken", "TokenList", "Problem"];
+        let shown = [
+            "Render",
+            "Revision",
+            "RevisionList",
+            "Written",
+            "Bucket",
+            "BucketList",
+            "NewToken",
+            "TokenList",
+            "Problem",
+        ];
         if shown.contains(&name.as_str()) {
             assert!(anchors.contains(&format!("document-{name}")), "{name}");
         }
@@ -70,6 +80,9 @@ async fn examples_of_reads_work_when_pasted() {
         world.post(&format!("/v1/aawiki/page/{title}?rev/"), "_rev=7&html=x").await.expect(201);
     }
     world.post("/v1/bbwiki/page/Main_Page?rev/", "_rev=9&html=x").await.expect(201);
+    let json = [("content-type", "application/json")];
+    world.request("PUT", "/v1/aawiki/images", &json, r#"{"type": "blob"}"#).await.expect(201);
+    world.request("PUT", "/v1/aawiki/images/%C3%BC%20b", &[], "x").await.expect(201);
     let page = docs(&world, &[("host", "wiki.example.org:7231")]).await;
     let mut reads = 0;
     for command in commands(&page) {

@@ -119,6 +119,9 @@ async fn examples_match_their_schemas() {
     let expected = [
         "BatchAnswer",
         "BatchRequest",
+        "Bucket",
+        "BucketDefinition",
+        "BucketList",
         "NewRender",
         "NewRevision",
         "NewToken",
@@ -203,16 +206,16 @@ async fn every_described_answer_is_provoked() {
 }
 
 #[tokio::test]
-async fn every_title_in_another_spelling_is_redirected_as_described() {
+async fn every_title_and_key_in_another_spelling_is_redirected_as_described() {
     let document = document().await;
     let servers = Servers::start().await;
     let mut asked = 0;
     for (id, method, url, operation) in operations(&document) {
-        if method != "GET" || !url.contains("{title}") {
+        if method != "GET" || !(url.contains("{title}") || url.contains("{key}")) {
             assert!(operation["responses"].get("301").is_none(), "{id}");
             continue;
         }
-        let url = servers.fill(&url).replace("Main_Page", "Main%5FPage");
+        let url = servers.fill(&url).replace("Main_Page", "Main%5FPage").replace("a.png", "a%2Epng");
         let answer = servers.open.get_with(&url, &[("host", "en.example.org")]).await.expect(301);
         check_answer(&document, &operation["responses"]["301"], &answer)
             .unwrap_or_else(|error| panic!("{id} {url}: {error}"));

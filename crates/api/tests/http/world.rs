@@ -11,6 +11,7 @@ use rashomon_buckets::{
     DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore, schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -162,8 +163,12 @@ impl World {
         buckets: RevisionStore,
         access: Arc<Access>,
     ) -> Self {
+        let records = Arc::clone(buckets.parts().records);
+        let of_key_value =
+            rashomon_key_value::Settings { body_limit: settings.max_body_bytes, ..Default::default() };
         let components = Components {
             buckets: buckets.clone(),
+            key_value: KeyValueStore::new(records, of_key_value),
             access: Arc::clone(&access),
             clock: clock.clone(),
             seed: 7,

@@ -7,6 +7,7 @@ use rashomon_api::{Api, Components, Registry, ServeOptions, Settings, Tls, serve
 use rashomon_buckets::RevisionStore;
 use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::Memory;
 use tokio::net::TcpListener;
 
@@ -28,8 +29,10 @@ impl Server {
         let tokens = TokenStore::new(tables.clone(), clock.clone());
         let options = AccessOptions { policy, jwks_file: None, audience: String::new(), stores_uses: false };
         let of_buckets = rashomon_buckets::Settings::default();
+        let buckets = RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components {
-            buckets: RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap(),
+            key_value: KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default()),
+            buckets,
             access: Arc::new(Access::new(options, tokens.clone(), clock.clone()).unwrap()),
             clock,
             seed: 7,

@@ -209,8 +209,8 @@ async fn second_store_of_the_process_answers_its_paths() {
         title: rashomon_buckets::Title::new("A").unwrap(),
     };
     let html = "html".parse().unwrap();
-    assert!(other.latest(&page("dewiki"), &html).await.is_ok());
-    assert!(other.latest(&page("enwiki"), &html).await.is_err());
+    assert!(other.buckets.latest(&page("dewiki"), &html).await.is_ok());
+    assert!(other.buckets.latest(&page("enwiki"), &html).await.is_err());
     let ready = get(server.address, "/readyz").await;
     assert!(ready.text().contains("\"backends\":{\"ready\":1,\"degraded\":0,\"down\":0}"), "{ready:?}");
 }

@@ -4,10 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use prometheus_client::registry::Registry;
 use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
-use rashomon_api::{Api, Components, Forwarding, ServeOptions, Settings, Tls, serve};
+use rashomon_api::{Api, Components, Forwarding, OtherStore, ServeOptions, Settings, Tls, serve};
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::SystemClock;
 use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::Memory;
 use tokio::net::TcpListener;
 
@@ -22,7 +23,7 @@ pub(crate) struct Server {
 pub(crate) struct Parts {
     pub(crate) policy: Policy,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) stores: Vec<RevisionStore>,
+    pub(crate) stores: Vec<OtherStore>,
     pub(crate) settings: Settings,
     pub(crate) tls: Option<Tls>,
     pub(crate) replay_bytes: usize,
@@ -42,10 +43,12 @@ impl Default for Parts {
 }
 
 /// A store in memory.
-pub(crate) async fn store() -> RevisionStore {
+pub(crate) async fn store() -> OtherStore {
     let clock = Arc::new(SystemClock::new());
     let tables = Arc::new(Memory::new(clock.clone()));
-    RevisionStore::open(tables, clock, rashomon_buckets::Settings::default(), 7).await.unwrap()
+    let buckets = RevisionStore::open(tables, clock, rashomon_buckets::Settings::default(), 7).await.unwrap();
+    let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default());
+    OtherStore { buckets, key_value }
 }
 
 impl Server {
@@ -77,8 +80,10 @@ impl Server {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ForwardMetrics(Arc::clone(&forwarder))));
         let of_buckets = rashomon_buckets::Settings::default();
+        let buckets = RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components {
-            buckets: RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap(),
+            key_value: KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default()),
+            buckets,
             access: Arc::new(Access::new(options, tokens.clone(), clock.clone()).unwrap()),
             clock,
             seed: 7,

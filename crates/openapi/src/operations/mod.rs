@@ -2,6 +2,7 @@
 //! answer through the router.
 
 mod batches;
+mod buckets;
 mod reading;
 mod service;
 mod writing;
@@ -19,6 +20,7 @@ pub fn operations() -> impl Iterator<Item = &'static Operation> {
         .chain(reading::TIME_TRAVEL)
         .chain(writing::WRITING)
         .chain(batches::BATCHES)
+        .chain(buckets::BUCKETS)
         .chain(service::ACCESS)
         .chain(service::SERVICE)
 }

@@ -26,7 +26,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
-use rashomon_access::Right;
+use rashomon_access::{BucketKind, Right};
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
@@ -45,6 +45,7 @@ use crate::{
     authorize::caller_of,
     caching::Caching,
     client_address::came_through_a_proxy,
+    extract::refuse_idempotency_key,
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::MAX_IMPORT_BUFFERED_BYTES,
 };
@@ -68,6 +69,7 @@ const METHODS: &str = "POST, OPTIONS";
 /// `/v1/{domain}/import`
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, body) = request.into_parts();
+    refuse_idempotency_key(&head.headers)?;
     let domain = (head.uri.path().strip_prefix("/v1/")).and_then(|rest| rest.strip_suffix("/import"));
     let domain = DomainName::new(domain.unwrap_or_default())?;
     if let Some(query) = head.uri.query().filter(|query| !query.is_empty()) {
@@ -81,8 +83,9 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
         Method::POST if api.settings.read_only => Err(Problem::read_only()),
         Method::POST => {
             let caller = caller_of(&head.extensions);
-            api.check_right(caller, Right::Import, &domain, &api.page_bucket)?;
-            let may_read = api.access.may(caller, Right::Read, &domain, &api.page_bucket);
+            api.check_right(caller, Right::Import, &domain, &api.page_bucket, BucketKind::Revisioned)?;
+            let may_read =
+                api.access.may(caller, Right::Read, &domain, &api.page_bucket, BucketKind::Revisioned);
             let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
             run(&api, domain, Audit::of(&head.extensions), body, client).await
         }

@@ -14,7 +14,9 @@ use crate::world::World;
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 /// URLs that `/openapi.json` does not describe: incomplete ones, files, and sub-resources of pages for people.
-const OTHER_URLS: [&str; 9] = [
+const OTHER_URLS: [&str; 11] = [
+    "/v1/{domain}/open",
+    "/v1/{domain}/open/{key}",
     "/v1/{domain}/page/",
     "/wiki/",
     "/wiki/{title}?rev/latest/{property}",
@@ -71,6 +73,9 @@ const TOKENS: [Granted; 12] = [
     ("all*", &Right::ALL, "*", None),
 ];
 
+const BLOB: &str = r#"{"type": "blob"}"#;
+const PUBLIC_BLOB: &str = r#"{"type": "blob", "public": true}"#;
+
 const LEGEND: &str = "\
 # The expected status of every request. Each row is a kind of domain and some methods; each column is a role.
 #
@@ -81,6 +86,9 @@ const LEGEND: &str = "\
 # 'r+write': read and write on enwiki. 'w+import': write and import on enwiki. 'all': all rights on enwiki. 'dewiki': all
 # rights on another domain. 'bucket': all rights on enwiki, but only on the bucket 'other'. 'admin*': admin on
 # everything. 'all*': all rights on everything. 'wrong', 'expired', 'revoked': tokens that are not valid.
+#
+# Buckets: '{bucket}' is the private bucket 'other', and 'open' is a public bucket. Closed and public domains have both
+# of them, with an entry.
 #
 # Requests that change something are complete, so that they succeed for those who may send them. The pages for operators
 # need a token on this server (operator_pages = \"token\").
@@ -124,6 +132,16 @@ impl Matrix {
         Self { world, open, roles, tids, number: Cell::new(1000) }
     }
 
+    /// Makes sure that the domain has the buckets and their entries.
+    async fn fill_buckets(&self, domain: &str) {
+        for (bucket, definition) in [("other", BLOB), ("open", PUBLIC_BLOB)] {
+            let url = format!("/v1/{domain}/{bucket}");
+            let defined = self.open.ask("", "PUT", &url, &[JSON], definition).await;
+            assert!(defined.status.is_success(), "{defined:?}");
+            self.open.ask("", "PUT", &format!("{url}/a.png"), &[HTML], "bytes").await;
+        }
+    }
+
     /// The status of the answer to one request.
     async fn status(&self, token: &str, method: &str, url: &str, kind: Kind) -> u16 {
         let number = self.number.replace(self.number.get() + 1);
@@ -142,7 +160,13 @@ impl Matrix {
             }
             _ => "0".repeat(20),
         };
+        let is_of_bucket = url.contains("{bucket}") || url.contains("/open");
+        if is_of_bucket && kind != Kind::Empty {
+            self.fill_buckets(&name).await;
+        }
         let filled = [
+            ("{bucket}", "other"),
+            ("{key}", "a.png"),
             ("{domain}", name.as_str()),
             ("{title}", "Main_Page"),
             ("{rev}", "2"),
@@ -159,6 +183,8 @@ impl Matrix {
             ("POST", "/v1/{domain}/import") => (HTML, export(number, "x")),
             ("POST", url) if url.ends_with("?rev/") => (FORM, format!("_rev={number}&html=x")),
             ("POST", _) => (FORM, format!("html=render+{number}")),
+            ("PUT", "/v1/{domain}/{bucket}") => (JSON, BLOB.to_owned()),
+            ("PUT", "/v1/{domain}/open") => (JSON, PUBLIC_BLOB.to_owned()),
             ("PUT", _) => (HTML, format!("bytes {number}")),
             _ => (HTML, String::new()),
         };

@@ -99,6 +99,27 @@ const TOO_LARGE: &str = match std::str::from_utf8(&[b' '; (64 << 10) + 1]) {
     Err(_) => panic!("spaces are UTF-8"),
 };
 
+/// More bytes than all headers of an entry may have.
+const LONG: &str = match std::str::from_utf8(&[b'x'; 8 << 10]) {
+    Ok(text) => text,
+    Err(_) => panic!("letters are UTF-8"),
+};
+
+/// The headers of a definition of a bucket that must not exist yet.
+const NEW_JSON: &[(&str, &str)] = &[("content-type", "application/json"), ("if-none-match", "*")];
+
+const fn define(status: u16, url: &'static str, body: &'static str) -> Scenario {
+    Scenario { headers: &[("content-type", "application/json")], ..put("putBucket", status, url, body) }
+}
+
+const fn put_entry(status: u16, url: &'static str) -> Scenario {
+    put("putEntry", status, url, "x")
+}
+
+const fn delete(id: &'static str, status: u16, url: &'static str) -> Scenario {
+    Scenario { method: "DELETE", ..get(id, status, url) }
+}
+
 const fn make_token(status: u16, body: &'static str) -> Scenario {
     Scenario {
         headers: &[("content-type", "application/json")],
@@ -238,6 +259,49 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     batch(400, "{}"),
     batch(413, TOO_LARGE).on(Server::Busy),
     batch(415, BATCH).with(XML),
+    get("listBuckets", 200, "/v1/enwiki/"),
+    get("listBuckets", 200, "/v1/enwiki/?limit=1"),
+    get("listBuckets", 400, "/v1/enwiki/?limit=0"),
+    get("readBucket", 200, "/v1/enwiki/math-png"),
+    get("readBucket", 304, "/v1/enwiki/math-png").with(ANY),
+    get("readBucket", 404, "/v1/enwiki/none"),
+    get("readBucket", 412, "/v1/enwiki/math-png").with(OTHER),
+    define(201, "/v1/enwiki/new", r#"{"type": "ordered-blob", "public": true, "ttl": 60, "max_size": 5}"#),
+    define(200, "/v1/enwiki/math-png", r#"{"type": "blob"}"#),
+    define(400, "/v1/enwiki/math-png", r#"{"type": "blob", "x": 1}"#),
+    define(403, "/v1/enwiki/math-png", r#"{"type": "blob"}"#).on(Server::Restricted),
+    define(409, "/v1/enwiki/math-png", r#"{"type": "blob", "ttl": 60}"#),
+    define(412, "/v1/enwiki/math-png", r#"{"type": "blob"}"#).with(NEW_JSON),
+    define(413, "/v1/enwiki/math-png", TOO_LARGE),
+    define(415, "/v1/enwiki/math-png", "<a/>").with(XML),
+    define(422, "/v1/enwiki/math-png", r#"{"type": "blob", "ttl": 0}"#),
+    define(507, "/v1/enwiki/new", r#"{"type": "blob"}"#).on(Server::Full),
+    get("readEntry", 200, "/v1/enwiki/math-png/a.png"),
+    get("readEntry", 206, "/v1/enwiki/math-png/a.png").with(RANGE),
+    get("readEntry", 304, "/v1/enwiki/math-png/a.png").with(ANY),
+    get("readEntry", 404, "/v1/enwiki/math-png/b.png"),
+    get("readEntry", 412, "/v1/enwiki/math-png/a.png").with(OTHER),
+    get("readEntry", 416, "/v1/enwiki/math-png/a.png").with(BEYOND),
+    put_entry(201, "/v1/enwiki/math-png/new.png"),
+    put_entry(200, "/v1/enwiki/math-png/new.png"),
+    put_entry(400, "/v1/enwiki/math-png/new.png").with(&[("content-type", "png")]),
+    put_entry(403, "/v1/enwiki/math-png/new.png").on(Server::Restricted),
+    put_entry(404, "/v1/enwiki/none/new.png"),
+    put_entry(412, "/v1/enwiki/math-png/new.png").with(OTHER),
+    Scenario { body: "123456", ..put_entry(413, "/v1/enwiki/new/new.png") },
+    put_entry(415, "/v1/enwiki/math-png/new.png").with(&[("content-encoding", "gzip")]),
+    put_entry(422, "/v1/enwiki/math-png/new.png").with(&[("x-long", LONG)]),
+    put_entry(507, "/v1/enwiki/math-png/new.png").on(Server::Full),
+    delete("deleteEntry", 403, "/v1/enwiki/math-png/new.png").on(Server::Restricted),
+    delete("deleteEntry", 404, "/v1/enwiki/none/new.png"),
+    delete("deleteEntry", 412, "/v1/enwiki/math-png/new.png").with(OTHER),
+    delete("deleteEntry", 507, "/v1/enwiki/math-png/a.png").on(Server::Full),
+    delete("deleteEntry", 204, "/v1/enwiki/math-png/new.png"),
+    delete("deleteBucket", 403, "/v1/enwiki/new").on(Server::Restricted),
+    delete("deleteBucket", 404, "/v1/enwiki/none"),
+    delete("deleteBucket", 412, "/v1/enwiki/new").with(OTHER),
+    delete("deleteBucket", 507, "/v1/enwiki/math-png").on(Server::Full),
+    delete("deleteBucket", 204, "/v1/enwiki/new"),
     make_token(201, TOKEN_REQUEST),
     make_token(400, "{"),
     make_token(403, TOKEN_REQUEST).on(Server::Restricted),
@@ -280,6 +344,13 @@ const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.
   <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
   <text bytes="1" xml:space="preserve">x</text></revision></page></mediawiki>"#;
 
+/// Creates a bucket with an entry.
+async fn fill_bucket(world: &World) {
+    let json = [("content-type", "application/json")];
+    world.request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob"}"#).await.expect(201);
+    world.request("PUT", "/v1/enwiki/math-png/a.png", &[], "image").await.expect(201);
+}
+
 /// The servers that get requests.
 pub(crate) struct Servers {
     pub(crate) open: World,
@@ -304,14 +375,17 @@ impl Servers {
         let tid =
             open.revision("_rev=2&_parent=1&html=two&wikitext=text&small=x&_user=Ann&_comment=More").await;
         open.clock.advance(Duration::from_secs(60));
+        fill_bucket(&open).await;
         let failing = World::new().await;
         failing.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
         let full = World::new().await;
         full.revision("_rev=1&html=one").await;
         let full_tid = full.revision("_rev=2&html=two").await;
         let writes = 1..=MAX_WRITES;
-        full.store
-            .set_plan(writes.fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Before)));
+        fill_bucket(&full).await;
+        full.store.set_plan(writes.fold(Plan::empty(), |plan, call| {
+            plan.on(Call::Write, call, Fault::Before).on(Call::Swap, call, Fault::Before)
+        }));
         full.store.set_outage(Outage::StorageFull { path: FULL_DISK.into(), detail: "no space".to_owned() });
         let restricted = open.with_access(settings(), AnonymousRights::default());
         let grant = Grant {
@@ -347,6 +421,8 @@ impl Servers {
             ("other", OTHER_TID),
             ("time", "2024-01-02T00:00:00Z"),
             ("property", "html"),
+            ("bucket", "math-png"),
+            ("key", "a.png"),
             ("id", self.token.id().as_str()),
         ]
         .iter()

@@ -1,0 +1,63 @@
+//! The JSON documents of key-value buckets.
+
+use rashomon_key_value::Definition;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The definition of a bucket, with its defaults.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Bucket)]
+pub struct BucketJson<'a> {
+    /// The type: `blob`, `ordered-blob`, `counter` or `revisioned`.
+    #[serde(rename = "type")]
+    bucket_type: &'static str,
+    /// The content type of entries that are stored without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    content_type: Option<&'a str>,
+    /// Whether every reader of the domain's pages may read the entries.
+    public: bool,
+    /// The number of seconds from the last PUT of an entry until it expires; absent if entries do not expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    ttl: Option<u64>,
+    /// The maximum size of a body, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    max_size: Option<u64>,
+}
+
+/// Makes the document of a definition, whose defaults are filled in.
+pub fn bucket(filled: &Definition) -> BucketJson<'_> {
+    let Definition { bucket_type, content_type, public, ttl, max_size } = filled;
+    BucketJson {
+        bucket_type: bucket_type.as_str(),
+        content_type: content_type.as_deref(),
+        public: *public,
+        ttl: *ttl,
+        max_size: *max_size,
+    }
+}
+
+/// A bucket in the list of a domain.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BucketSummary)]
+pub struct BucketSummaryJson {
+    /// The name.
+    pub name: String,
+    /// The type: `blob`, `ordered-blob`, `counter` or `revisioned`.
+    #[serde(rename = "type")]
+    pub bucket_type: &'static str,
+}
+
+/// The buckets of a domain that the client may read, by name.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BucketList)]
+pub struct BucketListJson {
+    /// The buckets.
+    pub buckets: Vec<BucketSummaryJson>,
+    /// The query of the next buckets, relative to the list; absent at the end of the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub next: Option<String>,
+}

@@ -1,0 +1,140 @@
+//! The bucket or the entry in a URL.
+
+use percent_encoding::utf8_percent_encode;
+use rashomon_buckets::{BucketName, DomainName, NameError};
+use rashomon_key_value::EntryKey;
+
+use super::{
+    percent_decode,
+    title::{ENCODED, Space, needs_redirect},
+};
+use crate::problem::{Problem, Result};
+
+/// Names of resources of a domain, which no bucket can have.
+const RESERVED: [&str; 3] = ["import", "changes", "timeline"];
+
+/// The bucket that a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BucketTarget {
+    /// The domain.
+    pub(crate) domain: DomainName,
+    /// The bucket.
+    pub(crate) bucket: BucketName,
+}
+
+/// The entry that a URL names.
+#[derive(Debug, Clone)]
+pub(crate) struct EntryTarget {
+    /// The bucket.
+    pub(crate) of: BucketTarget,
+    /// The key.
+    pub(crate) key: EntryKey,
+    /// Whether the key has a spelling that is redirected to the canonical one.
+    pub(crate) needs_redirect: bool,
+}
+
+impl EntryTarget {
+    /// The path with the canonical spelling of the key.
+    pub(crate) fn canonical_path(&self) -> String {
+        let BucketTarget { domain, bucket } = &self.of;
+        format!("/v1/{domain}/{bucket}/{}", encode_key(&self.key))
+    }
+}
+
+/// The domain of `/v1/{domain}/`, and the rest of the path.
+pub(crate) fn domain_of_v1(path: &str) -> Result<(DomainName, &str)> {
+    let rest = path.strip_prefix("/v1/").unwrap_or_default();
+    let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    Ok((DomainName::new(domain)?, rest))
+}
+
+/// The bucket of `/v1/{domain}/{bucket}`, with or without a slash after it.
+pub(crate) fn bucket_of_v1(path: &str) -> Result<BucketTarget> {
+    let (domain, rest) = domain_of_v1(path)?;
+    let bucket = parse_bucket(rest.strip_suffix('/').unwrap_or(rest))?;
+    Ok(BucketTarget { domain, bucket })
+}
+
+/// The entry of `/v1/{domain}/{bucket}/{key}`.
+pub(crate) fn entry_of_v1(path: &str) -> Result<EntryTarget> {
+    let (domain, rest) = domain_of_v1(path)?;
+    let (bucket, raw) = rest.split_once('/').unwrap_or((rest, ""));
+    let of = BucketTarget { domain, bucket: parse_bucket(bucket)? };
+    Ok(EntryTarget {
+        of,
+        key: parse_key(raw)?,
+        needs_redirect: needs_redirect(raw.as_bytes(), Space::Encoded),
+    })
+}
+
+fn parse_bucket(text: &str) -> Result<BucketName> {
+    if RESERVED.contains(&text) {
+        return Err(
+            NameError(format!("'{text}' is reserved and cannot be a bucket: choose another name")).into()
+        );
+    }
+    Ok(BucketName::new(text)?)
+}
+
+/// Parses a key from a URL, in any spelling.
+pub(crate) fn parse_key(raw: &str) -> Result<EntryKey> {
+    let decoded = percent_decode(raw).ok_or_else(|| {
+        Problem::malformed("a key must be percent-encoded UTF-8: each % must be followed by two hex digits")
+    })?;
+    Ok(EntryKey::new(&decoded)?)
+}
+
+/// The canonical spelling of a key in a URL, in ASCII.
+pub(crate) fn encode_key(key: &EntryKey) -> String {
+    utf8_percent_encode(key.as_str(), &ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_names_the_entry() {
+        for (path, key, redirect) in [
+            ("/v1/enwiki/math-png/a.png", "a.png", None),
+            ("/v1/enwiki/math-png/a/b//c/", "a/b//c/", None),
+            ("/v1/enwiki/math-png//a", "/a", None),
+            ("/v1/enwiki/math-png/a%20b_c", "a b_c", None),
+            ("/v1/enwiki/math-png/a%2Fb", "a/b", Some("/v1/enwiki/math-png/a/b")),
+            ("/v1/enwiki/math-png/a%5Fb", "a_b", Some("/v1/enwiki/math-png/a_b")),
+            ("/v1/enwiki/math-png/%c3%bc", "\u{fc}", Some("/v1/enwiki/math-png/%C3%BC")),
+            ("/v1/enwiki/math-png/a&b'+=%26%27%2B%3D", "a&b'+=&'+=", None),
+        ] {
+            let target = entry_of_v1(path).unwrap();
+            assert_eq!(target.key.as_str(), key, "{path}");
+            let canonical = target.needs_redirect.then(|| target.canonical_path());
+            assert_eq!(canonical.as_deref(), redirect, "{path}");
+        }
+    }
+
+    #[test]
+    fn invalid_names_are_malformed() {
+        for bucket in ["import", "changes", "timeline", "Math", "1a", "math_png", "m%61th", ""] {
+            assert!(bucket_of_v1(&format!("/v1/enwiki/{bucket}")).is_err(), "{bucket}");
+        }
+        let long = "a".repeat(1025);
+        for key in ["", ".", "a/..", "%2E%2e/b", "%", "%FF", "a%00", &long] {
+            assert!(entry_of_v1(&format!("/v1/enwiki/math/{key}")).is_err(), "{key}");
+        }
+        for path in ["/v1/tokens/math", "/v1/EN/math"] {
+            assert!(bucket_of_v1(path).is_err(), "{path}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_key_comes_back_from_its_url(text in "\\PC{1,300}") {
+            if let Ok(key) = EntryKey::new(&text) {
+                let spelling = encode_key(&key);
+                assert!(spelling.is_ascii());
+                assert_eq!(parse_key(&spelling).unwrap(), key);
+                assert!(!needs_redirect(spelling.as_bytes(), Space::Encoded));
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The parameters of a list outside of a page: `?limit=50&after=a`.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName};
+
+use super::{
+    percent_decode,
+    query::{parse_limit, shown},
+};
+use crate::problem::{Problem, Result};
+
+/// The parameters of a query, each at most once. A value is decoded; `+` in it is no space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parameters<'a>(Vec<(&'a str, Cow<'a, str>)>);
+
+impl<'a> Parameters<'a> {
+    /// Parses a raw query that may have the parameters `known`.
+    pub(crate) fn parse(query: Option<&'a str>, known: &[&str]) -> Result<Self> {
+        let mut parameters: Vec<(&str, Cow<'_, str>)> = Vec::new();
+        let query = query.filter(|query| !query.is_empty());
+        for parameter in query.into_iter().flat_map(|query| query.split('&')) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let name = shown(name);
+            if !known.contains(&name) {
+                let detail = format!("this list takes {}=, not '{name}'", known.join("=, "));
+                return Err(Problem::malformed(detail));
+            }
+            if parameters.iter().any(|(other, _)| *other == name) {
+                return Err(Problem::malformed(format!("{name}= is given twice")));
+            }
+            let value = percent_decode(value).ok_or_else(|| {
+                Problem::malformed(format!(
+                    "{name}= must be percent-encoded UTF-8: each % must be followed by two hex digits"
+                ))
+            })?;
+            parameters.push((name, value));
+        }
+        Ok(Self(parameters))
+    }
+
+    /// The value of a parameter, if it is given.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+
+    /// The value of `limit`, if it is given.
+    pub(crate) fn limit(&self) -> Result<Option<usize>> {
+        self.get("limit").map(parse_limit).transpose()
+    }
+}
+
+/// Refuses a query of a resource that takes none.
+pub(crate) fn refuse_query(query: Option<&str>) -> Result<()> {
+    match query.filter(|query| !query.is_empty()) {
+        None => Ok(()),
+        Some(_) => Err(Problem::malformed("this resource takes no query: leave out what is after '?'")),
+    }
+}
+
+/// The header of requests that take effect once, however often they are sent.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Refuses the header `Idempotency-Key`, for a resource where it has no effect.
+pub(crate) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<()> {
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        return Ok(());
+    }
+    Err(Problem::malformed(
+        "this resource does not know the header Idempotency-Key: leave it out; GET, PUT and DELETE can be repeated \
+         anyway, and so can the POST of a revision",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_decoded_and_given_once() {
+        let known = ["limit", "after"];
+        let parse = |query| Parameters::parse(query, &known);
+        for none in [None, Some("")] {
+            assert_eq!(parse(none).unwrap(), Parameters(Vec::new()));
+        }
+        let both = parse(Some("after=a%20b+%26&limit=5")).unwrap();
+        assert_eq!((both.get("after"), both.limit().unwrap()), (Some("a b+&"), Some(5)));
+        assert_eq!(parse(Some("after")).unwrap().get("after"), Some(""));
+        for malformed in
+            ["x=1", "limit=1&", "&limit=1", "limit=1&limit=1", "after=%", "after=%ff", "Limit=1", "é"]
+        {
+            assert!(parse(Some(malformed)).is_err(), "{malformed}");
+        }
+        for limit in ["0", "501", "05", "-1", "+1", "", "x"] {
+            let query = format!("limit={limit}");
+            assert!(Parameters::parse(Some(&query), &known).unwrap().limit().is_err(), "{limit}");
+        }
+    }
+}

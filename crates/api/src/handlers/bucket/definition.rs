@@ -1,0 +1,239 @@
+//! Receives the definition of a bucket.
+
+use std::fmt;
+
+use axum::body::Body;
+use http::{HeaderMap, header};
+use rashomon_buckets::excerpt;
+use rashomon_forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
+use rashomon_key_value::{BucketType, Definition};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::Value;
+
+use crate::{
+    Api,
+    problem::{Kind, Problem, Result},
+};
+
+/// The maximum size of a definition.
+pub(crate) const MAX_DEFINITION_BYTES: u64 = 16 << 10;
+
+/// The members of a definition.
+const MEMBERS: [&str; 5] = ["type", "content_type", "public", "ttl", "max_size"];
+
+const TYPES: [BucketType; 4] =
+    [BucketType::Blob, BucketType::OrderedBlob, BucketType::Counter, BucketType::Revisioned];
+
+/// The members of a JSON object, in order, with repetitions.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+/// Receives a definition. Its values are not checked yet.
+pub(super) async fn receive(api: &Api, headers: &HeaderMap, body: Body) -> Result<Definition> {
+    refuse_content_encoding(headers)?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !content_type.and_then(MediaType::parse).is_some_and(|media_type| is_json(&media_type.essence)) {
+        let detail = "send the definition of the bucket as application/json";
+        return Err(Problem::new(Kind::UnsupportedMediaType, detail));
+    }
+    let limits = BodyLimits { bytes: MAX_DEFINITION_BYTES, ..api.body_limits() };
+    let mut body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
+    let mut text = Vec::new();
+    while let Some(piece) = body.next().await? {
+        text.extend_from_slice(&piece);
+    }
+    parse(&text)
+}
+
+/// Whether a media type is JSON, perhaps with a more specific name.
+fn is_json(essence: &str) -> bool {
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+fn parse(text: &[u8]) -> Result<Definition> {
+    let Members(members) = serde_json::from_slice(text).map_err(|error| {
+        Problem::malformed(format!(
+            "the body is not a JSON object with the definition of a bucket, such as {{\"type\": \"blob\"}}: {error}"
+        ))
+    })?;
+    let mut definition = Definition::of(BucketType::Blob);
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, value) in &members {
+        if !MEMBERS.contains(&name.as_str()) {
+            return Err(Problem::malformed(format!(
+                "a definition has no member '{}': its members are {}",
+                excerpt(name),
+                MEMBERS.join(", ")
+            )));
+        }
+        if seen.contains(&name.as_str()) {
+            return Err(Problem::malformed(format!("the member '{name}' is given twice")));
+        }
+        seen.push(name);
+        match name.as_str() {
+            "type" => definition.bucket_type = parse_type(value)?,
+            // A member that is null is absent.
+            _ if value.is_null() => {}
+            "content_type" => {
+                let text = value.as_str().ok_or_else(|| wrong(name, "a text, such as \"image/png\""))?;
+                definition.content_type = Some(text.to_owned());
+            }
+            "public" => definition.public = value.as_bool().ok_or_else(|| wrong(name, "true or false"))?,
+            "ttl" => definition.ttl = Some(parse_number(name, value)?),
+            _ => definition.max_size = Some(parse_number(name, value)?),
+        }
+    }
+    if !seen.contains(&"type") {
+        return Err(Problem::malformed("the definition lacks the member 'type', such as \"blob\""));
+    }
+    Ok(definition)
+}
+
+fn wrong(member: &str, expected: &str) -> Problem {
+    Problem::malformed(format!("the member '{member}' must be {expected}"))
+}
+
+fn parse_type(value: &Value) -> Result<BucketType> {
+    let found = value.as_str().and_then(|text| TYPES.into_iter().find(|known| known.as_str() == text));
+    found.ok_or_else(|| {
+        let names = TYPES.map(|known| format!("\"{known}\""));
+        wrong("type", &format!("one of {}", names.join(", ")))
+    })
+}
+
+/// Parses a positive number. A number that is out of range is well-formed.
+fn parse_number(member: &str, value: &Value) -> Result<u64> {
+    if let Some(number) = value.as_u64() {
+        return Ok(number);
+    }
+    let is_integer = value.is_i64() || value.as_f64().is_some_and(|number| number.trunc() == number);
+    match is_integer {
+        true => {
+            Err(Problem::invalid(format!("the member '{member}' must be a number from 1 on, below 2^64")))
+        }
+        false => Err(wrong(member, "a whole number, without quotes")),
+    }
+}
+
+/// Checks the values of a definition. Refuses members that its type does not have, and malformed ones, with 400;
+/// values that are wrong with 422.
+pub(super) fn check(definition: &Definition, body_limit: u64) -> Result<()> {
+    let Definition { bucket_type, content_type, public, ttl, max_size } = definition;
+    let misplaced =
+        !bucket_type.has_bodies() && (content_type.is_some() || ttl.is_some() || max_size.is_some());
+    let misplaced = misplaced || (*bucket_type == BucketType::Revisioned && *public);
+    let malformed = content_type.as_deref().is_some_and(|text| MediaType::parse(text).is_none());
+    match definition.check(body_limit) {
+        Err(error) if misplaced || malformed => return Err(Problem::malformed(error.to_string())),
+        Err(error) => return Err(Problem::invalid(error.to_string())),
+        Ok(()) if malformed => {
+            return Err(wrong("content_type", "a media type, such as \"text/html; charset=utf-8\""));
+        }
+        Ok(()) => {}
+    }
+    if bucket_type.has_bodies() {
+        return Ok(());
+    }
+    Err(Problem::invalid(format!(
+        "this version cannot create buckets of type {bucket_type}: use blob or ordered-blob"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<Definition, (Kind, String)> {
+        let definition =
+            parse(text.as_bytes()).and_then(|definition| check(&definition, 1000).map(|()| definition));
+        definition.map_err(|problem| (problem.kind(), problem.detail().to_owned()))
+    }
+
+    #[test]
+    fn definitions_are_read() {
+        let blob = Definition::of(BucketType::Blob);
+        for (text, definition) in [
+            (r#"{"type": "blob"}"#, blob.clone()),
+            (r#" {"type": "blob", "ttl": null, "public": null} "#, blob.clone()),
+            (
+                r#"{"public": true, "type": "ordered-blob"}"#,
+                Definition { public: true, ..Definition::of(BucketType::OrderedBlob) },
+            ),
+            (
+                r#"{"type": "blob", "content_type": "image/png", "public": false, "ttl": 86400, "max_size": 1000}"#,
+                Definition {
+                    content_type: Some("image/png".to_owned()),
+                    ttl: Some(86400),
+                    max_size: Some(1000),
+                    ..blob
+                },
+            ),
+        ] {
+            assert_eq!(parsed(text), Ok(definition), "{text}");
+        }
+    }
+
+    #[test]
+    fn problem_names_the_member() {
+        use Kind::{InvalidValue, Malformed};
+        for (text, kind, name) in [
+            ("", Malformed, "JSON"),
+            ("[]", Malformed, "object"),
+            ("{} {}", Malformed, "object"),
+            ("{}", Malformed, "'type'"),
+            (r#"{"ttl": 1}"#, Malformed, "'type'"),
+            (r#"{"type": "blob", "color": 1}"#, Malformed, "'color'"),
+            (r#"{"type": "blob", "type": "blob"}"#, Malformed, "'type'"),
+            (r#"{"type": "blob", "ttl": 1, "ttl": 1}"#, Malformed, "'ttl'"),
+            (r#"{"type": "Blob"}"#, Malformed, "'type'"),
+            (r#"{"type": 1}"#, Malformed, "'type'"),
+            (r#"{"type": null}"#, Malformed, "'type'"),
+            (r#"{"type": "blob", "content_type": 1}"#, Malformed, "'content_type'"),
+            (r#"{"type": "blob", "content_type": "png"}"#, Malformed, "content_type"),
+            (r#"{"type": "blob", "content_type": "a/b; x"}"#, Malformed, "'content_type'"),
+            (r#"{"type": "blob", "content_type": "a/b\nc: d"}"#, Malformed, "content_type"),
+            (r#"{"type": "blob", "public": "yes"}"#, Malformed, "'public'"),
+            (r#"{"type": "blob", "ttl": "1"}"#, Malformed, "'ttl'"),
+            (r#"{"type": "blob", "ttl": 1.5}"#, Malformed, "'ttl'"),
+            (r#"{"type": "blob", "max_size": [1]}"#, Malformed, "'max_size'"),
+            (r#"{"type": "counter", "content_type": "a/b"}"#, Malformed, "content_type"),
+            (r#"{"type": "counter", "ttl": 1}"#, Malformed, "ttl"),
+            (r#"{"type": "counter", "max_size": 1}"#, Malformed, "max_size"),
+            (r#"{"type": "blob", "ttl": 0}"#, InvalidValue, "ttl"),
+            (r#"{"type": "blob", "ttl": -1}"#, InvalidValue, "'ttl'"),
+            (r#"{"type": "blob", "ttl": 99999999999999999999}"#, InvalidValue, "'ttl'"),
+            (r#"{"type": "blob", "max_size": 0}"#, InvalidValue, "max_size"),
+            (r#"{"type": "blob", "max_size": 1001}"#, InvalidValue, "max_size"),
+            (r#"{"type": "counter"}"#, InvalidValue, "counter"),
+            (r#"{"type": "revisioned"}"#, InvalidValue, "revisioned"),
+        ] {
+            let (found, detail) = parsed(text).unwrap_err();
+            assert_eq!(found, kind, "{text}: {detail}");
+            assert!(detail.contains(name), "{text}: {detail}");
+        }
+    }
+}

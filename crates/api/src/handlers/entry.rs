@@ -1,0 +1,203 @@
+//! Entries of key-value buckets.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use http::{Method, StatusCode, header, request::Parts};
+use http_body::Body as _;
+use rashomon_access::Right;
+use rashomon_buckets::{Headers, Staged};
+use rashomon_clock::http_date;
+use rashomon_forms::{RequestBody, refuse_content_encoding};
+use rashomon_http_semantics::conditional::WriteCondition;
+use rashomon_key_value::{Bucket, Entry, EntryTag, PutOutcome};
+
+use super::{page::ignore_range_unless_get, write::receive_body};
+use crate::{
+    Api,
+    answer::{options, redirect_to_canonical},
+    audit::Audit,
+    authorize::{Writer, caller_of, kind_of},
+    caching::{self, Caching},
+    entry_answer::{EntryAnswer, quoted},
+    extract::{EntryTarget, entry_of_v1, refuse_idempotency_key, refuse_query},
+    no_body::no_body,
+    problem::{Problem, Result, header_value},
+    staging::Claim,
+    stored_headers,
+};
+
+const METHODS: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
+
+/// `/v1/{domain}/{bucket}/{key}`
+pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (mut head, body) = request.into_parts();
+    ignore_range_unless_get(&mut head);
+    refuse_idempotency_key(&head.headers)?;
+    let target = entry_of_v1(head.uri.path())?;
+    match head.method {
+        Method::GET | Method::HEAD => get(&api, &target, &head).await,
+        // Boxed, so that the future of a read does not contain the larger one of a write.
+        Method::PUT => Box::pin(put(&api, &target, &head, body)).await,
+        Method::DELETE => Box::pin(delete(&api, &target, &head)).await,
+        Method::OPTIONS => Ok(options(METHODS)),
+        _ => Err(Problem::method_not_allowed(METHODS)),
+    }
+}
+
+async fn get(api: &Api, target: &EntryTarget, head: &Parts) -> Result<Response> {
+    refuse_query(head.uri.query())?;
+    let bucket = api.bucket_for(caller_of(&head.extensions), Right::Read, &target.of).await?;
+    let is_public = api.is_public_bucket(&bucket);
+    if target.needs_redirect {
+        let mut response = redirect_to_canonical(target.canonical_path(), None, Caching::Tid);
+        if !is_public {
+            caching::restrict(response.headers_mut());
+        }
+        return Ok(response);
+    }
+    let entry = api.read_key_value(api.key_value.entry(&bucket, &target.key)).await?;
+    let entry = entry.ok_or_else(|| {
+        let name = &target.of.bucket;
+        Problem::not_found(format!(
+            "the bucket '{name}' has no entry under this key, or the entry has expired"
+        ))
+    })?;
+    answer(api, &entry, is_public, head)
+}
+
+/// The answer with an entry that was read.
+fn answer(api: &Api, entry: &Arc<Entry>, is_public: bool, head: &Parts) -> Result<Response> {
+    let (prepared, was_prepared) = api.prepared_entries.of(entry, || EntryAnswer::new(entry));
+    if was_prepared {
+        api.metrics.prepared_hits.inc();
+    }
+    prepared.answer(&head.headers, entry, is_public, || api.clock.now())
+}
+
+/// The bucket and the rights of a caller that writes to it.
+async fn check_write(api: &Api, target: &EntryTarget, head: &Parts) -> Result<(Arc<Bucket>, Writer)> {
+    refuse_query(head.uri.query())?;
+    if api.settings.read_only {
+        return Err(Problem::read_only());
+    }
+    let caller = caller_of(&head.extensions);
+    let bucket = api.bucket_for(caller, Right::Write, &target.of).await?;
+    let writer = api.writer_to(caller, &target.of, kind_of(&bucket), &head.headers)?;
+    Ok((bucket, writer))
+}
+
+/// Checks the conditions of a write before its body is received. They are checked again when it is stored.
+async fn check_condition(
+    api: &Api,
+    bucket: &Bucket,
+    target: &EntryTarget,
+    condition: &mut WriteCondition,
+) -> Result<()> {
+    if condition.is_empty() {
+        return Ok(());
+    }
+    let entry = api.read_key_value(api.key_value.entry(bucket, &target.key)).await?;
+    let tag = entry.as_ref().map(|entry| entry.etag.to_string());
+    let modified = entry.map(|entry| entry.modified);
+    if condition.allows_now(tag.as_deref().zip(modified)) { Ok(()) } else { Err(Problem::condition_failed()) }
+}
+
+/// Whether a condition allows to replace a version.
+fn allows(condition: &WriteCondition, tag: Option<&EntryTag>) -> bool {
+    condition.is_empty() || condition.allows(tag.map(ToString::to_string).as_deref())
+}
+
+async fn put(api: &Api, target: &EntryTarget, head: &Parts, body: Body) -> Result<Response> {
+    let (bucket, writer) = check_write(api, target, head).await?;
+    let outcome = store(api, &bucket, target, head, body).await.map_err(|problem| writer.conceal(problem))?;
+    // Whether there was an entry is no matter for a client that may not read.
+    let is_new = !outcome.replaced || !writer.may_read();
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, header_value(&quoted(&outcome.etag)));
+    headers.insert(header::LAST_MODIFIED, header_value(&http_date::format(outcome.modified)));
+    headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
+    Ok(response)
+}
+
+async fn store(
+    api: &Api,
+    bucket: &Arc<Bucket>,
+    target: &EntryTarget,
+    head: &Parts,
+    body: Body,
+) -> Result<PutOutcome> {
+    if body.size_hint().exact() == Some(0) && !head.headers.contains_key(header::CONTENT_LENGTH) {
+        return Err(Problem::malformed(
+            "the request has no body: send the bytes of the entry, or Content-Length: 0 for an empty one",
+        ));
+    }
+    let mut condition = WriteCondition::of(&head.headers);
+    let mut body = receive_body(api, body)?;
+    let received = receive(api, bucket, target, head, &mut condition, &mut body).await;
+    let (headers, staged, claim) = match received {
+        Ok(received) => received,
+        Err(problem) => {
+            body.drain().await;
+            return Err(problem);
+        }
+    };
+    let (key_value, bucket, key) = (api.key_value.clone(), Arc::clone(bucket), target.key.clone());
+    let write = Box::pin(async move {
+        let allows = |tag: Option<&EntryTag>| allows(&condition, tag);
+        key_value.put(&bucket, &key, headers, staged, &allows).await
+    });
+    let written = api.write(claim, Audit::of(&head.extensions), write).await?;
+    written.map_err(Problem::of_key_value)
+}
+
+/// Receives an entry. Checks first everything that does not depend on its bytes.
+async fn receive(
+    api: &Api,
+    bucket: &Bucket,
+    target: &EntryTarget,
+    head: &Parts,
+    condition: &mut WriteCondition,
+    body: &mut RequestBody,
+) -> Result<(Headers, Staged, Claim)> {
+    refuse_content_encoding(&head.headers)?;
+    if head.headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Problem::malformed("a PUT stores a whole entry: send it without Content-Range"));
+    }
+    let headers = stored_headers::of_entry(&head.headers, bucket.definition.content_type())?;
+    check_condition(api, bucket, target, condition).await?;
+    let mut claim = api.claim(body.length()).await?;
+    let mut sink = api.key_value.stage(bucket, &target.key);
+    while let Some(piece) = body.next().await? {
+        sink.write(&piece).await.map_err(Problem::of_key_value)?;
+    }
+    let mut staged = sink.finish().await.map_err(Problem::of_key_value)?;
+    if !claim.keep(staged.memory()) {
+        let spilled = api.key_value.spill(bucket, &target.key, staged).await;
+        staged = spilled.map_err(Problem::of_key_value)?;
+    }
+    Ok((headers, staged, claim))
+}
+
+async fn delete(api: &Api, target: &EntryTarget, head: &Parts) -> Result<Response> {
+    let (bucket, writer) = check_write(api, target, head).await?;
+    let mut condition = WriteCondition::of(&head.headers);
+    check_condition(api, &bucket, target, &mut condition).await?;
+    let (key_value, key) = (api.key_value.clone(), target.key.clone());
+    let write = Box::pin(async move {
+        let allows = |tag: Option<&EntryTag>| allows(&condition, tag);
+        key_value.delete(&bucket, &key, &allows).await
+    });
+    let claim = api.claim(Some(0)).await?;
+    let deleted = api.write(claim, Audit::of(&head.extensions), write).await?;
+    deleted.map_err(|error| writer.conceal(Problem::of_key_value(error)))?;
+    let mut response = no_body(StatusCode::NO_CONTENT);
+    response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
+    Ok(response)
+}

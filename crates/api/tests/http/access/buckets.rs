@@ -1,0 +1,291 @@
+//! Key-value buckets: who may use which of them, and what others learn.
+
+use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
+use rashomon_api::Settings;
+use rashomon_tables::Call;
+use serde_json::Value;
+
+use super::{HTML, JSON, PUBLIC, comparable, domain, expect_challenge, fill, grant, guarded, servers};
+use crate::world::World;
+
+const PRIVATE_BLOB: &str = r#"{"type": "blob"}"#;
+const PUBLIC_BLOB: &str = r#"{"type": "blob", "public": true}"#;
+
+/// Makes a private bucket and a public one in a domain, each with an entry.
+async fn fill_buckets(open: &World, domain: &str) {
+    for (bucket, definition) in [("secret", PRIVATE_BLOB), ("open", PUBLIC_BLOB)] {
+        let url = format!("/v1/{domain}/{bucket}");
+        open.ask("", "PUT", &url, &[JSON], definition).await.expect(201);
+        open.ask(
+            "",
+            "PUT",
+            &format!("{url}/a"),
+            &[HTML, ("cache-control", "public, max-age=60, s-maxage=99")],
+            "x",
+        )
+        .await
+        .expect(201);
+    }
+}
+
+/// The names in the list of buckets.
+async fn listed(world: &World, token: &str, domain: &str) -> Vec<String> {
+    let list = world.ask(token, "GET", &format!("/v1/{domain}/"), &[], "").await.expect(200).json();
+    let buckets = list["buckets"].as_array().unwrap();
+    buckets.iter().map(|bucket: &Value| bucket["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn readers_of_pages_may_read_public_buckets_only() {
+    let (open, world) = guarded().await;
+    for domain in ["enwiki", PUBLIC] {
+        fill(&open, domain).await;
+        fill_buckets(&open, domain).await;
+    }
+    let of_pages = world.token_of(grant(&[Right::Read], &["*"], Some(&["page"])), None).await;
+    let of_all = world.token(&[Right::Read], &["*"]).await;
+    let of_secret = world.token_of(grant(&[Right::Read], &["*"], Some(&["sec*"])), None).await;
+    for (token, domain, public, private, names) in [
+        ("", PUBLIC, 200, 401, &["open", "page"][..]),
+        ("", "enwiki", 401, 401, &[]),
+        (&of_pages, PUBLIC, 200, 403, &["open", "page"]),
+        (&of_pages, "enwiki", 200, 403, &["open", "page"]),
+        (&of_all, "enwiki", 200, 200, &["open", "page", "secret"]),
+        (&of_secret, "enwiki", 403, 200, &["secret"]),
+        (&of_secret, PUBLIC, 200, 200, &["open", "page", "secret"]),
+    ] {
+        for (bucket, status) in [("open", public), ("secret", private)] {
+            for url in [format!("/v1/{domain}/{bucket}"), format!("/v1/{domain}/{bucket}/a")] {
+                let answer = world.ask(token, "GET", &url, &[], "").await;
+                assert_eq!(answer.status.as_u16(), status, "{token} {url}");
+                if status == 401 {
+                    expect_challenge(answer);
+                }
+            }
+        }
+        if names.is_empty() {
+            expect_challenge(world.ask(token, "GET", &format!("/v1/{domain}/"), &[], "").await);
+        } else {
+            assert_eq!(listed(&world, token, domain).await, names, "{token} {domain}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn entry_that_needs_a_right_is_kept_by_no_shared_cache() {
+    let (open, world) = guarded().await;
+    let token = world.token(&[Right::Read], &["*"]).await;
+    let (shared, private) = ("public, max-age=60, s-maxage=99", "private, max-age=60");
+    for (domain, bucket, expected) in
+        [(PUBLIC, "open", shared), (PUBLIC, "secret", private), ("enwiki", "open", private)]
+    {
+        if bucket == "open" {
+            fill_buckets(&open, domain).await;
+        }
+        let url = format!("/v1/{domain}/{bucket}/a");
+        for headers in [&[][..], &[("range", "bytes=0-0")], &[("if-none-match", "*")]] {
+            let answer = world.ask(&token, "GET", &url, headers, "").await;
+            assert_eq!(answer.header("cache-control"), expected, "{url} {headers:?}");
+        }
+        let plain = format!("/v1/{domain}/{bucket}/b");
+        open.ask("", "PUT", &plain, &[HTML], "x").await.expect(201);
+        let is_shared = expected == shared;
+        let answer = world.ask(&token, "GET", &plain, &[], "").await.expect(200);
+        assert_eq!(answer.header("cache-control").contains("private"), !is_shared, "{plain}");
+        let redirect =
+            world.ask(&token, "GET", &format!("/v1/{domain}/{bucket}/%61"), &[], "").await.expect(301);
+        assert_eq!(redirect.header("cache-control").contains("private"), !is_shared, "{plain}");
+    }
+}
+
+#[tokio::test]
+async fn rights_of_a_bucket_replace_those_of_everybody() {
+    let read = Rights::from_iter([Right::Read]);
+    let buckets = [("secret", read), ("open", Rights::NONE), ("written", Rights::from_iter([Right::Write]))];
+    let of_domain = DomainRights {
+        anonymous: Some(read),
+        buckets: buckets
+            .map(|(name, rights)| (rashomon_buckets::BucketName::new(name).unwrap(), rights))
+            .into(),
+    };
+    let rights =
+        AnonymousRights { everywhere: Rights::NONE, domains: [(domain("enwiki"), of_domain)].into() };
+    let (open, world) = servers(Settings::default(), rights).await;
+    fill_buckets(&open, "enwiki").await;
+    open.ask("", "PUT", "/v1/enwiki/written", &[JSON], PRIVATE_BLOB).await.expect(201);
+    world.get("/v1/enwiki/secret/a").await.expect(200);
+    // Every reader of the pages may read a public bucket.
+    world.get("/v1/enwiki/open/a").await.expect(200);
+    world.request("PUT", "/v1/enwiki/secret/a", &[HTML], "x").await.expect(401);
+    world.request("PUT", "/v1/enwiki/written/a", &[HTML], "x").await.expect(201);
+    world.get("/v1/enwiki/written/a").await.expect(401);
+}
+
+#[tokio::test]
+async fn definitions_need_admin_and_entries_need_write() {
+    let (open, world) = guarded().await;
+    fill_buckets(&open, "enwiki").await;
+    for right in Right::ALL {
+        let token = world.token(&[right], &["enwiki"]).await;
+        let define = world.ask(&token, "PUT", "/v1/enwiki/new", &[JSON], PRIVATE_BLOB).await;
+        assert_eq!(define.status.as_u16(), if right == Right::Admin { 201 } else { 403 }, "{right}");
+        let delete = world.ask(&token, "DELETE", "/v1/enwiki/new", &[], "").await;
+        assert_eq!(delete.status.as_u16(), if right == Right::Admin { 204 } else { 403 }, "{right}");
+        for bucket in ["open", "secret"] {
+            let url = format!("/v1/enwiki/{bucket}/b");
+            let put = world.ask(&token, "PUT", &url, &[HTML], "x").await;
+            assert_eq!(put.status.as_u16(), if right == Right::Write { 201 } else { 403 }, "{right}");
+            let delete = world.ask(&token, "DELETE", &url, &[], "").await;
+            assert_eq!(delete.status.as_u16(), if right == Right::Write { 204 } else { 403 }, "{right}");
+        }
+    }
+}
+
+/// Every client may write to revisioned and public buckets, and administer them.
+#[tokio::test]
+async fn rights_without_a_token_do_not_hold_on_private_buckets() {
+    let all = Rights::from_iter(Right::ALL);
+    let rights = AnonymousRights { everywhere: all, ..AnonymousRights::default() };
+    let (open, world) = servers(Settings::default(), rights).await;
+    fill_buckets(&open, "enwiki").await;
+    world.request("PUT", "/v1/enwiki/open/b", &[HTML], "x").await.expect(201);
+    for url in ["/v1/enwiki/secret/a", "/v1/enwiki/none/a"] {
+        for method in ["GET", "PUT", "DELETE"] {
+            expect_challenge(world.request(method, url, &[HTML], "x").await);
+        }
+    }
+    // A definition is changed with a token only, so that nobody makes a private bucket public.
+    for url in ["/v1/enwiki/secret", "/v1/enwiki/open", "/v1/enwiki/none"] {
+        expect_challenge(world.request("PUT", url, &[JSON], PUBLIC_BLOB).await);
+        expect_challenge(world.request("DELETE", url, &[], "").await);
+    }
+}
+
+#[tokio::test]
+async fn writer_that_may_not_read_learns_nothing_of_what_is_stored() {
+    let (open, world) = guarded().await;
+    fill_buckets(&open, "enwiki").await;
+    let token = world.token(&[Right::Write, Right::Admin], &["enwiki"]).await;
+    let put = |key: &str| format!("/v1/enwiki/secret/{key}");
+    let [existing, missing] = [put("a"), put("new")].map(|url| {
+        let (world, token) = (&world, &token);
+        async move {
+            let mut answer = comparable(world.ask(token, "PUT", &url, &[HTML], "y").await.expect(201), true);
+            answer.headers.remove("etag");
+            answer
+        }
+    });
+    assert_eq!(existing.await, missing.await);
+    for key in ["a", "none"] {
+        for condition in [
+            ("if-match", "*"),
+            ("if-none-match", "*"),
+            ("if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT"),
+        ] {
+            world.ask(&token, "PUT", &put(key), &[HTML, condition], "y").await.expect(403);
+            world.ask(&token, "DELETE", &put(key), &[condition], "").await.expect(403);
+        }
+        world.ask(&token, "DELETE", &put(key), &[], "").await.expect(204);
+    }
+    let other = world
+        .ask(&token, "PUT", "/v1/enwiki/secret", &[JSON], r#"{"type": "blob", "ttl": 5}"#)
+        .await
+        .expect(409);
+    assert!(!other.headers.contains_key("etag") && other.json().get("definition").is_none());
+    assert!(other.json()["detail"].as_str().unwrap().contains("the right 'read'"));
+    let same = world.ask(&token, "PUT", "/v1/enwiki/secret", &[JSON], PRIVATE_BLOB).await.expect(201);
+    assert!(!same.headers.contains_key("etag"));
+    for url in ["/v1/enwiki/secret", "/v1/enwiki/none"] {
+        world.ask(&token, "DELETE", url, &[], "").await.expect(204);
+    }
+}
+
+/// Whether a bucket or a key exists, and what it is, does not change the answer to a client that may not read it.
+#[tokio::test]
+async fn private_and_missing_buckets_look_the_same() {
+    let (open, world) = guarded().await;
+    let (_, empty) = guarded().await;
+    for domain in ["enwiki", PUBLIC] {
+        fill_buckets(&open, domain).await;
+    }
+    empty.clock.set(rashomon_clock::Clock::now(&*world.clock));
+    let grants = [
+        ("nobody", None),
+        ("another domain", Some(grant(&Right::ALL, &["dewiki"], None))),
+        ("another bucket", Some(grant(&Right::ALL, &["*"], Some(&["other"])))),
+    ];
+    let mut compared = 0;
+    for (name, grant) in grants {
+        let tokens = match grant {
+            Some(grant) => [world.token_of(grant.clone(), None).await, empty.token_of(grant, None).await],
+            None => [String::new(), String::new()],
+        };
+        for (domain, buckets) in [
+            ("enwiki", &["secret", "open", "none"][..]),
+            (PUBLIC, &["secret", "none"]),
+            ("nowiki", &["none"]),
+        ] {
+            let mut first = None;
+            for bucket in buckets {
+                for key in ["", "/a", "/none", "/%61"] {
+                    for (method, body) in [("GET", ""), ("PUT", PRIVATE_BLOB), ("DELETE", "")] {
+                        for header in
+                            [HTML, JSON, ("if-match", "\"x\""), ("if-none-match", "*"), ("range", "bytes=9-")]
+                        {
+                            let url = format!("/v1/{domain}/{bucket}{key}");
+                            let answers =
+                                [(&world, &tokens[0]), (&empty, &tokens[1])].map(|(world, token)| {
+                                    let url = &url;
+                                    async move {
+                                        comparable(world.ask(token, method, url, &[header], body).await, true)
+                                    }
+                                });
+                            let [full, empty] = answers;
+                            let (full, empty) = (full.await, empty.await);
+                            assert_eq!(full, empty, "{name}: {method} {url}");
+                            let refused = if tokens[0].is_empty() { 401 } else { 403 };
+                            assert_eq!(full.status.as_u16(), refused, "{name}: {method} {url}");
+                            // The other buckets and keys, except that the answer names bucket and right.
+                            let detail = String::from_utf8(full.body).unwrap().replace(bucket, "BUCKET");
+                            let detail = ["write", "admin"]
+                                .iter()
+                                .fold(detail, |text, right| text.replace(right, "read"));
+                            let mut headers = full.headers;
+                            headers.remove("content-length");
+                            let seen = (headers, detail);
+                            assert_eq!(
+                                first.get_or_insert_with(|| seen.clone()),
+                                &seen,
+                                "{name}: {method} {url}"
+                            );
+                            compared += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 500, "{compared}");
+}
+
+/// So the time of a refusal does not depend on what is stored.
+#[tokio::test]
+async fn refused_request_does_not_ask_the_store_for_the_bucket() {
+    let (open, world) = guarded().await;
+    fill_buckets(&open, "enwiki").await;
+    let token = world.token_of(grant(&Right::ALL, &["enwiki"], Some(&["other"])), None).await;
+    world.ask(&token, "GET", "/v1/enwiki/secret/a", &[], "").await.expect(403);
+    let calls = || [Call::Get, Call::Scan, Call::Swap, Call::Write].map(|call| world.store.calls(call));
+    let before = calls();
+    for token in ["", &token] {
+        for bucket in ["secret", "open", "none"] {
+            for url in [format!("/v1/enwiki/{bucket}"), format!("/v1/enwiki/{bucket}/a")] {
+                for method in ["GET", "PUT", "DELETE"] {
+                    let answer = world.ask(token, method, &url, &[JSON], PRIVATE_BLOB).await;
+                    assert!([401, 403].contains(&answer.status.as_u16()), "{answer:?}");
+                    assert_eq!(calls(), before, "{method} {url}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Key-value buckets and their entries.
+
+use super::{NOT_MODIFIED, answer, plain, problem};
+use crate::operation::{
+    Answer,
+    Chapter::Buckets,
+    Content::{Document, Empty, Problem, Property},
+    Operation, RequestBody,
+    Verb::{Delete, Put},
+};
+
+const BUCKET: &str = "/v1/{domain}/{bucket}";
+const ENTRY: &str = "/v1/{domain}/{bucket}/{key}";
+
+const DEFINED: &[&str] = &["ETag", "Cache-Control"];
+const DEFINITION: Answer = answer(200, Document("bucket"), DEFINED, "The definition, with its defaults.");
+const NO_BUCKET: Answer = problem(404, "There is no such bucket.");
+const FORBIDDEN: Answer = problem(403, "The token lacks the right, or the server refuses all writes.");
+const NOT_ALLOWED: Answer =
+    problem(403, "The token lacks the right `admin` on the bucket, or the server refuses all writes.");
+const FAILED: Answer = problem(412, "A condition does not hold for what is stored. Nothing was changed.");
+const FULL: Answer = answer(
+    507,
+    Problem,
+    &["Retry-After"],
+    "A disk of the server is full. Reads still work. Repeat the write when there is room.",
+);
+
+/// The headers of every `200` of an entry.
+const ENTRY_HEADERS: &[&str] =
+    &["ETag", "Last-Modified", "Vary", "Cache-Control", "Content-Security-Policy", "X-Content-Type-Options"];
+
+/// The headers of an answer to a PUT of an entry.
+const STORED: &[&str] = &["ETag", "Last-Modified", "Cache-Control"];
+
+const CONDITIONS: &[&str] = &["If-None-Match", "If-Match", "If-Unmodified-Since"];
+
+/// Operations on key-value buckets.
+pub(super) const BUCKETS: &[Operation] = &[
+    Operation {
+        description: "The list has the buckets that the client may read, by name. `page` is among them if the domain \
+                      has a page. `?limit=` is the maximum number of buckets, 1 to 500, and 50 by default. `?after=` \
+                      is the name of a bucket, taken from `next`.",
+        ..plain(
+            "listBuckets",
+            Buckets,
+            "/v1/{domain}/",
+            "List the buckets of a domain",
+            &[
+                answer(200, Document("bucket-list"), &["Cache-Control"], "The buckets."),
+                problem(400, "The query is malformed."),
+            ],
+        )
+    },
+    Operation {
+        headers: &["If-None-Match", "If-Match"],
+        ..plain(
+            "readBucket",
+            Buckets,
+            BUCKET,
+            "The definition of a bucket",
+            &[
+                DEFINITION,
+                NOT_MODIFIED,
+                NO_BUCKET,
+                problem(412, "If-Match does not name the current version."),
+            ],
+        )
+    },
+    Operation {
+        verb: Put,
+        body: Some(RequestBody::BucketDefinition),
+        headers: CONDITIONS,
+        description: "Creates the bucket. With `If-Match`, replaces the definition of a bucket that exists: all of it \
+                      but the type. A new `ttl` holds from the next PUT of a key. Needs the right `admin` on the \
+                      bucket.",
+        curl: r#"-X PUT -H 'Content-Type: application/json' -d '{"type": "blob"}'"#,
+        ..plain(
+            "putBucket",
+            Buckets,
+            BUCKET,
+            "Create a bucket, or replace its definition",
+            &[
+                answer(201, Document("bucket"), DEFINED, "The bucket was created."),
+                answer(200, Document("bucket"), DEFINED, "The bucket has this definition."),
+                problem(
+                    400,
+                    "The name is reserved, or the body is not JSON. Or a member is unknown, repeated, not for this type, \
+                     or of the wrong type.",
+                ),
+                NOT_ALLOWED,
+                problem(409, "The bucket exists with another definition, which is in `definition`."),
+                FAILED,
+                problem(413, "The body has more than 16 KiB."),
+                problem(415, "The body is not `application/json`, or has a Content-Encoding."),
+                problem(422, "A number is out of range, or this server cannot create buckets of this type."),
+                FULL,
+            ],
+        )
+    },
+    Operation {
+        verb: Delete,
+        headers: CONDITIONS,
+        description: "The bucket and its entries cannot be read any more. The entries are deleted from the store in \
+                      the background. Needs the right `admin` on the bucket. The bucket `page` cannot be deleted (405).",
+        ..plain(
+            "deleteBucket",
+            Buckets,
+            BUCKET,
+            "Delete a bucket with its entries",
+            &[
+                answer(204, Empty, &["Cache-Control"], "The bucket is deleted."),
+                NOT_ALLOWED,
+                NO_BUCKET,
+                FAILED,
+                FULL,
+            ],
+        )
+    },
+    Operation {
+        headers: &[
+            "If-None-Match",
+            "If-Match",
+            "If-Modified-Since",
+            "If-Unmodified-Since",
+            "Range",
+            "If-Range",
+            "Accept-Encoding",
+        ],
+        description: "The answer has the headers that were stored with the entry. Where reading needs a right, \
+                      `Cache-Control` is sent without `public` and `s-maxage`. No cache may use the answer after the \
+                      entry has expired.",
+        ..plain(
+            "readEntry",
+            Buckets,
+            ENTRY,
+            "An entry",
+            &[
+                answer(200, Property, ENTRY_HEADERS, "The body of the entry."),
+                answer(
+                    206,
+                    Property,
+                    &["Content-Range", "ETag"],
+                    "The requested range of the bytes without content encoding.",
+                ),
+                NOT_MODIFIED,
+                problem(404, "There is no such bucket or entry, or the entry has expired."),
+                problem(412, "If-Match does not name the current version, or the entry was changed since."),
+                answer(416, Problem, &["Content-Range"], "The range begins after the last byte."),
+            ],
+        )
+    },
+    Operation {
+        verb: Put,
+        body: Some(RequestBody::Bytes),
+        headers: &[
+            "If-None-Match",
+            "If-Match",
+            "If-Unmodified-Since",
+            "Content-Type",
+            "Content-Language",
+            "Content-Disposition",
+            "Cache-Control",
+        ],
+        description: "`If-None-Match: *` only creates an entry, and `If-Match` only replaces the named version. Each PUT \
+                      gives the entry a new entity tag. Headers that begin with `X-` are stored, too, unless they \
+                      control proxies or are added by them. The stored headers have at most 8 KiB together. The server \
+                      ignores all other headers.",
+        curl: "-T a.png -H 'Content-Type: image/png'",
+        ..plain(
+            "putEntry",
+            Buckets,
+            ENTRY,
+            "Store an entry",
+            &[
+                answer(201, Empty, STORED, "The entry was created durably."),
+                answer(200, Empty, STORED, "The entry was replaced durably."),
+                problem(
+                    400,
+                    "The key or the value of a stored header is malformed, or the request has no body, or it has \
+                     Content-Range or a query.",
+                ),
+                FORBIDDEN,
+                NO_BUCKET,
+                FAILED,
+                problem(413, "The body is larger than the bucket or the server allows."),
+                problem(415, "The body has a Content-Encoding."),
+                problem(422, "The stored headers are too long."),
+                FULL,
+            ],
+        )
+    },
+    Operation {
+        verb: Delete,
+        headers: CONDITIONS,
+        ..plain(
+            "deleteEntry",
+            Buckets,
+            ENTRY,
+            "Delete an entry",
+            &[
+                answer(204, Empty, &["Cache-Control"], "There is no entry under this key any more."),
+                FORBIDDEN,
+                NO_BUCKET,
+                FAILED,
+                FULL,
+            ],
+        )
+    },
+];
