@@ -13,7 +13,7 @@ case $step in
     1) tables='due_cursors retention_walks chunk_references' ;;
     2) tables='revisions_by_time revisions_by_tid revisions renders
                current by_rev historical render_content revision_content
-               entries entry_parts counters' ;;
+               bucket_entries entry_parts counters' ;;
     3) tables='archive_index archive_notes archive_epochs erasures culled culled_renders heads due
                retention_clock revision_timeline render_timeline chunk_sets chunk_copies
                pages titles domains site_infos tokens token_uses

@@ -8,7 +8,7 @@ use rashomon_records::{
     EntryKey,
     content::Stored,
     rows::{ColumnValue as _, RowKey as _, TypedRow as _},
-    schemas::{CHUNKS, DELETED_BUCKETS, ENTRIES, ENTRY_CHUNK_SETS, ENTRY_KEYS, ENTRY_PARTS},
+    schemas::{BUCKET_ENTRIES, CHUNKS, DELETED_BUCKETS, ENTRY_CHUNK_SETS, ENTRY_KEYS, ENTRY_PARTS},
 };
 use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Swap};
 
@@ -74,7 +74,7 @@ impl KeyValueStore {
     /// compare-and-set without a row ends each earlier one, so its answer is final.
     async fn references(&self, note: &ChunkNoteRow) -> Result<bool> {
         let key = entry_key(note.bucket, &note.key);
-        let row = match self.0.records.store.swap(Vec::new(), &ENTRIES, &key, None, None).await? {
+        let row = match self.0.records.store.swap(Vec::new(), &BUCKET_ENTRIES, &key, None, None).await? {
             Swap::Applied => None,
             Swap::Refused { current } => current,
         };
@@ -142,10 +142,10 @@ fn release(bucket: BucketId, key: &EntryKey, row: &Row, now: Timestamp) -> Resul
 /// Deletes the row of an entry. Returns whether there was one.
 async fn delete_entry(buckets: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
     let (row_key, store) = (entry_key(bucket, key), &buckets.0.records.store);
-    let mut row = store.get(&ENTRIES, &row_key).await?;
+    let mut row = store.get(&BUCKET_ENTRIES, &row_key).await?;
     while let Some(stored) = row {
         let first = release(bucket, key, &stored, buckets.0.now())?;
-        match store.swap(first, &ENTRIES, &row_key, Some(&stored), None).await? {
+        match store.swap(first, &BUCKET_ENTRIES, &row_key, Some(&stored), None).await? {
             Swap::Applied => return Ok(true),
             Swap::Refused { current } => row = current,
         }

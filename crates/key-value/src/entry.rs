@@ -9,7 +9,7 @@ use rashomon_records::{
     Body, EntryKey, Headers, Sha1, Staged,
     content::Stored,
     rows::{Json, TypedRow as _, unreadable},
-    schemas::ENTRIES,
+    schemas::BUCKET_ENTRIES,
 };
 use rashomon_tables::{Batch, Row, Swap};
 
@@ -113,7 +113,7 @@ impl Current {
     fn tag(&self) -> Result<Option<EntryTag>> {
         let Some(bytes) = self.live().and_then(|live| live.etag.as_ref()) else { return Ok(None) };
         match (EntryTag::from_bytes(bytes), &self.row) {
-            (None, Some(row)) => Err(unreadable(ENTRIES.name(), row).into()),
+            (None, Some(row)) => Err(unreadable(BUCKET_ENTRIES.name(), row).into()),
             (tag, _) => Ok(tag),
         }
     }
@@ -143,7 +143,8 @@ impl Entry {
             let etag = EntryTag::from_bytes(entry.etag.as_ref()?)?;
             Some((etag, entry.headers.clone()?.0, entry.size?, entry.sha1?, entry.stored()?))
         };
-        let (etag, headers, size, sha1, stored) = read().ok_or_else(|| unreadable(ENTRIES.name(), row))?;
+        let (etag, headers, size, sha1, stored) =
+            read().ok_or_else(|| unreadable(BUCKET_ENTRIES.name(), row))?;
         let body = stored.into_body(size, &shared.records.chunks)?;
         let (modified, expires_at) = (entry.modified, row.expires_at);
         Ok(Some(Self { etag, modified, expires_at, headers, size, sha1, body }))
@@ -167,7 +168,7 @@ impl KeyValueStore {
         let shared = &self.0;
         let row_key = entry_key(bucket.id, key);
         let read = || async {
-            let row = shared.records.store.get(&ENTRIES, &row_key).await?;
+            let row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
             Ok(row.map(|row| Entry::from_row(shared, &row)).transpose()?.flatten().map(Arc::new))
         };
         let memory = |entry: &Option<Arc<Entry>>| entry.as_ref().map_or(0, |entry| entry.memory());
@@ -199,7 +200,7 @@ impl KeyValueStore {
             Stored::Chunks(set) => set.begun,
             _ => None,
         };
-        let mut row = shared.records.store.get(&ENTRIES, &row_key).await?;
+        let mut row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let current = Current::of(row)?;
             let tag = current.tag()?;
@@ -239,7 +240,8 @@ impl KeyValueStore {
             };
             let new = Row { key: row_key.clone(), values: new.values(), written_at: now, expires_at };
             shared.records.chunks.check_begun(begun)?;
-            let swap = shared.records.store.swap(first, &ENTRIES, &row_key, current.row.as_ref(), Some(new));
+            let swap =
+                shared.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {
                 Swap::Applied => return Ok(PutOutcome { etag, modified: now, replaced: tag.is_some() }),
                 Swap::Refused { current } => row = current,
@@ -256,7 +258,7 @@ impl KeyValueStore {
         let shared = &self.0;
         let _lock = shared.locks.lock((bucket.id, key)).await;
         let row_key = entry_key(bucket.id, key);
-        let mut row = shared.records.store.get(&ENTRIES, &row_key).await?;
+        let mut row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let current = Current::of(row)?;
             if !allows(current.tag()?.as_ref()) {
@@ -274,7 +276,8 @@ impl KeyValueStore {
                 expires_at: Some(now.saturating_add(DELETED_FOR)),
             };
             let first = current.release((bucket, key), now).into_iter().collect();
-            let swap = shared.records.store.swap(first, &ENTRIES, &row_key, current.row.as_ref(), Some(new));
+            let swap =
+                shared.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {
                 Swap::Applied => {
                     // An entry that is stored under this key from now on is in the index from a later time.

@@ -4,7 +4,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::{
     EntryKey, VerifyReport,
     rows::TypedRow as _,
-    schemas::{COUNTERS, ENTRIES},
+    schemas::{BUCKET_ENTRIES, COUNTERS},
 };
 use rashomon_tables::Error as StoreError;
 
@@ -25,7 +25,7 @@ impl KeyValueStore {
         let records = &self.0.records;
         // Problems of the definitions are reported by a verification.
         let names = self.names(&mut VerifyReport::default()).await?;
-        for table in [&*ENTRIES, &*COUNTERS] {
+        for table in [&*BUCKET_ENTRIES, &*COUNTERS] {
             let mut entries = records.partitions(table, PAGE_ROWS);
             while let Some(partition) = entries.next().await? {
                 let Some((id, key)) = id_and_key(&partition) else { continue };

@@ -7,7 +7,7 @@ use rashomon_records::{
     content::Stored,
     row_key,
     rows::{ColumnValue as _, Json},
-    schemas::{BUCKETS, DELETED_BUCKETS, ENTRIES, ENTRY_CHUNK_SETS, ENTRY_KEYS},
+    schemas::{BUCKET_ENTRIES, BUCKETS, DELETED_BUCKETS, ENTRY_CHUNK_SETS, ENTRY_KEYS},
     typed_row,
 };
 use rashomon_tables::{Batch, Key, Value};
@@ -44,7 +44,7 @@ typed_row! {
 
 typed_row! {
     /// An entry. Without an `etag`, the entry was deleted.
-    pub(crate) struct EntryRow in ENTRIES {
+    pub(crate) struct EntryRow in BUCKET_ENTRIES {
         key { }
         values {
             etag: Option<Bytes>,

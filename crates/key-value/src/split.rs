@@ -3,7 +3,7 @@
 //! The steps of a split: the map names the new part; the rows that move are copied; the map gets the new part;
 //! the rows are deleted from the old part; the map forgets the split. Each step may be repeated, and several
 //! processes may carry out one split at once. A split that was interrupted is resumed by the next check of the
-//! part, or by [`KeyValueStore::collect`].
+//! part, or by [`crate::KeyValueStore::collect`].
 
 use std::num::NonZeroUsize;
 

@@ -4,7 +4,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::{
     content::Stored,
     rows::{RowKey as _, TypedRow as _},
-    schemas::{COUNTERS, ENTRIES, ENTRY_KEYS},
+    schemas::{BUCKET_ENTRIES, COUNTERS, ENTRY_KEYS},
 };
 use rashomon_tables::Scan;
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl KeyValueStore {
                     stats.idempotency_keys += counter.idempotency_keys;
                     continue;
                 }
-                let row = records.store.get(&ENTRIES, &entry_key(bucket.id, &key)).await?;
+                let row = records.store.get(&BUCKET_ENTRIES, &entry_key(bucket.id, &key)).await?;
                 let Some(entry) = row.as_ref().map(EntryRow::from_row).transpose()? else { continue };
                 let (Some(size), Some(stored)) = (entry.size, entry.stored()) else { continue };
                 stats.entries += 1;

@@ -6,7 +6,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::{
     Body, BucketName, DomainName, EntryKey, Sha1, VerifyReport,
     rows::{ColumnValue as _, key_in_words},
-    schemas::{COUNTERS, ENTRIES, ENTRY_PARTS},
+    schemas::{BUCKET_ENTRIES, COUNTERS, ENTRY_PARTS},
 };
 use rashomon_tables::{Error as StoreError, Key, Schema, Value};
 use sha1::Digest as _;
@@ -34,7 +34,7 @@ impl KeyValueStore {
     ) -> Result<()> {
         let records = &self.0.records;
         let names = self.names(report).await?;
-        for table in [&*ENTRIES, &*COUNTERS] {
+        for table in [&*BUCKET_ENTRIES, &*COUNTERS] {
             let mut entries = records.partitions(table, PAGE_ROWS);
             while let Some(partition) = entries.next().await? {
                 let Some((id, key)) = id_and_key(&partition) else {

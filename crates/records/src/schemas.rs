@@ -446,8 +446,8 @@ pub static DELETED_BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
 ///
 /// A row without an `etag` is a deleted entry. It expires. Until then it tells the next writer the write time
 /// of the deleted row in `entry_keys`. Written by compare-and-set only.
-pub static ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
-    Schema::builder("entries")
+pub static BUCKET_ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
+    Schema::builder("bucket_entries")
         .partition("bucket", Blob)
         .partition("key", Text)
         .value("etag", Blob)
@@ -569,7 +569,7 @@ pub fn all() -> [&'static Schema; 41] {
         &TOKEN_USES,
         &BUCKETS,
         &DELETED_BUCKETS,
-        &ENTRIES,
+        &BUCKET_ENTRIES,
         &ENTRY_KEYS,
         &ENTRY_PARTS,
         &ENTRY_CHUNK_SETS,

@@ -90,7 +90,7 @@ const LEFT_OUT: [&str; 29] = [
     "token_uses",
     "buckets",
     "deleted_buckets",
-    "entries",
+    "bucket_entries",
     "entry_keys",
     "entry_parts",
     "entry_chunk_sets",
