@@ -23,7 +23,7 @@ use crate::{
 
 /// A store in memory. Dropping it loses its data.
 ///
-/// The store consists of plain maps behind one lock, sorted by the order of [`Value`] and the directions of
+/// The store consists of plain maps behind one lock, sorted by the order of [`crate::Value`] and the directions of
 /// the schema. Its simplicity makes it the oracle for other stores. Expired rows are invisible, but stay in
 /// memory until they are overwritten or deleted. So the store is for tests and small uses, and not for a
 /// service that runs for long.
