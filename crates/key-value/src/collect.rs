@@ -93,13 +93,17 @@ impl KeyValueStore {
         let (mut collected, records) = (0, &self.0.records);
         for (deleted, written_at) in self.deleted_buckets().await? {
             let stored = self.bucket(&deleted.domain, &deleted.bucket).await?;
-            if stored.is_none_or(|bucket| bucket.id != deleted.id) {
+            // If the deletion failed after its row was written, the bucket still exists.
+            let is_deleted = stored.is_none_or(|bucket| bucket.id != deleted.id);
+            if is_deleted {
                 collected += self.delete_entries(deleted.id).await?;
             }
             // A request that found the bucket before its deletion may still store an entry. So the row stays
             // until no such request is left.
             if deleted.deleted_at <= until {
-                split::delete_map(records, deleted.id).await?;
+                if is_deleted {
+                    split::delete_map(records, deleted.id).await?;
+                }
                 let mut done = Batch::new(vec![DELETED.into()]);
                 done.delete(&DELETED_BUCKETS, deleted.clustering(), written_at);
                 records.store.write(Vec::new(), done).await?;

@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use rashomon_key_value::{Bucket, KeyRange, KeyValueStore, Order};
 use rashomon_records::schemas::{ENTRY_KEYS, ENTRY_PARTS};
 use rashomon_tables::{
-    Batch, Decorator, Faulty, Page, PartitionStream, PartitionVersions, Plan, Rates, Result, Row, RowStream,
-    Scan, Schema, TableStore, Value,
+    Batch, Call, Decorator, Fault, Faulty, Page, PartitionStream, PartitionVersions, Plan, Rates, Result,
+    Row, RowStream, Scan, Schema, TableStore, Value,
 };
 
-use crate::support::{World, cluster, histories, key, list, ordered, process, put};
+use crate::support::{World, cluster, domain, histories, key, list, name, ordered, process, put};
 
 /// A store whose result pages have few rows, so that other calls come between two pages of a scan.
 #[derive(Debug)]
@@ -204,7 +204,7 @@ async fn run(seed: u64) -> usize {
     let listed = keys(list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await);
     assert_eq!(listed, expected, "seed {seed}");
     // Every deleted bucket leaves nothing.
-    world.store.delete_bucket(&crate::support::domain(), &crate::support::name("b")).await.expect("deleted");
+    world.store.delete_bucket(&domain(), &name("b")).await.expect("deleted");
     world.clock.advance(Duration::from_secs(7200));
     world.store.collect(Duration::from_secs(3600)).await.expect("collected");
     assert!(map_rows(&world).await.is_empty(), "seed {seed}");
@@ -220,4 +220,30 @@ async fn no_key_is_missed_or_listed_twice_while_parts_are_split() {
         parts += run(seed).await as u64;
     }
     assert!(parts > 2 * count, "{count} histories made only {parts} parts");
+}
+
+/// A deletion that failed after its note leaves the bucket as it is, also when the note is old.
+#[tokio::test]
+async fn bucket_whose_deletion_failed_keeps_its_parts() {
+    let world = world().await;
+    let bucket = world.bucket("b", ordered()).await;
+    for text in stable_keys() {
+        world.put(&bucket, &text, b"stable").await;
+    }
+    for text in stable_keys() {
+        world.store.split(&bucket, &key(&text)).await.unwrap();
+    }
+    let parts = map_rows(&world).await.len();
+    assert!(parts > 1, "{parts}");
+    let failing: Arc<dyn TableStore> = Arc::new(Faulty::new(
+        Arc::clone(&world.tables),
+        Plan::empty().on(Call::Swap, 1, Fault::Midway { batches: u64::MAX }),
+    ));
+    let dying = process(&failing, Arc::clone(&world.clock) as _, 3);
+    dying.delete_bucket(&domain(), &name("b")).await.unwrap_err();
+    world.clock.advance(Duration::from_secs(7200));
+    world.store.collect(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(map_rows(&world).await.len(), parts);
+    let listed = list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await;
+    assert_eq!(listed.len(), stable_keys().len());
 }
