@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The number of entries that a listing reads at the same time. Each may have a megabyte.
-pub(crate) const CONCURRENT_READS: usize = 16;
+const CONCURRENT_READS: usize = 16;
 
 /// The order of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,23 +212,46 @@ impl KeyValueStore {
         after: Option<&EntryKey>,
         limit: usize,
     ) -> Result<Listing<EntrySummary, EntryKey>> {
-        let (mut items, mut rest) = (Vec::new(), range.bounds(after, order));
+        let read = |key: EntryKey| async move {
+            let entry: Option<Arc<Entry>> = self.entry(bucket, &key).await?;
+            Ok(entry.map(|entry| EntrySummary::new(key, &entry)))
+        };
+        self.list_keys(bucket, range.bounds(after, order), order, limit, read, |entry| &entry.key).await
+    }
+
+    /// Lists what `read` returns for the keys within the bounds, at most `limit`. A key for which it returns
+    /// nothing is left out.
+    pub(crate) async fn list_keys<T, F>(
+        &self,
+        bucket: &Bucket,
+        bounds: Option<Bounds>,
+        order: Order,
+        limit: usize,
+        read: impl Fn(EntryKey) -> F,
+        key_of: fn(&T) -> &EntryKey,
+    ) -> Result<Listing<T, EntryKey>>
+    where
+        F: Future<Output = Result<Option<T>>>,
+    {
+        let (mut items, mut rest) = (Vec::new(), bounds);
         while let Some(bounds) = rest.take()
             && items.len() <= limit
         {
             let (rows, following) = self.index_page(bucket, bounds, order, limit).await?;
-            items.extend(summaries(self, bucket, &rows).await?);
+            let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
+            let reads = stream::iter(keys.into_iter().map(&read)).buffered(CONCURRENT_READS);
+            items.extend(reads.try_collect::<Vec<_>>().await?.into_iter().flatten());
             rest = following;
         }
         let has_more = items.len() > limit;
         items.truncate(limit);
-        let next = items.last().filter(|_| has_more).map(|last: &EntrySummary| last.key.clone());
+        let next = items.last().filter(|_| has_more).map(|last| key_of(last).clone());
         Ok(Listing { items, next })
     }
 
     /// Reads rows of one part of the index, a few more than `limit` at most. Also returns the bounds of the
     /// keys that follow.
-    pub(crate) async fn index_page(
+    async fn index_page(
         &self,
         bucket: &Bucket,
         bounds: Bounds,
@@ -265,16 +288,4 @@ impl KeyValueStore {
         }
         Err(Error::Contended)
     }
-}
-
-/// The entries of rows of the index. A key without an entry is left out.
-async fn summaries(store: &KeyValueStore, bucket: &Bucket, rows: &[Row]) -> Result<Vec<EntrySummary>> {
-    let read = |key: EntryKey| async move {
-        let entry: Option<Arc<Entry>> = store.entry(bucket, &key).await?;
-        Ok::<_, Error>(entry.map(|entry| EntrySummary::new(key, &entry)))
-    };
-    let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
-    let entries: Vec<_> =
-        stream::iter(keys.into_iter().map(read)).buffered(CONCURRENT_READS).try_collect().await?;
-    Ok(entries.into_iter().flatten().collect())
 }
