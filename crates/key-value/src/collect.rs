@@ -1,6 +1,6 @@
 //! Garbage collection: deletes unreferenced chunks, and the entries of deleted buckets.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -8,9 +8,9 @@ use rashomon_records::{
     EntryKey,
     content::Stored,
     rows::{ColumnValue as _, RowKey as _, TypedRow as _},
-    schemas::{BUCKET_ENTRIES, CHUNKS, DELETED_BUCKETS, ENTRY_CHUNK_SETS, ENTRY_KEYS, ENTRY_PARTS},
+    schemas::{BUCKET_ENTRIES, DELETED_BUCKETS, ENTRY_CHUNK_SETS, ENTRY_KEYS, ENTRY_PARTS},
 };
-use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Swap};
+use rashomon_tables::{Batch, Row, Scan, Swap};
 
 use crate::{
     KeyValueStore, Result,
@@ -21,9 +21,6 @@ use crate::{
     split,
     store::PAGE_ROWS,
 };
-
-/// The maximum number of chunks that one batch deletes. A chunk has at most a megabyte.
-const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 impl KeyValueStore {
     /// Deletes chunks that no entry references, and the entries of deleted buckets. Chunks are deleted if
@@ -58,13 +55,14 @@ impl KeyValueStore {
                 if note.due_at > until {
                     continue;
                 }
+                let mut chunks = Vec::new();
                 if !self.references(&note).await? {
-                    delete_chunks(self, note.chunk_set).await?;
+                    chunks.push(records.chunks.deletion(note.chunk_set).await?);
                     collected += 1;
                 }
                 let mut done = Batch::new(hour.clone());
                 done.delete(&ENTRY_CHUNK_SETS, note.clustering(), row.written_at);
-                records.store.write(Vec::new(), done).await?;
+                records.store.write(chunks, done).await?;
             }
         }
         Ok(collected)
@@ -155,26 +153,4 @@ async fn delete_entry(buckets: &KeyValueStore, bucket: BucketId, key: &EntryKey)
         }
     }
     Ok(false)
-}
-
-/// Deletes the chunks of a set, also damaged ones.
-async fn delete_chunks(buckets: &KeyValueStore, chunk_set: [u8; 16]) -> Result<()> {
-    let store = &buckets.0.records.store;
-    loop {
-        let scan = Scan::new(vec![chunk_set.to_value()], MAX_DELETED_CHUNKS).reporting_damage();
-        let found = store.scan(&CHUNKS, scan).await?;
-        let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
-        let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
-        let range = match (last, found.next) {
-            (Some(last), Some(_)) => ClusteringRange::all().at_most(last),
-            _ => ClusteringRange::all(),
-        };
-        let is_last = range == ClusteringRange::all();
-        let mut batch = Batch::new(vec![chunk_set.to_value()]);
-        batch.delete_range(&CHUNKS, range, buckets.0.now());
-        store.write(Vec::new(), batch).await?;
-        if is_last {
-            return Ok(());
-        }
-    }
 }

@@ -21,8 +21,8 @@ use crate::{
         of_property_at, of_revision, partition_of,
     },
     schemas::{
-        BY_REV, CHUNK_REFERENCES, CHUNK_SETS, CHUNKS, CULLED, CULLED_RENDERS, CURRENT, HISTORICAL,
-        RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
+        BY_REV, CHUNK_REFERENCES, CHUNK_SETS, CULLED, CULLED_RENDERS, CURRENT, HISTORICAL, RENDER_CONTENT,
+        RENDERS, REVISION_CONTENT, REVISIONS,
     },
 };
 
@@ -32,10 +32,6 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
-
-/// The maximum number of chunks that one batch deletes, in a store of a single process. A chunk has at most a
-/// megabyte.
-const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 impl Maintenance {
     /// Deletes unreferenced chunks of large bodies that were received at least `age` ago, or released at
@@ -143,26 +139,14 @@ impl ChunkCollector<'_> {
         Ok(SetState::Unreferenced { released: Some(row.written_at) })
     }
 
-    /// Deletes the chunks of a set, and then its released reference. In a store of a single process, whose
-    /// writers wait for each batch, a batch deletes at most [`MAX_DELETED_CHUNKS`] chunks. If this is
-    /// interrupted, the entry of the set stays, and the next run deletes the rest.
+    /// Deletes the chunks of a set, and then its released reference. If this is interrupted, the entry of the
+    /// set stays, and the next run deletes the rest.
     async fn delete_set(&self, page: &Page, set: ChunkSetId, released: Option<Timestamp>) -> Result<()> {
-        while self.records.is_alone() {
-            let scan = Scan::new(vec![set.to_value()], MAX_DELETED_CHUNKS).reporting_damage();
-            let found = self.records.store.scan(&CHUNKS, scan).await?;
-            let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
-            let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
-            let (Some(_), Some(last)) = (found.next, last) else { break };
-            let mut some = Batch::new(vec![set.to_value()]);
-            some.delete_range(&CHUNKS, ClusteringRange::all().at_most(last), self.records.clock.now());
-            self.records.store.write(Vec::new(), some).await?;
-        }
+        let chunks = self.records.chunks.deletion(set).await?;
         let mut unnamed = Batch::new(partition_of(page));
         if let Some(written_at) = released {
             unnamed.delete(&CHUNK_REFERENCES, vec![set.to_value()], written_at);
         }
-        let mut chunks = Batch::new(vec![set.to_value()]);
-        chunks.delete_range(&CHUNKS, ClusteringRange::all(), self.records.clock.now());
         Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 

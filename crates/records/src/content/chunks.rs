@@ -5,6 +5,7 @@
 //! referenced. The batch of the page adds the reference (`chunk_references`). Two bodies never share a set.
 
 use std::{
+    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,17 +15,24 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_tables::{Batch, Error as StoreError, Key, TableStore, Value};
+use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Scan, TableStore, Value};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{Bodies, CHUNK_SIZE, Stored, compress};
 use crate::{
     Page, Result, Revision,
-    rows::{ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId, TypedRow, partition_of},
+    rows::{
+        ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId, ColumnValue as _, TypedRow,
+        partition_of,
+    },
     schemas::CHUNKS,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// The maximum number of chunks that one batch deletes, in a store of a single process. A chunk has at most a
+/// megabyte.
+const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 /// Maximum time between the first chunk of a set and the batch that references the set. Far below the age at
 /// which the garbage collector deletes unreferenced sets.
@@ -224,6 +232,26 @@ impl ChunkStore {
             let missing = format!("chunk {number} of {} of a large body is missing", set.count);
             StoreError::Corrupt(missing).into()
         })
+    }
+
+    /// Returns the batch that deletes the chunks of a set, also damaged ones. In a store of a single process,
+    /// whose writers wait for each batch, this first deletes the others until at most
+    /// [`MAX_DELETED_CHUNKS`] chunks are left for the batch.
+    pub async fn deletion(&self, chunk_set: ChunkSetId) -> Result<Batch> {
+        let partition = || vec![chunk_set.to_value()];
+        while self.store.partition_versions().is_some() {
+            let scan = Scan::new(partition(), MAX_DELETED_CHUNKS).reporting_damage();
+            let found = self.store.scan(&CHUNKS, scan).await?;
+            let keys = found.items.iter().map(|row| &row.key).chain(found.damaged.iter().map(|row| &row.key));
+            let last = keys.filter_map(|key| key.clustering.first().cloned()).max();
+            let (Some(_), Some(last)) = (found.next, last) else { break };
+            let mut some = Batch::new(partition());
+            some.delete_range(&CHUNKS, ClusteringRange::all().at_most(last), self.clock.now());
+            self.store.write(Vec::new(), some).await?;
+        }
+        let mut rest = Batch::new(partition());
+        rest.delete_range(&CHUNKS, ClusteringRange::all(), self.clock.now());
+        Ok(rest)
     }
 
     /// Copies a set: a new set with the same chunks.
