@@ -1,4 +1,4 @@
-//! Answers with prepared headers, to reads of what is cached.
+//! Answers with prepared headers, to reads of cached bodies.
 
 use std::{
     fmt,

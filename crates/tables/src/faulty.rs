@@ -20,8 +20,8 @@ use crate::{
 /// changes nothing.
 ///
 /// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` or
-/// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` has happened, has not happened, or has
-/// happened in part.
+/// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` has happened, has
+/// not happened, or has happened in part.
 #[derive(Debug)]
 pub struct Faulty<S> {
     store: S,

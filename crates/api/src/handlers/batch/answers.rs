@@ -176,7 +176,7 @@ impl Answers {
         if self.lock().finish(at, &head) { Collected::Whole } else { Collected::Dropped }
     }
 
-    /// Drops what was collected of an answer, to make room for another one.
+    /// Drops the collected part of an answer, to make room for another one.
     pub(super) fn clear(&self, at: usize) {
         self.lock().clear(at);
     }
