@@ -1,6 +1,6 @@
 //! Key-value buckets and their entries.
 
-use super::{NOT_MODIFIED, answer, plain, problem};
+use super::{BAD_RANGE, NOT_MODIFIED, OF_A_BODY, PART, answer, plain, problem};
 use crate::operation::{
     Answer,
     Chapter::Buckets,
@@ -118,15 +118,7 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
-        headers: &[
-            "If-None-Match",
-            "If-Match",
-            "If-Modified-Since",
-            "If-Unmodified-Since",
-            "Range",
-            "If-Range",
-            "Accept-Encoding",
-        ],
+        headers: OF_A_BODY,
         description: "The answer has the headers that were stored with the entry. Where reading needs a right, \
                       `Cache-Control` is sent without `public` and `s-maxage`. No cache may use the answer after the \
                       entry has expired.",
@@ -137,16 +129,11 @@ pub(super) const BUCKETS: &[Operation] = &[
             "An entry",
             &[
                 answer(200, Property, ENTRY_HEADERS, "The body of the entry."),
-                answer(
-                    206,
-                    Property,
-                    &["Content-Range", "ETag"],
-                    "The requested range of the bytes without content encoding.",
-                ),
+                PART,
                 NOT_MODIFIED,
                 problem(404, "There is no such bucket or entry, or the entry has expired."),
                 problem(412, "If-Match does not name the current version, or the entry was changed since."),
-                answer(416, Problem, &["Content-Range"], "The range begins after the last byte."),
+                BAD_RANGE,
             ],
         )
     },

@@ -9,7 +9,7 @@ mod writing;
 
 use crate::operation::{
     Answer, Chapter,
-    Content::{self, Empty, Problem},
+    Content::{self, Empty, Problem, Property},
     Operation,
     Verb::Get,
 };
@@ -29,6 +29,17 @@ pub fn operations() -> impl Iterator<Item = &'static Operation> {
 pub const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
+
+/// The headers of a request for a body that has an address of its own.
+const OF_A_BODY: &[&str] = &[
+    "If-None-Match",
+    "If-Match",
+    "If-Modified-Since",
+    "If-Unmodified-Since",
+    "Range",
+    "If-Range",
+    "Accept-Encoding",
+];
 
 const fn answer(
     status: u16,
@@ -50,6 +61,13 @@ const fn redirect(meaning: &'static str) -> Answer {
 }
 
 const NOT_MODIFIED: Answer = answer(304, Empty, CACHED, "The client has this version already.");
+const PART: Answer = answer(
+    206,
+    Property,
+    &["Content-Range", "ETag"],
+    "The requested range of the bytes without content encoding.",
+);
+const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins after the last byte.");
 const NO_MATCH: Answer = problem(412, "If-Match does not name the current version.");
 const NO_MATCH_OR_CHANGED: Answer = problem(
     412,

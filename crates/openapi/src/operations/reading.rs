@@ -1,7 +1,8 @@
 //! Reads of a page.
 
 use super::{
-    CACHED, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED, answer, get, plain, problem, redirect,
+    BAD_RANGE, CACHED, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED, OF_A_BODY, PART, answer, get,
+    plain, problem, redirect,
 };
 use crate::operation::{
     Answer,
@@ -51,13 +52,6 @@ const RENDERER_LATE: Answer = problem(
     504,
     "The property is not stored, and its configured renderer did not answer in time. Nothing was stored.",
 );
-const PART: Answer = answer(
-    206,
-    Property,
-    &["Content-Range", "ETag"],
-    "The requested range of the bytes without content encoding.",
-);
-const BAD_RANGE: Answer = answer(416, Problem, &["Content-Range"], "The range begins after the last byte.");
 
 /// Reads of the page, its revisions, renders and properties.
 pub(super) const READING: &[Operation] = &[
@@ -176,15 +170,7 @@ pub(super) const READING: &[Operation] = &[
         )
     },
     Operation {
-        headers: &[
-            "If-None-Match",
-            "If-Match",
-            "If-Modified-Since",
-            "If-Unmodified-Since",
-            "Range",
-            "If-Range",
-            "Accept-Encoding",
-        ],
+        headers: OF_A_BODY,
         description: "The permanent address: it always returns the same bytes, until they are replaced in place, culled or \
                       erased.",
         ..get(
