@@ -13,7 +13,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-pub use self::buckets::{BucketJson, BucketListJson, BucketSummaryJson, bucket};
+pub use self::buckets::{
+    BucketJson, BucketListJson, BucketSummaryJson, EntryListJson, EntrySummaryJson, bucket,
+};
 use crate::page_token::list_href;
 
 /// A property of a render.

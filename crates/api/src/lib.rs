@@ -92,6 +92,7 @@ fn routes(batch: MethodRouter<Api>) -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/batch", batch),
         ("/v1/{domain}/", any(bucket::list)),
         ("/v1/{domain}/{bucket}", any(bucket::v1)),
+        ("/v1/{domain}/{bucket}/", any(bucket::list_entries)),
         ("/v1/{domain}/{bucket}/{*key}", any(entry::v1)),
         ("/v1/tokens", any(tokens::all)),
         ("/v1/tokens/{id}", any(tokens::one)),

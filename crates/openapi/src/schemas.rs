@@ -27,6 +27,7 @@ pub(crate) fn of_document(name: &str) -> &'static str {
         "written" => "Written",
         "bucket" => "Bucket",
         "bucket-list" => "BucketList",
+        "entry-list" => "EntryList",
         "new-token" => "NewToken",
         "token-list" => "TokenList",
         "batch" => "BatchAnswer",
@@ -241,6 +242,13 @@ pub fn example(schema: &str) -> Option<Value> {
         "BucketList" => json!({
             "buckets": [{"name": "math-png", "type": "blob"}, {"name": "page", "type": "revisioned"}],
             "next": "?after=page",
+        }),
+        "EntryList" => json!({
+            "entries": [{
+                "key": "a.png", "content_type": "image/png", "size": 123, "etag": "\"2673f93636508318\"",
+                "modified": "2026-11-23T20:00:00.5Z",
+            }],
+            "next": "?limit=1&after=a.png",
         }),
         "TokenRequest" => json!({
             "rights": ["read", "write"], "domains": ["enwiki"], "expires": "90d", "note": "the bot of Ann",

@@ -139,6 +139,9 @@ text_newtype!(Title);
 pub struct EntryKey(std::sync::Arc<str>);
 
 impl EntryKey {
+    /// The most bytes a key may have.
+    pub const MAX_BYTES: usize = Title::MAX_BYTES;
+
     /// Checks a key.
     pub fn new(text: &str) -> Result<Self, NameError> {
         check_path("key", text)?;

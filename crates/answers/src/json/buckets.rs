@@ -50,6 +50,35 @@ pub struct BucketSummaryJson {
     pub bucket_type: &'static str,
 }
 
+/// An entry in the list of a bucket.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EntrySummary)]
+pub struct EntrySummaryJson {
+    /// The key.
+    pub key: String,
+    /// The content type.
+    pub content_type: String,
+    /// The size of the body, in bytes.
+    pub size: u64,
+    /// The entity tag, with its quotes.
+    pub etag: String,
+    /// The time of the last PUT.
+    #[schema(format = DateTime)]
+    pub modified: String,
+}
+
+/// The entries of a bucket.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EntryList)]
+pub struct EntryListJson {
+    /// The entries.
+    pub entries: Vec<EntrySummaryJson>,
+    /// The query of the next entries, relative to the list; absent at the end of the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub next: Option<String>,
+}
+
 /// The buckets of a domain that the client may read, by name.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BucketList)]

@@ -86,7 +86,12 @@ pub(crate) fn parse_key(raw: &str) -> Result<EntryKey> {
 
 /// The canonical spelling of a key in a URL, in ASCII.
 pub(crate) fn encode_key(key: &EntryKey) -> String {
-    utf8_percent_encode(key.as_str(), &ENCODED).to_string()
+    encode_parameter(key.as_str())
+}
+
+/// The spelling of the value of a parameter in a URL, in ASCII.
+pub(crate) fn encode_parameter(value: &str) -> String {
+    utf8_percent_encode(value, &ENCODED).to_string()
 }
 
 #[cfg(test)]

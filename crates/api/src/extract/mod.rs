@@ -9,7 +9,9 @@ mod reference;
 mod target;
 mod title;
 
-pub(crate) use bucket::{BucketTarget, EntryTarget, bucket_of_v1, domain_of_v1, encode_key, entry_of_v1};
+pub(crate) use bucket::{
+    BucketTarget, EntryTarget, bucket_of_v1, domain_of_v1, encode_key, encode_parameter, entry_of_v1,
+};
 pub(crate) use parameters::{Parameters, refuse_idempotency_key, refuse_query};
 pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};

@@ -44,6 +44,11 @@ impl<'a> Parameters<'a> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
+    /// All parameters, in the order of the query.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, &**value))
+    }
+
     /// The value of `limit`, if it is given.
     pub(crate) fn limit(&self) -> Result<Option<usize>> {
         self.get("limit").map(parse_limit).transpose()

@@ -103,13 +103,14 @@ struct DocsPage {
 }
 
 /// The documents that the page describes.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "Render",
     "Revision",
     "RevisionList",
     "Written",
     "Bucket",
     "BucketList",
+    "EntryList",
     "NewToken",
     "TokenList",
     "BatchAnswer",

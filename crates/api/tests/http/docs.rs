@@ -44,6 +44,7 @@ async fn every_operation_of_openapi_json_is_on_the_docs_page() {
             "Written",
             "Bucket",
             "BucketList",
+            "EntryList",
             "NewToken",
             "TokenList",
             "Problem",

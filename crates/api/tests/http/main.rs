@@ -19,6 +19,7 @@ mod faults;
 mod html;
 mod importing;
 mod large_bodies;
+mod listings;
 mod openapi;
 mod operators;
 mod pages;

@@ -122,6 +122,7 @@ async fn examples_match_their_schemas() {
         "Bucket",
         "BucketDefinition",
         "BucketList",
+        "EntryList",
         "NewRender",
         "NewRevision",
         "NewToken",

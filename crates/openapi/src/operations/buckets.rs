@@ -118,6 +118,24 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
+        description: "The entries of the bucket. `?limit=` is the maximum number of entries, 1 to 500, and 50 by default. \
+                      `?after=` is a key, taken from `next`. An entry that exists during the whole listing is listed \
+                      exactly once. A bucket of type `ordered-blob` is listed in the byte order of its keys, and takes \
+                      `gt` or `ge`, `lt` or `le`, `prefix`, and `order=desc`. `next` keeps these parameters. A listing \
+                      reads only the entries that it returns.",
+        ..plain(
+            "listEntries",
+            Buckets,
+            "/v1/{domain}/{bucket}/",
+            "List the entries of a bucket",
+            &[
+                answer(200, Document("entry-list"), &["Cache-Control"], "The entries."),
+                problem(400, "The query is malformed, or is for buckets of another type."),
+                NO_BUCKET,
+            ],
+        )
+    },
+    Operation {
         headers: OF_A_BODY,
         description: "The answer has the headers that were stored with the entry. Where reading needs a right, \
                       `Cache-Control` is sent without `public` and `s-maxage`. No cache may use the answer after the \

@@ -1,6 +1,7 @@
 //! Key-value buckets: their definitions, and the list of the buckets of a domain.
 
 mod definition;
+mod entries;
 mod list;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rashomon_access::{BucketKind, Right};
 use rashomon_http_semantics::conditional::{self, Verdict, WriteCondition};
 use rashomon_key_value::{Bucket, BucketType, Definition, Error};
 
-pub(crate) use self::{definition::MAX_DEFINITION_BYTES, list::list};
+pub(crate) use self::{definition::MAX_DEFINITION_BYTES, entries::list as list_entries, list::list};
 use crate::{
     Api,
     answer::{json_type, of_type, options},

@@ -1,0 +1,120 @@
+//! The list of the entries of a bucket.
+
+use std::{fmt::Write as _, ops::Bound};
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use http::{HeaderValue, Method, header};
+use rashomon_access::Right;
+use rashomon_clock::rfc3339;
+use rashomon_key_value::{BucketType, EntryKey, EntrySummary, KeyRange, Order};
+
+use crate::{
+    Api,
+    answer::{json_type, of_type, options},
+    authorize::caller_of,
+    caching::Caching,
+    entry_answer::quoted,
+    extract::{Parameters, READ_METHODS, bucket_of_v1, encode_parameter},
+    json::{EntryListJson, EntrySummaryJson},
+    problem::{Kind, Problem, Result},
+};
+
+/// The default number of entries in a list.
+const DEFAULT_LIMIT: usize = 50;
+
+/// The parameters for all buckets with bodies.
+const OF_ALL: [&str; 2] = ["limit", "after"];
+
+/// The parameters that a list has only if it is in order.
+const OF_ORDERED: [&str; 6] = ["gt", "ge", "lt", "le", "prefix", "order"];
+
+/// `/v1/{domain}/{bucket}/`
+pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, _) = request.into_parts();
+    let target = bucket_of_v1(head.uri.path())?;
+    match head.method {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return Ok(options(READ_METHODS)),
+        _ => return Err(Problem::method_not_allowed(READ_METHODS)),
+    }
+    let known = [&OF_ALL[..], &OF_ORDERED].concat();
+    let parameters = Parameters::parse(head.uri.query(), &known)?;
+    let limit = parameters.limit()?.unwrap_or(DEFAULT_LIMIT);
+    let after = parameters.get("after").map(EntryKey::new).transpose()?;
+    let (range, order) = (range(&parameters)?, order(&parameters)?);
+    let bucket = api.bucket_for(caller_of(&head.extensions), Right::Read, &target).await?;
+    let ordered = OF_ORDERED.into_iter().find(|name| parameters.get(name).is_some());
+    if let Some(name) = ordered
+        && bucket.bucket_type() != BucketType::OrderedBlob
+    {
+        return Err(Problem::malformed(format!(
+            "{name}= is for buckets of type ordered-blob, and this one has the type {}: leave it out",
+            bucket.bucket_type()
+        )));
+    }
+    let listing = api.key_value.list(&bucket, &range, order, after.as_ref(), limit);
+    let listing = api.read_key_value(listing).await?;
+    let entries = listing.items.into_iter().map(summary).collect();
+    let next = listing.next.map(|last| next(&parameters, &last));
+    let body = serde_json::to_vec(&EntryListJson { entries, next }).map_err(|error| {
+        Problem::new(Kind::Internal, format!("an answer cannot be written as JSON: {error}"))
+    })?;
+    let mut response = of_type(json_type("entry-list"), Caching::NoStore, body);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+fn summary(entry: EntrySummary) -> EntrySummaryJson {
+    EntrySummaryJson {
+        key: entry.key.into(),
+        content_type: entry.content_type,
+        size: entry.size,
+        etag: quoted(&entry.etag),
+        modified: rfc3339::format(entry.modified),
+    }
+}
+
+/// The query of the next entries, with the other parameters of this one.
+fn next(parameters: &Parameters<'_>, last: &EntryKey) -> String {
+    let mut query = "?".to_owned();
+    for (name, value) in parameters.iter().filter(|(name, _)| *name != "after") {
+        let _ = write!(query, "{name}={}&", encode_parameter(value));
+    }
+    let _ = write!(query, "after={}", encode_parameter(last.as_str()));
+    query
+}
+
+fn range(parameters: &Parameters<'_>) -> Result<KeyRange> {
+    let prefix = parameters.get("prefix").unwrap_or_default();
+    if prefix.len() > EntryKey::MAX_BYTES {
+        return Err(Problem::malformed(format!("prefix= has at most {} bytes", EntryKey::MAX_BYTES)));
+    }
+    Ok(KeyRange {
+        lower: bound(parameters, "gt", "ge")?,
+        upper: bound(parameters, "lt", "le")?,
+        prefix: prefix.to_owned(),
+    })
+}
+
+/// The bound that one of two parameters gives: the first without its key, the second with it.
+fn bound(parameters: &Parameters<'_>, without: &str, with: &str) -> Result<Bound<EntryKey>> {
+    match (parameters.get(without), parameters.get(with)) {
+        (None, None) => Ok(Bound::Unbounded),
+        (Some(key), None) => Ok(Bound::Excluded(EntryKey::new(key)?)),
+        (None, Some(key)) => Ok(Bound::Included(EntryKey::new(key)?)),
+        (Some(_), Some(_)) => {
+            Err(Problem::malformed(format!("{without}= and {with}= exclude each other: send one of them")))
+        }
+    }
+}
+
+fn order(parameters: &Parameters<'_>) -> Result<Order> {
+    match parameters.get("order") {
+        None | Some("asc") => Ok(Order::Ascending),
+        Some("desc") => Ok(Order::Descending),
+        Some(_) => Err(Problem::malformed("order= is asc or desc")),
+    }
+}
