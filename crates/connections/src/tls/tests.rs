@@ -1,7 +1,7 @@
 use std::{
     fs,
     io::Write,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, LazyLock, Mutex, MutexGuard},
 };
 
 use tempfile::TempDir;
@@ -25,6 +25,11 @@ pub(super) fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     (directory, files)
 }
 
+/// A second subscriber. While there is only one in the process, `tracing` asks the thread that first reaches a place
+/// which logs whether anybody listens, and remembers the answer. A test in another thread would switch the place off.
+static SECOND: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish()));
+
 /// Collects the lines of the log.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
@@ -33,9 +38,15 @@ impl Log {
     /// Runs `logging`, and collects what it logs.
     pub(super) fn of(logging: impl FnOnce()) -> String {
         let log = Self::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
-        tracing::subscriber::with_default(subscriber, logging);
+        log.collect(logging);
         log.text()
+    }
+
+    /// Adds what `logging` logs.
+    fn collect(&self, logging: impl FnOnce()) {
+        LazyLock::force(&SECOND);
+        let subscriber = tracing_subscriber::fmt().with_writer(self.clone()).finish();
+        tracing::subscriber::with_default(subscriber, logging);
     }
 
     pub(super) fn text(&self) -> String {
@@ -112,8 +123,7 @@ fn failed_reload_is_logged_once_unless_somebody_asks() {
     let (_directory, files) = files(CERTIFICATE_OF_LOCALHOST, KEY_OF_LOCALHOST);
     let tls = Tls::load(files.clone()).unwrap();
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    log.collect(|| {
         let warnings = || {
             let text = log.text();
             text.lines().filter(|line| line.contains("WARN") && line.contains("tls_key")).count()

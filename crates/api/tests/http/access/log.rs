@@ -2,10 +2,18 @@
 
 use std::{
     io::Write,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
+
+/// A second subscriber. While there is only one in the process, `tracing` asks the thread that first reaches a place
+/// which logs whether anybody listens, and remembers the answer. A test in another thread would switch the place off.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| {
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    Dispatch::new(subscriber.with_writer(std::io::sink).finish())
+});
 
 /// Collects the lines of the log.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +46,7 @@ impl<'a> MakeWriter<'a> for Log {
 
 /// Everything that is logged in this thread until the guard is dropped.
 pub(super) fn capture() -> (Log, tracing::subscriber::DefaultGuard) {
+    LazyLock::force(&SECOND);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
