@@ -374,12 +374,12 @@ final class Store {
         return !preg_grep( '/^if-/', array_keys( $headers ) );
     }
 
-    /** Returns the longest prefix of the registry that consists of whole segments of the path. */
     /** Returns a prefix with its domain: `/enwiki/math-png` for `/math-png` and for `//enwiki/math-png`. */
     private function withDomain( string $prefix ): string {
         return strncmp( $prefix, '//', 2 ) === 0 ? substr( $prefix, 1 ) : '/' . $this->options['domain'] . $prefix;
     }
 
+    /** Returns the longest prefix of the registry that consists of whole segments of the path. */
     private function prefixOf( string $path ): string {
         $path = rawurldecode( explode( '?', $path, 2 )[0] ) . '/';
         foreach ( $this->registry as $prefix => $_ ) {
