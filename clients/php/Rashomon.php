@@ -176,14 +176,31 @@ final class Store {
      * A request is `[ method, path, body, 'headers' => [ name => value ] ]`; body and headers may be left out. A body
      * is a string, or an array of form fields. A failed request does not fail the others: its result has the status 0.
      *
-     * @param array ...$requests One list of requests, or each request as an argument of its own
-     * @return Result[]
+     * A single request may be given by its members: `run( 'PUT', $path, $body, [ 'headers' => [ name => value ] ] )`.
+     * Then its result is returned without a list.
+     *
+     * @param array|string|null ...$requests One list of requests, each request as an argument of its own, or the
+     *     members of one request
+     * @return Result[]|Result
      * @throws InvalidArgumentException if a request is wrong; then none is sent
      */
-    public function run( array ...$requests ): array {
-        if ( count( $requests ) === 1 && !is_string( reset( $requests )[0] ?? null ) ) {
+    public function run( ...$requests ) {
+        if ( is_string( $requests[0] ?? null ) ) {
+            if ( is_array( $requests[3] ?? null ) && array_keys( $requests[3] ) === [ 'headers' ] ) {
+                $requests += $requests[3];
+                unset( $requests[3] );
+            }
+            return $this->runAll( [ $requests ] )[0];
+        }
+        if ( count( $requests ) === 1 && is_array( reset( $requests ) )
+            && !is_string( reset( $requests )[0] ?? null ) ) {
             $requests = reset( $requests );
         }
+        return $this->runAll( $requests );
+    }
+
+    /** @return Result[] */
+    private function runAll( array $requests ): array {
         $requests = array_map( [ $this, 'parse' ], array_values( $requests ) );
         $local = [];
         $remote = [];

@@ -102,6 +102,72 @@ test( 'conditions hold', static function () use ( $service ) {
     same( 'b', $store->get( '/page/Condition?rev/latest/html' )->body );
 } );
 
+test( 'examples of note 002 run', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $json = [ 'headers' => [ 'Content-type' => 'application/json' ] ];
+    $key = '/math-png/96d719730559f4399cf1ddc2ba973bbd.png';
+    // Create a simple blob bucket, and get its properties.
+    same( 201, $store->run( 'PUT', '/math-png', '{"type": "blob"}', $json )->status );
+    same( 'blob', $store->get( '/math-png' )->json()['type'] );
+    // Add a new entry, and read one entry back.
+    same( 201, $store->run( 'PUT', $key, "\x89PNG\r\n\x1a\n" )->status );
+    same( [ "\x89PNG\r\n\x1a\n", 'application/octet-stream' ],
+        [ $store->GET( $key )->body, $store->GET( $key )->headers['content-type'] ] );
+    // Also set some headers explicitly. These are stored along with the value.
+    $headers = [ 'Content-type' => 'image/png', 'X-Source' => 'math' ];
+    same( 200, $store->run( 'PUT', $key, 'value', [ 'headers' => $headers ] )->status );
+    $read = $store->GET( $key );
+    same( [ 'value', 'image/png', 'math' ], [ $read->body, $read->headers['content-type'], $read->headers['x-source'] ] );
+    // Add several entries in a batch, and read a batch.
+    $added = $store->run(
+        array( 'PUT', '/math-png/1.png', 'value1' ),
+        array( 'PUT', '/math-png/2.png', 'value2', 'headers' => $headers )
+    );
+    same( [ 201, 201 ], array_column( $added, 'status' ) );
+    $read = $store->run(
+        array( 'GET', '/math-png/1.png' ),
+        array( 'GET', '/math-png/2.png' )
+    );
+    same( [ 'value1', 'value2' ], array_column( $read, 'body' ) );
+    same( 'image/png', $read[1]->headers['content-type'] );
+    // List bucket contents.
+    $listed = array_column( $store->get( '/math-png/' )->json()['entries'], 'key' );
+    sort( $listed );
+    same( [ '1.png', '2.png', substr( $key, strlen( '/math-png/' ) ) ], $listed );
+    // Create an ordered blob bucket, add entries, and list those that match an inequality or a range.
+    same( 201, $store->run( 'PUT', '/timeseries', '{ "type": "ordered-blob" }', $json )->status );
+    $times = [ '2012-01-30T00:00:00Z', '2012-02-12T22:30:23.56Z-something', '2012-03-12T22:30:23.56Z-something', '2012-04-01' ];
+    foreach ( $times as $time ) {
+        same( 201, $store->run( 'PUT', "/timeseries/$time", 'x' )->status );
+    }
+    $keys = static fn ( $result ) => array_column( $result->json()['entries'], 'key' );
+    same( [ $times[0] ], $keys( $store->get( '/timeseries/?lt=2012-04&limit=1' ) ) );
+    same( [ $times[1], $times[2] ], $keys( $store->get( '/timeseries/?gt=2012-02&lt=2012-04&limit=50' ) ) );
+} );
+
+test( 'conditions of entries hold', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $json = [ 'headers' => [ 'Content-Type' => 'application/json' ] ];
+    same( 201, $store->run( 'PUT', '/conditions', '{"type": "blob", "content_type": "text/plain"}', $json )->status );
+    $path = path( 'conditions', 'a b/Île?' );
+    $create = [ 'headers' => [ 'If-None-Match' => '*' ] ];
+    $created = $store->run( 'PUT', $path, '1', $create );
+    same( [ 201, 412 ], [ $created->status, $store->run( 'PUT', $path, 'x', $create )->status ] );
+    $replaced = $store->run( 'PUT', $path, '2', [ 'headers' => [ 'If-Match' => $created->headers['etag'] ] ] );
+    $old = [ 'headers' => [ 'If-Match' => $created->headers['etag'] ] ];
+    same( [ 200, 412, 412 ], [ $replaced->status, $store->run( 'PUT', $path, 'x', $old )->status,
+        $store->run( 'DELETE', $path, null, $old )->status ] );
+    $read = $store->get( $path );
+    same( [ '2', 'text/plain', $replaced->headers['etag'] ],
+        [ $read->body, $read->headers['content-type'], $read->headers['etag'] ] );
+    same( 304, $store->get( $path, [ 'If-None-Match' => $read->headers['etag'] ] )->status );
+    same( [ 206, '2' ], [ $store->get( $path, [ 'Range' => 'bytes=0-0' ] )->status, $store->get( $path )->body ] );
+    same( [ 204, 404 ], [ $store->run( 'DELETE', $path )->status, $store->get( $path )->status ] );
+    same( 201, $store->run( 'PUT', $path, '' )->status );
+    same( [ 200, '' ], [ $store->get( $path )->status, $store->get( $path )->body ] );
+    same( [ 204, 404 ], [ $store->run( 'DELETE', '/conditions' )->status, $store->get( '/conditions' )->status ] );
+} );
+
 test( 'fifty requests run at once', static function () use ( $service ) {
     $store = store( [ $service->url ] );
     $writes = $reads = $expected = [];

@@ -94,6 +94,23 @@ test( 'requests may be arguments of their own', static function () {
     same( 200, $store->GET( '/pageviews/Foo' )->status );
 } );
 
+test( 'single request may be given by its members', static function () {
+    $transport = new ScriptedTransport();
+    $store = scripted( $transport, [ 'http://a' ] );
+    same( 200, $store->run( 'PUT', '/math-png/a.png', 'bytes' )->status );
+    same( 200, $store->run( 'PUT', '/math-png/a.png', 'bytes', [ 'headers' => [ 'Content-type' => 'image/png' ] ] )->status );
+    same( 200, $store->run( 'DELETE', '/math-png/a.png' )->status );
+    same( 200, $store->run( 'GET', '/math-png/a.png', null, [ 'headers' => [ 'If-Match' => '"x"' ] ] )->status );
+    same( [ 'bytes', 'bytes', null, null ], array_column( $transport->requests, 'body' ) );
+    same( [ [], [ 'content-type' => 'image/png' ], [], [ 'if-match' => '"x"' ] ],
+        array_column( $transport->requests, 'headers' ) );
+    foreach ( [ [ 'PUT' ], [ 'PUT', '/a', 'x', [ 'Content-Type' => 'a/b' ] ], [ 'PUT', '/a', 'x', 'headers' ],
+        [ 'PUT', '/a', 'x', [ 'headers' => [] ], 'more' ], [ 5 ], [ null ] ] as $wrong ) {
+        refuses( 'a request is', static fn () => $store->run( ...$wrong ) );
+    }
+    same( 4, count( $transport->tries ) );
+} );
+
 test( 'local backend gets whole requests and no token', static function () {
     $local = new LocalBackend( 'local' );
     $store = new Store( [ '/' => $local ], [ 'domain' => 'enwiki', 'token' => 'secret' ] );
