@@ -237,6 +237,41 @@ final class Store {
         }
     }
 
+    /**
+     * Lists the entries or counters of a bucket, or the buckets of the domain for the path `/`. The next part of the
+     * list is requested when it is needed.
+     *
+     * @param string $path The path of the bucket with a slash at its end: `/timeseries/`
+     * @param array<string, string|int> $parameters `limit` is the maximum number of entries of one answer. For a bucket
+     *     of the type `ordered-blob` also `gt` or `ge`, `lt` or `le`, `prefix`, and `order`
+     * @return \Generator<int, array> The members of each entry, such as `key`
+     * @throws InvalidArgumentException if the path or a parameter is wrong
+     * @throws \UnexpectedValueException if an answer is no part of a list, such as a problem
+     */
+    public function entries( string $path, array $parameters = [] ): \Generator {
+        if ( substr( $path, -1 ) !== '/' || strpos( $path, '?' ) !== false ) {
+            throw new InvalidArgumentException( "the path of a list ends with a slash, such as '/timeseries/';"
+                . ' parameters are an argument of their own' );
+        }
+        // In the query of a list, a plus sign is no space.
+        $query = strtr( self::encodeForm( $parameters ), [ '+' => '%20' ] );
+        for ( $query = $query === '' ? '' : "?$query"; $query !== null; $query = $document['next'] ?? null ) {
+            $result = $this->get( $path . $query );
+            if ( !$result->ok() ) {
+                throw new \UnexpectedValueException( "the list $path cannot be read: status $result->status: "
+                    . ( $result->error ?? $result->problem()['detail'] ?? 'no detail' ) );
+            }
+            $document = $result->json();
+            $entries = $document['entries'] ?? $document['buckets'] ?? null;
+            if ( !is_array( $entries ) || !preg_match( '/^(\?.*)?$/D', (string)( $document['next'] ?? '' ) ) ) {
+                throw new \UnexpectedValueException( "the answer is no list: $path" );
+            }
+            foreach ( $entries as $entry ) {
+                yield $entry;
+            }
+        }
+    }
+
     private static function redirectTarget( string $path, Result $result ): ?string {
         $location = $result->headers['location'] ?? '';
         if ( !in_array( $result->status, [ 301, 302, 303, 307, 308 ], true )

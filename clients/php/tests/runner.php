@@ -55,6 +55,16 @@ function refuses( string $part, callable $body ): void {
     throw new Failure( "expected an InvalidArgumentException with '$part'" );
 }
 
+function broken( string $part, callable $body ): void {
+    try {
+        $body();
+    } catch ( UnexpectedValueException $error ) {
+        contains( $part, $error->getMessage() );
+        return;
+    }
+    throw new Failure( "expected an UnexpectedValueException with '$part'" );
+}
+
 function finish(): void {
     printf( "%d passed, %d failed\n", Totals::$passed, Totals::$failed );
     exit( Totals::$failed === 0 && Totals::$passed > 0 ? 0 : 1 );

@@ -168,6 +168,24 @@ test( 'conditions of entries hold', static function () use ( $service ) {
     same( [ 204, 404 ], [ $store->run( 'DELETE', '/conditions' )->status, $store->get( '/conditions' )->status ] );
 } );
 
+test( 'entries of a bucket are listed', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $json = [ 'headers' => [ 'Content-Type' => 'application/json' ] ];
+    same( 201, $store->run( 'PUT', '/listed', '{"type": "ordered-blob"}', $json )->status );
+    $names = [ 'a', 'a b', 'a&b', 'a+b', 'a/b', 'b', 'ü' ];
+    $store->run( array_map( static fn ( $name ) => [ 'PUT', path( 'listed', $name ), 'x' ], $names ) );
+    $keys = static fn ( array $parameters ) =>
+        array_column( iterator_to_array( $store->entries( '/listed/', $parameters ) ), 'key' );
+    same( $names, $keys( [] ) );
+    same( $names, $keys( [ 'limit' => 2 ] ) );
+    same( array_reverse( $names ), $keys( [ 'order' => 'desc', 'limit' => 3 ] ) );
+    same( [ 'a&b', 'a+b', 'a/b' ], $keys( [ 'gt' => 'a b', 'lt' => 'b', 'limit' => 1 ] ) );
+    same( [ 'a+b' ], $keys( [ 'prefix' => 'a+' ] ) );
+    broken( 'prefix', static fn () => iterator_to_array( $store->entries( '/listed/', [ 'prefix' => str_repeat( 'a', 1025 ) ] ) ) );
+    broken( 'status 404', static fn () => $store->entries( '/absent/' )->current() );
+    same( true, in_array( 'listed', array_column( iterator_to_array( $store->entries( '/' ) ), 'name' ), true ) );
+} );
+
 test( 'fifty requests run at once', static function () use ( $service ) {
     $store = store( [ $service->url ] );
     $writes = $reads = $expected = [];

@@ -111,6 +111,36 @@ test( 'single request may be given by its members', static function () {
     same( 4, count( $transport->tries ) );
 } );
 
+test( 'list is read part by part', static function () {
+    $json = [ 'content-type' => 'application/json; profile="urn:rashomon:entry-list/1.0"' ];
+    $transport = new ScriptedTransport( static function ( $_, $request ) use ( $json ) {
+        $parts = [
+            '/v1/enwiki/timeseries/?gt=2012-02%20a&limit=2' => '{"entries":[{"key":"a"},{"key":"b"}],"next":"?limit=2&after=b"}',
+            '/v1/enwiki/timeseries/?limit=2&after=b' => '{"entries":[{"key":"c"}]}',
+            '/v1/enwiki/' => '{"buckets":[{"name":"timeseries"}]}',
+            '/v1/enwiki/elsewhere/' => '{"entries":[],"next":"http://evil/"}', '/v1/enwiki/none/' => '{}',
+        ];
+        return [ new Result( 200, $json, $parts[$request['path']] ), Transport::DONE ];
+    } );
+    $store = scripted( $transport, [ 'http://a' ] );
+    $entries = $store->entries( '/timeseries/', [ 'gt' => '2012-02 a', 'limit' => 2 ] );
+    same( [ 'key' => 'a' ], $entries->current() );
+    same( 1, count( $transport->tries ), 'the second part is not needed yet:' );
+    same( [ [ 'key' => 'a' ], [ 'key' => 'b' ], [ 'key' => 'c' ] ], iterator_to_array( $entries ) );
+    same( [ [ 'name' => 'timeseries' ] ], iterator_to_array( $store->entries( '/' ) ) );
+    foreach ( [ '/timeseries', '/timeseries/?limit=1', '' ] as $path ) {
+        refuses( 'ends with a slash', static fn () => $store->entries( $path )->current() );
+    }
+    foreach ( [ '/elsewhere/', '/none/' ] as $path ) {
+        broken( 'no list', static fn () => $store->entries( $path )->current() );
+    }
+    $problem = new Result( 404, [ 'content-type' => 'application/problem+json' ], '{"detail":"no bucket"}' );
+    foreach ( [ 'no bucket' => $problem, 'refused' => new Result( 0, [], '', 'refused' ) ] as $part => $result ) {
+        $failing = new ScriptedTransport( static fn () => [ $result, Transport::DONE ] );
+        broken( $part, static fn () => scripted( $failing, [ 'http://a' ] )->entries( '/a/' )->current() );
+    }
+} );
+
 test( 'local backend gets whole requests and no token', static function () {
     $local = new LocalBackend( 'local' );
     $store = new Store( [ '/' => $local ], [ 'domain' => 'enwiki', 'token' => 'secret' ] );
