@@ -24,6 +24,7 @@ mod openapi;
 mod operators;
 mod pages;
 mod paging;
+mod peer_cases;
 mod random;
 mod reading;
 mod redirects;
