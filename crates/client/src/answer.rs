@@ -40,14 +40,17 @@ pub(crate) fn redirect(method: &Method, path: &str, response: &Response<Body>) -
         return Ok(None);
     }
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    relative(path, location.ok_or(AnswerError::Header("Location"))?).map(Some)
+    relative(path, location.ok_or(AnswerError::Header("Location"))?, OF_PAGE).map(Some)
 }
 
-/// The path of another resource of the page, whose address is a query.
-pub(crate) fn relative(path: &str, href: &str) -> Result<String> {
+/// The beginning of the addresses of a page's revisions.
+pub(crate) const OF_PAGE: &str = "?rev/";
+
+/// The path of another resource of a page, or of another part of a list, whose address is a query with this beginning.
+pub(crate) fn relative(path: &str, href: &str, beginning: &str) -> Result<String> {
     let page = path.split('?').next().unwrap_or_default();
     let is_valid = |byte: u8| byte == b'!' || (b'$'..=b'~').contains(&byte);
-    if !href.starts_with("?rev/") || !href.bytes().all(is_valid) {
+    if !href.starts_with(beginning) || !href.bytes().all(is_valid) {
         return Err(AnswerError::Elsewhere(crate::names::excerpt(href)).into());
     }
     Ok(format!("{page}{href}"))
@@ -60,7 +63,10 @@ mod tests {
 
     #[test]
     fn addresses_lead_to_the_same_page_only() {
-        assert_eq!(relative("/v1/a/page/B?rev/", "?rev/&page=x").unwrap(), "/v1/a/page/B?rev/&page=x");
+        assert_eq!(
+            relative("/v1/a/page/B?rev/", "?rev/&page=x", OF_PAGE).unwrap(),
+            "/v1/a/page/B?rev/&page=x"
+        );
         for href in [
             "",
             "/v1/a/page/C?rev/",
@@ -69,7 +75,7 @@ mod tests {
             "?rev/ x",
             "?timemap/html",
         ] {
-            let error = relative("/v1/a/page/B?rev/", href).unwrap_err();
+            let error = relative("/v1/a/page/B?rev/", href, OF_PAGE).unwrap_err();
             assert!(matches!(error, Error::Answer(AnswerError::Elsewhere(_))), "{href}");
         }
     }

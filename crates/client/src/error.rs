@@ -212,7 +212,7 @@ pub enum AnswerError {
         /// The limit.
         limit: usize,
     },
-    /// The address of a redirect, or of the next result page, is not on the same page of the same server.
+    /// The address of a redirect, or of the next result page, is not that of the same resource of the same server.
     #[error("an answer leads elsewhere: '{0}'")]
     Elsewhere(String),
 }

@@ -105,7 +105,7 @@ pub use documents::{
 pub use domain::Domain;
 pub use error::{AnswerError, BoxError, ConfigError, Error, InputError, Result, TransportError};
 pub use etag::ETag;
-pub use list::{Entry, List};
+pub use list::{List, ListEntry};
 pub use page::Page;
 pub use problem::{Problem, ProblemKind};
 pub use read::{Conditional, Property, PropertyRequest, Selector};

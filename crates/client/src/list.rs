@@ -4,13 +4,19 @@ use std::{
     collections::VecDeque,
     fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use futures::{Stream, future::BoxFuture, ready};
+use http::{HeaderMap, Method};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{InputError, Page, RenderSummary, Result, RevisionSummary, answer::relative};
+use crate::{
+    Body, InputError, RenderSummary, Result, RevisionSummary, Store,
+    answer::{OF_PAGE, document, relative},
+};
 
 /// The maximum size of a result page.
 const MAX_PAGE_SIZE: u16 = 500;
@@ -33,7 +39,9 @@ const MAX_PAGE_SIZE: u16 = 500;
 /// ```
 #[must_use = "a stream does nothing until it is polled"]
 pub struct List<T> {
-    page: Page,
+    store: Store,
+    /// The path of the list, without a query.
+    path: Arc<str>,
     entries: VecDeque<T>,
     state: State<T>,
 }
@@ -52,27 +60,45 @@ struct ResultPage<T> {
 }
 
 impl<T> List<T> {
-    pub(crate) fn new(page: Page, query: Result<String, InputError>) -> Self {
-        Self { page, entries: VecDeque::new(), state: State::Next(query) }
+    pub(crate) fn new(store: Store, path: Arc<str>, query: Result<String, InputError>) -> Self {
+        Self { store, path, entries: VecDeque::new(), state: State::Next(query) }
     }
 
     /// Sets the maximum number of entries of a result page: 1 to 500. The default is that of the server, which is 50.
-    /// Shared caches do not keep result pages of other sizes.
+    /// Shared caches do not keep result pages of other sizes. This is the parameter `limit` of the HTTP API.
     ///
     /// A call after the first entry has no effect. Another number is reported as [`InputError::PageSize`] by the
     /// stream.
-    pub fn page_size(mut self, entries: u16) -> Self {
+    pub fn page_size(self, entries: u16) -> Self {
+        let size = match entries {
+            1..=MAX_PAGE_SIZE => Ok(entries.to_string()),
+            _ => Err(InputError::PageSize(entries)),
+        };
+        self.set(&["limit"], "limit", size)
+    }
+
+    /// Sets a parameter of the query. `replaced` are the names of the parameters that the new one replaces.
+    pub(crate) fn set(mut self, replaced: &[&str], name: &str, value: Result<String, InputError>) -> Self {
         if let State::Next(query) = self.state {
-            self.state = State::Next(query.and_then(|query| match entries {
-                1..=MAX_PAGE_SIZE => Ok(format!("{query}&limit={entries}")),
-                _ => Err(InputError::PageSize(entries)),
-            }));
+            let set = |query: String| Ok(with_parameter(&query, replaced, name, &value?));
+            self.state = State::Next(query.and_then(set));
         }
         self
     }
 }
 
-impl<T: Entry> Stream for List<T> {
+/// A query with another parameter, whose value is encoded.
+fn with_parameter(query: &str, replaced: &[&str], name: &str, value: &str) -> String {
+    let is_kept =
+        |part: &&str| !part.is_empty() && !replaced.contains(&part.split('=').next().unwrap_or_default());
+    let query = query.strip_prefix('?').unwrap_or(query);
+    let mut parts: Vec<_> = query.split('&').filter(is_kept).collect();
+    let parameter = format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
+    parts.push(&parameter);
+    format!("?{}", parts.join("&"))
+}
+
+impl<T: ListEntry> Stream for List<T> {
     type Item = Result<T>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -84,8 +110,8 @@ impl<T: Entry> Stream for List<T> {
             match &mut this.state {
                 State::End => return Poll::Ready(None),
                 State::Next(Ok(query)) => {
-                    let (page, query) = (this.page.clone(), std::mem::take(query));
-                    this.state = State::Waiting(Box::pin(async move { request(&page, &query).await }));
+                    let (store, path) = (this.store.clone(), format!("{}{query}", this.path));
+                    this.state = State::Waiting(Box::pin(async move { request(&store, &path).await }));
                 }
                 State::Next(Err(error)) => {
                     let error = error.clone();
@@ -107,11 +133,11 @@ impl<T: Entry> Stream for List<T> {
     }
 }
 
-async fn request<T: Entry>(page: &Page, query: &str) -> Result<ResultPage<T>> {
-    let document: T::Document = page.document(query).await?;
-    let (entries, next) = T::entries(document);
-    // Checks that the address of the next result page is on this page.
-    let next = next.map(|next| relative("", &next)).transpose()?;
+async fn request<T: ListEntry>(store: &Store, path: &str) -> Result<ResultPage<T>> {
+    let response = store.send(Method::GET, path, HeaderMap::new(), Body::empty()).await?;
+    let (entries, next) = T::entries(document(response).await?);
+    // Checks that the address of the next result page is in the same list.
+    let next = next.map(|next| relative("", &next, T::NEXT)).transpose()?;
     Ok(ResultPage { entries, next })
 }
 
@@ -119,22 +145,25 @@ impl<T> Unpin for List<T> {}
 
 impl<T> fmt::Debug for List<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("List").field("page", &self.page).finish_non_exhaustive()
+        f.debug_struct("List").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 /// An entry of a list.
 ///
 /// Only the entries of this library implement the trait.
-pub trait Entry: private::Listed {}
+pub trait ListEntry: private::Listed {}
 
-impl<T: private::Listed> Entry for T {}
+impl<T: private::Listed> ListEntry for T {}
 
 mod private {
-    use super::{Deserialize, DeserializeOwned, RenderSummary, RevisionSummary};
+    use super::{Deserialize, DeserializeOwned, OF_PAGE, RenderSummary, RevisionSummary};
 
     /// How an entry is found in the document of a result page.
     pub trait Listed: Sized + Send + 'static {
+        /// The beginning of the address of the next result page.
+        const NEXT: &'static str;
+
         /// The document.
         type Document: DeserializeOwned + Send;
 
@@ -149,6 +178,8 @@ mod private {
     }
 
     impl Listed for RevisionSummary {
+        const NEXT: &'static str = OF_PAGE;
+
         type Document = Revisions;
 
         fn entries(document: Revisions) -> (Vec<Self>, Option<String>) {
@@ -163,10 +194,25 @@ mod private {
     }
 
     impl Listed for RenderSummary {
+        const NEXT: &'static str = OF_PAGE;
+
         type Document = Renders;
 
         fn entries(document: Renders) -> (Vec<Self>, Option<String>) {
             (document.renders, document.next)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameter_replaces_an_earlier_one() {
+        assert_eq!(with_parameter("?rev/", &["limit"], "limit", "5"), "?rev/&limit=5");
+        assert_eq!(with_parameter("?rev/&limit=5", &["limit"], "limit", "6"), "?rev/&limit=6");
+        assert_eq!(with_parameter("", &["gt", "ge"], "ge", "a b&=é"), "?ge=a%20b%26%3D%C3%A9");
+        assert_eq!(with_parameter("?ge=a&lt=b", &["gt", "ge"], "gt", "c"), "?lt=b&gt=c");
     }
 }

@@ -110,7 +110,7 @@ impl Page {
 
     /// Lists the revisions of the page, latest first.
     pub fn revisions(&self) -> List<RevisionSummary> {
-        List::new(self.clone(), Ok("?rev/".to_owned()))
+        List::new(self.store.clone(), Arc::clone(&self.path), Ok("?rev/".to_owned()))
     }
 
     /// Lists the renders of a revision, newest first.
@@ -119,7 +119,8 @@ impl Page {
         N: TryInto<RevisionNumber, Error: Into<InputError>>,
     {
         let number = number.try_into().map_err(Into::into);
-        List::new(self.clone(), number.map(|number| format!("?rev/{number}/")))
+        let query = number.map(|number| format!("?rev/{number}/"));
+        List::new(self.store.clone(), Arc::clone(&self.path), query)
     }
 
     /// Begins to write a new revision.
