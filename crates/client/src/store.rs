@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 
 use crate::{
     Body, ConfigError, Domain, InputError, RawRequest, RawResponse, Registry, Result, Servers,
@@ -106,10 +106,15 @@ impl Store {
         let refused = |_| InputError::Path { path: excerpt(path), reason: "this is not a path of a URL" };
         let uri: Uri = path.parse().map_err(refused)?;
         let backend = self.routes.find(path)?;
+        let has_empty_body = matches!(method, Method::PUT | Method::POST) && body.length() == Some(0);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
+        if has_empty_body {
+            // Without the header, the server takes the body for a missing one.
+            request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         Ok(backend.send(request).await?)
     }
 }
