@@ -1,9 +1,9 @@
 //! Answers, and what is expected of them.
 
-use http::{Method, Response, header};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
 
-use crate::{AnswerError, Body, Problem, Result};
+use crate::{AnswerError, Body, ETag, Problem, Result};
 
 /// The size limit of an error's body. A problem may contain the document of a render.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
@@ -21,6 +21,20 @@ pub(crate) async fn successful(response: Response<Body>) -> Result<Response<Body
     // The status is known, so a body that breaks or is too large is not read.
     let body = body.bytes(MAX_PROBLEM_BYTES).await.unwrap_or_default();
     Err(Box::new(Problem::parse(status, &head.headers, &body)).into())
+}
+
+/// Checks that an answer has the status 204, which says that something was deleted.
+pub(crate) async fn deleted(response: Response<Body>) -> Result<()> {
+    match successful(response).await?.status() {
+        StatusCode::NO_CONTENT => Ok(()),
+        status => Err(AnswerError::Status { status }.into()),
+    }
+}
+
+/// The entity tag of an answer.
+pub(crate) fn etag(headers: &HeaderMap) -> Result<ETag> {
+    let etag = headers.get(header::ETAG).and_then(|value| value.to_str().ok());
+    Ok(etag.and_then(|tag| tag.parse().ok()).ok_or(AnswerError::Header("ETag"))?)
 }
 
 /// Reads the document of an answer whose status is 200 or 201.

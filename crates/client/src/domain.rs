@@ -1,8 +1,8 @@
 //! A domain of a store.
 
 use crate::{
-    InputError, Page, Result, Store,
-    names::{DomainName, Title},
+    Bucket, BucketSummary, InputError, List, Page, Result, Store,
+    names::{BucketName, DomainName},
 };
 
 /// A domain: one wiki of a store. A domain is cheap to clone.
@@ -26,8 +26,29 @@ impl Domain {
     /// Returns [`InputError::Title`] if the text is not a title: 1 to 1,024 bytes of UTF-8 without control characters,
     /// and no part between slashes is `.` or `..`. Spaces and underscores are one letter.
     pub fn page(&self, title: &str) -> Result<Page, InputError> {
-        let title = Title::new(title)?;
-        let path = format!("/v1/{}/page/{}", self.name.as_str(), title.encoded());
-        Ok(Page { store: self.store.clone(), title, path: path.into() })
+        self.bucket("page")?.page(title)
+    }
+
+    /// A bucket of the domain. [`Bucket::create`] creates the bucket if it does not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InputError::Bucket`] if the text is not the name of a bucket: 1 to 64 of a-z, 0-9 and `-`, beginning
+    /// with a letter. `import`, `changes` and `timeline` are names of other resources.
+    pub fn bucket(&self, name: &str) -> Result<Bucket, InputError> {
+        let name = BucketName::new(name)?;
+        let path = format!("{}{}", self.path(), name.as_str());
+        Ok(Bucket { store: self.store.clone(), name, path: path.into() })
+    }
+
+    /// Lists the buckets of the domain by name, as far as the token may read them. `page` is among them if the domain
+    /// has a page.
+    pub fn buckets(&self) -> List<BucketSummary> {
+        List::new(self.store.clone(), self.path().into(), Ok(String::new()))
+    }
+
+    /// The path of the domain in the HTTP API, with a slash at its end.
+    fn path(&self) -> String {
+        format!("/v1/{}/", self.name.as_str())
     }
 }

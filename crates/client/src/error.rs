@@ -76,6 +76,20 @@ pub enum InputError {
         /// The rule that the text violates.
         reason: &'static str,
     },
+    /// A text is not the name of a bucket.
+    #[error(
+        "'{0}' is not a bucket: 1 to 64 of a-z, 0-9 and '-', beginning with a letter, not 'import', 'changes' or \
+         'timeline'"
+    )]
+    Bucket(String),
+    /// A text is not the key of an entry or of a counter.
+    #[error("'{key}' is not a key: {reason}")]
+    Key {
+        /// The text.
+        key: String,
+        /// The rule that the text violates.
+        reason: &'static str,
+    },
     /// A text is not the name of a property.
     #[error("'{0}' is not a property: 1 to 64 of a-z, 0-9, '_' and '-', beginning with a letter")]
     Property(String),

@@ -3,16 +3,19 @@
 use std::{fmt, str::FromStr};
 
 use http::HeaderValue;
+use serde::{Deserialize, Serialize};
 
 use crate::{InputError, RevisionNumber, Tid, names::excerpt};
 
 /// The maximum size of an entity tag in bytes.
 const MAX_ETAG_BYTES: usize = 1024;
 
-/// The entity tag of a property: the version of its bytes, as in `"12345/8f545ba0-2601-11e3-885c-4160918f0fb9"`.
+/// The entity tag of a property, of an entry or of a definition: the version of its bytes, as in
+/// `"12345/8f545ba0-2601-11e3-885c-4160918f0fb9"`.
 ///
 /// A tag has its quotes, and perhaps a `W/` before them that a proxy has added.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ETag(String);
 
 impl ETag {
@@ -50,6 +53,20 @@ impl FromStr for ETag {
             }
             _ => Err(InputError::ETag(excerpt(text))),
         }
+    }
+}
+
+impl TryFrom<String> for ETag {
+    type Error = InputError;
+
+    fn try_from(text: String) -> Result<Self, InputError> {
+        text.parse()
+    }
+}
+
+impl From<ETag> for String {
+    fn from(etag: ETag) -> Self {
+        etag.0
     }
 }
 

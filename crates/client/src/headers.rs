@@ -1,6 +1,8 @@
 //! Headers of requests, and of the parts of a form.
 
-use http::{HeaderName, HeaderValue};
+use std::ops::RangeInclusive;
+
+use http::{HeaderName, HeaderValue, header};
 
 use crate::{InputError, names::excerpt};
 
@@ -18,14 +20,44 @@ pub(crate) fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
 
 /// Parses a header that the service keeps with a property: `Content-Type`, `Content-Language` or `X-...`.
 pub(crate) fn parse_stored(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InputError> {
+    let stored = [header::CONTENT_TYPE, header::CONTENT_LANGUAGE];
+    parse_one_of(name, value, &stored, "a property has Content-Type, Content-Language and X-... alone")
+}
+
+/// Parses a header that the service keeps with an entry: `Content-Type`, `Content-Language`, `Content-Disposition`,
+/// `Cache-Control` or `X-...`.
+pub(crate) fn parse_stored_of_entry(
+    name: &str,
+    value: &str,
+) -> Result<(HeaderName, HeaderValue), InputError> {
+    let stored =
+        [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::CONTENT_DISPOSITION, header::CACHE_CONTROL];
+    let reason =
+        "an entry has Content-Type, Content-Language, Content-Disposition, Cache-Control and X-... alone";
+    parse_one_of(name, value, &stored, reason)
+}
+
+fn parse_one_of(
+    name: &str,
+    value: &str,
+    stored: &[HeaderName],
+    reason: &'static str,
+) -> Result<(HeaderName, HeaderValue), InputError> {
     let (parsed, value) = parse(name, value)?;
-    let is_kept = parsed.as_str().starts_with("x-")
-        || [http::header::CONTENT_TYPE, http::header::CONTENT_LANGUAGE].contains(&parsed);
-    if !is_kept {
-        let reason = "a property has Content-Type, Content-Language and X-... alone";
+    if !parsed.as_str().starts_with("x-") && !stored.contains(&parsed) {
         return Err(InputError::Header { name: excerpt(name), reason });
     }
     Ok((parsed, value))
+}
+
+/// The value of `Range` for bytes that are counted from 0.
+pub(crate) fn range(range: RangeInclusive<u64>) -> Result<HeaderValue, InputError> {
+    let (first, last) = range.into_inner();
+    let refused = |reason| InputError::Field { name: "Range".to_owned(), reason };
+    if first > last {
+        return Err(refused("the range is empty"));
+    }
+    HeaderValue::try_from(format!("bytes={first}-{last}")).map_err(|_| refused("this is not a range"))
 }
 
 #[cfg(test)]
@@ -44,5 +76,8 @@ mod tests {
         }
         assert!(parse_stored("Set-Cookie", "a=b").is_err());
         assert!(parse_stored("Content-Type", "text/html; charset=utf-8").is_ok());
+        assert!(parse_stored("Cache-Control", "no-store").is_err());
+        assert!(parse_stored_of_entry("Cache-Control", "no-store").is_ok());
+        assert!(parse_stored_of_entry("Set-Cookie", "a=b").is_err());
     }
 }

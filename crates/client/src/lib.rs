@@ -2,7 +2,8 @@
 //!
 //! A *domain* is a wiki, and a *page* has a title in it. A *revision* is one saved edit of a page, with a number. A
 //! *render* is one rendering of a revision, with a *tid* that contains its time. A render has *properties*: named
-//! bodies of bytes such as `html` and `wikitext`.
+//! bodies of bytes such as `html` and `wikitext`. A *bucket* of a domain has *entries*, which are bodies under keys
+//! without versions.
 //!
 //! # Example
 //!
@@ -50,6 +51,9 @@
 //! | read only what has changed | [`Page::request`], [`ETag`] |
 //! | read documents and lists | [`Page::render`], [`Page::revision`], [`Page::revisions`], [`Page::renders`] |
 //! | write | [`Page::new_revision`], [`Page::new_render`], [`Page::replace`] |
+//! | store bodies under keys, without versions | [`Domain::bucket`], [`Entry`] |
+//! | list the entries of a bucket | [`Bucket::entries`] |
+//! | keep pages in a further bucket | [`Bucket::page`] |
 //! | send other requests, several at once | [`Store::run`] |
 //! | handle errors | [`Error`] |
 //!
@@ -76,8 +80,12 @@
 mod answer;
 mod backend;
 mod body;
+mod bucket;
+mod definition;
 mod documents;
 mod domain;
+mod entry;
+mod entry_list;
 mod error;
 mod etag;
 mod form;
@@ -87,6 +95,8 @@ mod names;
 mod page;
 mod path;
 mod problem;
+mod put;
+mod random;
 mod read;
 mod registry;
 mod revision_number;
@@ -99,15 +109,20 @@ mod write;
 
 pub use backend::Backend;
 pub use body::Body;
+pub use bucket::{Bucket, BucketSummary, StoredDefinition};
+pub use definition::{BucketDefinition, BucketType};
 pub use documents::{
     Erasure, Outcome, PropertyInfo, Render, RenderSummary, Revision, RevisionSummary, Written,
 };
 pub use domain::Domain;
+pub use entry::{Entry, EntryContent, EntryHead, EntryRequest};
+pub use entry_list::EntrySummary;
 pub use error::{AnswerError, BoxError, ConfigError, Error, InputError, Result, TransportError};
 pub use etag::ETag;
 pub use list::{List, ListEntry};
 pub use page::Page;
 pub use problem::{Problem, ProblemKind};
+pub use put::{Put, StoredEntry};
 pub use read::{Conditional, Property, PropertyRequest, Selector};
 pub use registry::Registry;
 pub use revision_number::RevisionNumber;

@@ -156,7 +156,7 @@ pub trait ListEntry: private::Listed {}
 
 impl<T: private::Listed> ListEntry for T {}
 
-mod private {
+pub(crate) mod private {
     use super::{Deserialize, DeserializeOwned, OF_PAGE, RenderSummary, RevisionSummary};
 
     /// How an entry is found in the document of a result page.

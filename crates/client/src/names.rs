@@ -6,16 +6,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::InputError;
 
-/// The maximum size of a title in bytes of UTF-8.
+/// The maximum size of a title or key in bytes of UTF-8.
 const MAX_TITLE_BYTES: usize = 1024;
 
 /// The maximum length of the name of a domain.
 const MAX_DOMAIN_BYTES: usize = 128;
 
+/// The maximum length of the name of a bucket.
+const MAX_BUCKET_BYTES: usize = 64;
+
+/// Names of buckets that are names of other resources of a domain.
+const RESERVED_BUCKETS: [&str; 3] = ["import", "changes", "timeline"];
+
 /// The maximum length of the name of a property.
 const MAX_PROPERTY_BYTES: usize = 64;
 
-/// Everything that is percent-encoded in the canonical URL of a title. The rest are letters, digits and
+/// Everything that is percent-encoded in the canonical URL of a title or key. The rest are letters, digits and
 /// `-_.~;:@$!*(),/`, as in MediaWiki.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
@@ -60,19 +66,8 @@ pub(crate) struct Title(Arc<str>);
 
 impl Title {
     pub(crate) fn new(text: &str) -> Result<Self, InputError> {
-        let refuse = |reason| Err(InputError::Title { title: excerpt(text), reason });
-        if text.is_empty() {
-            return refuse("a title has at least one byte");
-        }
-        if text.len() > MAX_TITLE_BYTES {
-            return refuse("a title has at most 1,024 bytes of UTF-8");
-        }
-        if text.chars().any(char::is_control) {
-            return refuse("a title has no control characters");
-        }
-        if has_dot_segment(text) {
-            return refuse("no part of a title between slashes is '.' or '..'");
-        }
+        let refuse = |rule: Rule| InputError::Title { title: excerpt(text), reason: rule.of_title() };
+        check(text).map_err(refuse)?;
         Ok(Self(text.replace(' ', "_").into()))
     }
 
@@ -84,6 +79,94 @@ impl Title {
     pub(crate) fn encoded(&self) -> String {
         utf8_percent_encode(&self.0, &ENCODED).to_string()
     }
+}
+
+/// The name of a bucket: `[a-z][a-z0-9-]{0,63}`, not one of [`RESERVED_BUCKETS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BucketName(Arc<str>);
+
+impl BucketName {
+    pub(crate) fn new(text: &str) -> Result<Self, InputError> {
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let fits = text.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
+            && text.bytes().all(is_letter)
+            && text.len() <= MAX_BUCKET_BYTES;
+        if !fits || RESERVED_BUCKETS.contains(&text) {
+            return Err(InputError::Bucket(excerpt(text)));
+        }
+        Ok(Self(text.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The key of an entry or of a counter. A space differs from an underscore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key(Arc<str>);
+
+impl Key {
+    pub(crate) fn new(text: &str) -> Result<Self, InputError> {
+        let refuse = |rule: Rule| InputError::Key { key: excerpt(text), reason: rule.of_key() };
+        check(text).map_err(refuse)?;
+        Ok(Self(text.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The canonical spelling in a URL.
+    pub(crate) fn encoded(&self) -> String {
+        utf8_percent_encode(&self.0, &ENCODED).to_string()
+    }
+}
+
+/// A rule for titles and keys.
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    NotEmpty,
+    Size,
+    NoControlCharacters,
+    NoDotSegments,
+}
+
+impl Rule {
+    const fn of_title(self) -> &'static str {
+        match self {
+            Self::NotEmpty => "a title has at least one byte",
+            Self::Size => "a title has at most 1,024 bytes of UTF-8",
+            Self::NoControlCharacters => "a title has no control characters",
+            Self::NoDotSegments => "no part of a title between slashes is '.' or '..'",
+        }
+    }
+
+    const fn of_key(self) -> &'static str {
+        match self {
+            Self::NotEmpty => "a key has at least one byte",
+            Self::Size => "a key has at most 1,024 bytes of UTF-8",
+            Self::NoControlCharacters => "a key has no control characters",
+            Self::NoDotSegments => "no part of a key between slashes is '.' or '..'",
+        }
+    }
+}
+
+/// Checks the text of a title or key. Returns the rule that the text violates.
+fn check(text: &str) -> Result<(), Rule> {
+    if text.is_empty() {
+        return Err(Rule::NotEmpty);
+    }
+    if text.len() > MAX_TITLE_BYTES {
+        return Err(Rule::Size);
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Rule::NoControlCharacters);
+    }
+    if has_dot_segment(text) {
+        return Err(Rule::NoDotSegments);
+    }
+    Ok(())
 }
 
 /// The name of a property: `[a-z][a-z0-9_-]{0,63}`.
@@ -164,6 +247,27 @@ mod tests {
             ("R&D's 1+1=2%", "R%26D%27s_1%2B1%3D2%25"),
         ] {
             assert_eq!(Title::new(title).unwrap().encoded(), spelling);
+        }
+    }
+
+    #[test]
+    fn bucket_begins_with_a_letter_and_is_not_reserved() {
+        for valid in ["page", "math-png", "a0", "a-", &"x".repeat(64)] {
+            assert_eq!(BucketName::new(valid).unwrap().as_str(), valid);
+        }
+        for bad in
+            ["", "0a", "-a", "A", "a_b", "a.b", "a/b", "import", "changes", "timeline", &"x".repeat(65)]
+        {
+            assert!(matches!(BucketName::new(bad), Err(InputError::Bucket(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn key_keeps_its_spaces() {
+        let key = Key::new("a b_c/d?é&").unwrap();
+        assert_eq!((key.as_str(), key.encoded().as_str()), ("a b_c/d?é&", "a%20b_c/d%3F%C3%A9%26"));
+        for bad in ["", ".", "a/../b", "a\n", &"x".repeat(1025)] {
+            assert!(matches!(Key::new(bad), Err(InputError::Key { .. })), "{bad:?}");
         }
     }
 

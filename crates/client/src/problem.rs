@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 
-use crate::Render;
+use crate::{BucketDefinition, Render};
 
 /// The prefix of the types of problems. A name follows.
 const TYPE_BASE: &str = "urn:rashomon:problem:";
@@ -34,6 +34,8 @@ pub struct Problem {
     /// For [`ProblemKind::NotLatest`]: the latest render of the page. `None` if the page does not exist, or if the
     /// client may not read the page.
     pub latest: Option<Box<Render>>,
+    /// For [`ProblemKind::Conflict`] of a bucket: the definition that is stored. `None` for other conflicts.
+    pub definition: Option<Box<BucketDefinition>>,
 }
 
 macro_rules! problem_kinds {
@@ -70,7 +72,7 @@ problem_kinds! {
     Forbidden = "forbidden",
     /// 403: a browser sent the request from a web page of another origin.
     CrossSite = "cross-site",
-    /// 404: there is no such page, revision, render or property.
+    /// 404: there is no such page, revision, render or property, or no such bucket or entry.
     NotFound = "not-found",
     /// 405: the resource does not take the method.
     MethodNotAllowed = "method-not-allowed",
@@ -139,6 +141,8 @@ struct Document {
     instance: Option<String>,
     /// Read on its own, so that the rest can be used if it is not as expected.
     latest: serde_json::Value,
+    /// Read on its own like `latest`.
+    definition: serde_json::Value,
 }
 
 impl Problem {
@@ -160,6 +164,7 @@ impl Problem {
             retry_after: text(header::RETRY_AFTER.as_str())
                 .and_then(|value| value.parse().ok().map(Duration::from_secs)),
             latest: serde_json::from_value(document.latest).ok().flatten(),
+            definition: serde_json::from_value(document.definition).ok().flatten(),
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{fmt, ops::RangeInclusive};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 
 use crate::{
     AnswerError, Body, ETag, Error, InputError, Page, Result, RevisionNumber, Tid, Timestamp,
     answer::{redirect, successful},
+    headers,
     names::PropertyName,
 };
 
@@ -131,10 +132,10 @@ impl Property {
 /// The result of a conditional read.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is one at a time, and it is taken apart at once.
-pub enum Conditional {
-    /// The property.
-    Found(Property),
-    /// The version is one that [`PropertyRequest::if_none_match`] names, so its bytes were not sent.
+pub enum Conditional<T = Property> {
+    /// The content.
+    Found(T),
+    /// The version is one that `if_none_match` names, so its bytes were not sent.
     NotModified,
 }
 
@@ -182,13 +183,10 @@ impl PropertyRequest {
     /// Reads a range of the bytes, counted from 0. An end after the last byte is allowed. A range that begins after the
     /// last byte is a problem of the kind [`RangeNotSatisfiable`](crate::ProblemKind::RangeNotSatisfiable).
     pub fn range(mut self, range: RangeInclusive<u64>) -> Self {
-        let (first, last) = range.into_inner();
-        if first > last {
-            let reason = "the range is empty";
-            self.query = self.query.and(Err(InputError::Field { name: "Range".to_owned(), reason }));
+        match headers::range(range) {
+            Ok(value) => _ = self.headers.insert(header::RANGE, value),
+            Err(error) => self.query = self.query.and(Err(error)),
         }
-        let value = HeaderValue::try_from(format!("bytes={first}-{last}"));
-        self.headers.extend(value.ok().map(|value| (header::RANGE, value)));
         self
     }
 

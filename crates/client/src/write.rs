@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::{
     Body, ETag, InputError, Page, Result, RevisionNumber, Tid, Timestamp, Written, answer, form::Form,
-    headers::parse_stored, names::PropertyName,
+    headers::parse_stored, names::PropertyName, random,
 };
 
 /// The bytes of a property, with the headers that are stored with them.
@@ -227,15 +227,8 @@ where
 }
 
 async fn post(page: Page, query: &str, form: Form) -> Result<Written> {
-    let (headers, body) = form.encode(random()?)?;
+    let (headers, body) = form.encode(random::number()?)?;
     answer::document(page.send(Method::POST, query, headers, body).await?).await
-}
-
-/// A random number for the boundary of a form, so that no content can contain the boundary.
-fn random() -> Result<u128> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| crate::TransportError::Source(error.into()))?;
-    Ok(u128::from_ne_bytes(bytes))
 }
 
 /// A replacement of the stored bytes of a property.

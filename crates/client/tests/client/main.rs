@@ -5,6 +5,8 @@
 
 mod bodies;
 mod broken;
+mod broken_buckets;
+mod buckets;
 mod examples;
 mod reading;
 mod registry;
