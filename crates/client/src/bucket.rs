@@ -6,17 +6,18 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Body, BucketDefinition, BucketType, ETag, Entry, InputError, List, Page, Result, Store, answer,
+    Body, BucketDefinition, BucketType, Counter, ETag, Entry, InputError, List, Page, Result, Store, answer,
     list::private::Listed,
     names::{BucketName, Key, Title},
 };
 
-/// A bucket of a domain: entries under keys, or the pages of a `revisioned` bucket. A bucket is cheap to
+/// A bucket of a domain: entries or counters under keys, or the pages of a `revisioned` bucket. A bucket is cheap to
 /// clone.
 ///
 /// | type | use |
 /// |---|---|
 /// | `blob`, `ordered-blob` | [`entry`](Self::entry), [`entries`](Self::entries) |
+/// | `counter` | [`counter`](Self::counter), [`counters`](Self::counters) |
 /// | `revisioned` | [`page`](Self::page) |
 ///
 /// ```no_run
@@ -109,6 +110,16 @@ impl Bucket {
     pub fn entry(&self, key: &str) -> Result<Entry, InputError> {
         let key = Key::new(key)?;
         Ok(Entry { store: self.store.clone(), path: self.path_of(&key.encoded()), key })
+    }
+
+    /// A counter of a bucket of the type `counter`. A counter that was never incremented is 0.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InputError::Key`] as [`entry`](Self::entry) does.
+    pub fn counter(&self, key: &str) -> Result<Counter, InputError> {
+        let key = Key::new(key)?;
+        Ok(Counter { store: self.store.clone(), path: self.path_of(&key.encoded()), key })
     }
 
     /// A page of a bucket of the type `revisioned`. [`Domain::page`](crate::Domain::page) is a page of the bucket

@@ -90,6 +90,9 @@ pub enum InputError {
         /// The rule that the text violates.
         reason: &'static str,
     },
+    /// A text cannot identify an increment.
+    #[error("'{0}' is not an idempotency key: 1 to 255 characters of visible ASCII")]
+    IdempotencyKey(String),
     /// A text is not the name of a property.
     #[error("'{0}' is not a property: 1 to 64 of a-z, 0-9, '_' and '-', beginning with a letter")]
     Property(String),

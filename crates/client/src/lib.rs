@@ -3,7 +3,7 @@
 //! A *domain* is a wiki, and a *page* has a title in it. A *revision* is one saved edit of a page, with a number. A
 //! *render* is one rendering of a revision, with a *tid* that contains its time. A render has *properties*: named
 //! bodies of bytes such as `html` and `wikitext`. A *bucket* of a domain has *entries*, which are bodies under keys
-//! without versions.
+//! without versions, or *counters*.
 //!
 //! # Example
 //!
@@ -53,6 +53,7 @@
 //! | write | [`Page::new_revision`], [`Page::new_render`], [`Page::replace`] |
 //! | store bodies under keys, without versions | [`Domain::bucket`], [`Entry`] |
 //! | list the entries of a bucket | [`Bucket::entries`] |
+//! | count | [`Counter`] |
 //! | keep pages in a further bucket | [`Bucket::page`] |
 //! | send other requests, several at once | [`Store::run`] |
 //! | handle errors | [`Error`] |
@@ -81,6 +82,7 @@ mod answer;
 mod backend;
 mod body;
 mod bucket;
+mod counter;
 mod definition;
 mod documents;
 mod domain;
@@ -110,6 +112,7 @@ mod write;
 pub use backend::Backend;
 pub use body::Body;
 pub use bucket::{Bucket, BucketSummary, StoredDefinition};
+pub use counter::{Counter, CounterSummary};
 pub use definition::{BucketDefinition, BucketType};
 pub use documents::{
     Erasure, Outcome, PropertyInfo, Render, RenderSummary, Revision, RevisionSummary, Written,
