@@ -76,8 +76,20 @@ impl Api {
         right: Right,
         target: &BucketTarget,
     ) -> Result<Arc<Bucket>> {
+        self.bucket_for_any(caller, &[right], target).await
+    }
+
+    /// Finds a key-value bucket for a caller that needs one of several rights on it. Fails like
+    /// [`Self::bucket_for`]; a refusal names the first of the rights.
+    pub(crate) async fn bucket_for_any(
+        &self,
+        caller: &Caller,
+        rights: &[Right],
+        target: &BucketTarget,
+    ) -> Result<Arc<Bucket>> {
         let BucketTarget { domain, bucket: name } = target;
-        let may = |kind| self.access.may(caller, right, domain, name, kind);
+        let right = rights[0];
+        let may = |kind| rights.iter().any(|right| self.access.may(caller, *right, domain, name, kind));
         // The store is not asked if the answer does not depend on the bucket.
         if ![BucketKind::Private, BucketKind::Public, BucketKind::Revisioned].into_iter().any(may) {
             return Err(refusal_on(caller, right, domain, name));

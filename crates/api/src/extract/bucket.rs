@@ -34,6 +34,11 @@ pub(crate) struct EntryTarget {
 }
 
 impl EntryTarget {
+    /// Parses the raw key of an entry in a bucket.
+    pub(crate) fn parse(of: BucketTarget, raw: &str) -> Result<Self> {
+        Ok(Self { of, key: parse_key(raw)?, needs_redirect: needs_redirect(raw.as_bytes(), Space::Encoded) })
+    }
+
     /// The path with the canonical spelling of the key.
     pub(crate) fn canonical_path(&self) -> String {
         let BucketTarget { domain, bucket } = &self.of;
@@ -55,16 +60,11 @@ pub(crate) fn bucket_of_v1(path: &str) -> Result<BucketTarget> {
     Ok(BucketTarget { domain, bucket })
 }
 
-/// The entry of `/v1/{domain}/{bucket}/{key}`.
-pub(crate) fn entry_of_v1(path: &str) -> Result<EntryTarget> {
+/// The bucket of `/v1/{domain}/{bucket}/{key}`, and the raw key. The type of the bucket decides what a valid key is.
+pub(crate) fn bucket_and_key_of_v1(path: &str) -> Result<(BucketTarget, &str)> {
     let (domain, rest) = domain_of_v1(path)?;
     let (bucket, raw) = rest.split_once('/').unwrap_or((rest, ""));
-    let of = BucketTarget { domain, bucket: parse_bucket(bucket)? };
-    Ok(EntryTarget {
-        of,
-        key: parse_key(raw)?,
-        needs_redirect: needs_redirect(raw.as_bytes(), Space::Encoded),
-    })
+    Ok((BucketTarget { domain, bucket: parse_bucket(bucket)? }, raw))
 }
 
 fn parse_bucket(text: &str) -> Result<BucketName> {
@@ -97,6 +97,11 @@ pub(crate) fn encode_parameter(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry_of_v1(path: &str) -> Result<EntryTarget> {
+        let (of, raw) = bucket_and_key_of_v1(path)?;
+        EntryTarget::parse(of, raw)
+    }
 
     #[test]
     fn path_names_the_entry() {

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, response::Response};
 use http::{Method, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_access::Right;
@@ -16,43 +12,45 @@ use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional::WriteCondition;
 use rashomon_key_value::{Bucket, Entry, EntryTag, PutOutcome};
 
-use super::{page::ignore_range_unless_get, write::receive_body};
+use super::write::receive_body;
 use crate::{
     Api,
-    answer::{options, redirect_to_canonical},
+    answer::redirect_to_canonical,
     audit::Audit,
     authorize::{Writer, caller_of, kind_of},
     caching::{self, Caching},
     entry_answer::{EntryAnswer, quoted},
-    extract::{EntryTarget, entry_of_v1, refuse_idempotency_key, refuse_query},
+    extract::{EntryTarget, refuse_idempotency_key, refuse_query},
     no_body::no_body,
     problem::{Problem, Result, header_value},
     staging::Claim,
     stored_headers,
 };
 
+/// The methods of an entry.
 const METHODS: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 
-/// `/v1/{domain}/{bucket}/{key}`
-pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (mut head, body) = request.into_parts();
-    ignore_range_unless_get(&mut head);
+/// Answers a request for an entry. The caller has the right on the bucket that the method needs.
+pub(super) async fn v1(
+    api: &Api,
+    bucket: Arc<Bucket>,
+    target: EntryTarget,
+    head: &Parts,
+    body: Body,
+) -> Result<Response> {
     refuse_idempotency_key(&head.headers)?;
-    let target = entry_of_v1(head.uri.path())?;
     match head.method {
-        Method::GET | Method::HEAD => get(&api, &target, &head).await,
+        Method::GET | Method::HEAD => get(api, &bucket, &target, head).await,
         // Boxed, so that the future of a read does not contain the larger one of a write.
-        Method::PUT => Box::pin(put(&api, &target, &head, body)).await,
-        Method::DELETE => Box::pin(delete(&api, &target, &head)).await,
-        Method::OPTIONS => Ok(options(METHODS)),
+        Method::PUT => Box::pin(put(api, &bucket, &target, head, body)).await,
+        Method::DELETE => Box::pin(delete(api, bucket, target, head)).await,
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
 }
 
-async fn get(api: &Api, target: &EntryTarget, head: &Parts) -> Result<Response> {
+async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Response> {
     refuse_query(head.uri.query())?;
-    let bucket = api.bucket_for(caller_of(&head.extensions), Right::Read, &target.of).await?;
-    let is_public = api.is_public_bucket(&bucket);
+    let is_public = api.is_public_bucket(bucket);
     if target.needs_redirect {
         let mut response = redirect_to_canonical(target.canonical_path(), None, Caching::Tid);
         if !is_public {
@@ -60,7 +58,7 @@ async fn get(api: &Api, target: &EntryTarget, head: &Parts) -> Result<Response> 
         }
         return Ok(response);
     }
-    let entry = api.read_key_value(api.key_value.entry(&bucket, &target.key)).await?;
+    let entry = api.read_key_value(api.key_value.entry(bucket, &target.key)).await?;
     let entry = entry.ok_or_else(|| {
         let name = &target.of.bucket;
         Problem::not_found(format!(
@@ -79,16 +77,12 @@ fn answer(api: &Api, entry: &Arc<Entry>, is_public: bool, head: &Parts) -> Resul
     prepared.answer(&head.headers, entry, is_public, || api.clock.now())
 }
 
-/// The bucket and the rights of a caller that writes to it.
-async fn check_write(api: &Api, target: &EntryTarget, head: &Parts) -> Result<(Arc<Bucket>, Writer)> {
+/// The rights of a caller that writes to the bucket.
+fn check_write(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Writer> {
     refuse_query(head.uri.query())?;
-    if api.settings.read_only {
-        return Err(Problem::read_only());
-    }
-    let caller = caller_of(&head.extensions);
-    let bucket = api.bucket_for(caller, Right::Write, &target.of).await?;
-    let writer = api.writer_to(caller, &target.of, kind_of(&bucket), &head.headers)?;
-    Ok((bucket, writer))
+    let (caller, kind) = (caller_of(&head.extensions), kind_of(bucket));
+    api.check_right(caller, Right::Write, &target.of.domain, &target.of.bucket, kind)?;
+    api.writer_to(caller, &target.of, kind, &head.headers)
 }
 
 /// Checks the conditions of a write before its body is received. They are checked again when it is stored.
@@ -112,9 +106,15 @@ fn allows(condition: &WriteCondition, tag: Option<&EntryTag>) -> bool {
     condition.is_empty() || condition.allows(tag.map(ToString::to_string).as_deref())
 }
 
-async fn put(api: &Api, target: &EntryTarget, head: &Parts, body: Body) -> Result<Response> {
-    let (bucket, writer) = check_write(api, target, head).await?;
-    let outcome = store(api, &bucket, target, head, body).await.map_err(|problem| writer.conceal(problem))?;
+async fn put(
+    api: &Api,
+    bucket: &Arc<Bucket>,
+    target: &EntryTarget,
+    head: &Parts,
+    body: Body,
+) -> Result<Response> {
+    let writer = check_write(api, bucket, target, head)?;
+    let outcome = store(api, bucket, target, head, body).await.map_err(|problem| writer.conceal(problem))?;
     // Whether there was an entry is no matter for a client that may not read.
     let is_new = !outcome.replaced || !writer.may_read();
     let mut response = Response::new(Body::empty());
@@ -185,11 +185,11 @@ async fn receive(
     Ok((headers, staged, claim))
 }
 
-async fn delete(api: &Api, target: &EntryTarget, head: &Parts) -> Result<Response> {
-    let (bucket, writer) = check_write(api, target, head).await?;
+async fn delete(api: &Api, bucket: Arc<Bucket>, target: EntryTarget, head: &Parts) -> Result<Response> {
+    let writer = check_write(api, &bucket, &target, head)?;
     let mut condition = WriteCondition::of(&head.headers);
-    check_condition(api, &bucket, target, &mut condition).await?;
-    let (key_value, key) = (api.key_value.clone(), target.key.clone());
+    check_condition(api, &bucket, &target, &mut condition).await?;
+    let (key_value, key) = (api.key_value.clone(), target.key);
     let write = Box::pin(async move {
         let allows = |tag: Option<&EntryTag>| allows(&condition, tag);
         key_value.delete(&bucket, &key, &allows).await

@@ -2,7 +2,8 @@
 
 pub(crate) mod batch;
 pub(crate) mod bucket;
-pub(crate) mod entry;
+pub(crate) mod dispatch;
+mod entry;
 pub(crate) mod form;
 pub(crate) mod import;
 pub(crate) mod operators;

@@ -2,22 +2,17 @@
 
 use std::{fmt::Write as _, ops::Bound};
 
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
-use http::{HeaderValue, Method, header};
-use rashomon_access::Right;
+use axum::response::Response;
+use http::{HeaderValue, header, request::Parts};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{BucketType, EntryKey, EntrySummary, KeyRange, Order};
+use rashomon_key_value::{Bucket, BucketType, EntryKey, EntrySummary, KeyRange, Order};
 
 use crate::{
     Api,
-    answer::{json_type, of_type, options},
-    authorize::caller_of,
+    answer::{json_type, of_type},
     caching::Caching,
     entry_answer::quoted,
-    extract::{Parameters, READ_METHODS, bucket_of_v1, encode_parameter},
+    extract::{Parameters, encode_parameter},
     json::{EntryListJson, EntrySummaryJson},
     problem::{Kind, Problem, Result},
 };
@@ -31,21 +26,13 @@ const OF_ALL: [&str; 2] = ["limit", "after"];
 /// The parameters that a list has only if it is in order.
 const OF_ORDERED: [&str; 6] = ["gt", "ge", "lt", "le", "prefix", "order"];
 
-/// `/v1/{domain}/{bucket}/`
-pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (head, _) = request.into_parts();
-    let target = bucket_of_v1(head.uri.path())?;
-    match head.method {
-        Method::GET | Method::HEAD => {}
-        Method::OPTIONS => return Ok(options(READ_METHODS)),
-        _ => return Err(Problem::method_not_allowed(READ_METHODS)),
-    }
+/// Answers a request for the list of the entries. The caller may read the bucket.
+pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Response> {
     let known = [&OF_ALL[..], &OF_ORDERED].concat();
     let parameters = Parameters::parse(head.uri.query(), &known)?;
     let limit = parameters.limit()?.unwrap_or(DEFAULT_LIMIT);
     let after = parameters.get("after").map(EntryKey::new).transpose()?;
     let (range, order) = (range(&parameters)?, order(&parameters)?);
-    let bucket = api.bucket_for(caller_of(&head.extensions), Right::Read, &target).await?;
     let ordered = OF_ORDERED.into_iter().find(|name| parameters.get(name).is_some());
     if let Some(name) = ordered
         && bucket.bucket_type() != BucketType::OrderedBlob
@@ -55,7 +42,7 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
             bucket.bucket_type()
         )));
     }
-    let listing = api.key_value.list(&bucket, &range, order, after.as_ref(), limit);
+    let listing = api.key_value.list(bucket, &range, order, after.as_ref(), limit);
     let listing = api.read_key_value(listing).await?;
     let entries = listing.items.into_iter().map(summary).collect();
     let next = listing.next.map(|last| next(&parameters, &last));

@@ -16,7 +16,8 @@ use rashomon_access::{BucketKind, Right};
 use rashomon_http_semantics::conditional::{self, Verdict, WriteCondition};
 use rashomon_key_value::{Bucket, BucketType, Definition, Error};
 
-pub(crate) use self::{definition::MAX_DEFINITION_BYTES, entries::list as list_entries, list::list};
+pub(super) use self::entries::list as list_entries;
+pub(crate) use self::{definition::MAX_DEFINITION_BYTES, list::list};
 use crate::{
     Api,
     answer::{json_type, of_type, options},

@@ -228,7 +228,12 @@ async fn private_and_missing_buckets_look_the_same() {
             let mut first = None;
             for bucket in buckets {
                 for key in ["", "/a", "/none", "/%61"] {
-                    for (method, body) in [("GET", ""), ("PUT", PRIVATE_BLOB), ("DELETE", "")] {
+                    for (method, body) in [("GET", ""), ("PUT", PRIVATE_BLOB), ("DELETE", ""), ("POST", "x")]
+                    {
+                        // No type of bucket takes a POST at its own URL.
+                        if method == "POST" && key.is_empty() {
+                            continue;
+                        }
                         for header in
                             [HTML, JSON, ("if-match", "\"x\""), ("if-none-match", "*"), ("range", "bytes=9-")]
                         {

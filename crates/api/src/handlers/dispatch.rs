@@ -1,0 +1,77 @@
+//! Resources whose handler depends on the type of the stored bucket.
+//!
+//! The caller's rights are checked first, so that a client without a right on the bucket cannot find out its type. For
+//! the same reason, the answers to OPTIONS and to methods that no type has do not depend on the type.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use http::{Method, request::Parts};
+use rashomon_access::Right;
+use rashomon_key_value::{Bucket, BucketType};
+
+use super::{bucket::list_entries, entry, page::ignore_range_unless_get};
+use crate::{
+    Api,
+    answer::options,
+    authorize::caller_of,
+    extract::{BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_v1, bucket_of_v1},
+    problem::{Problem, Result},
+};
+
+/// The methods of all types together.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// `/v1/{domain}/{bucket}/{key}`
+pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (mut head, body) = request.into_parts();
+    ignore_range_unless_get(&mut head);
+    let (of, raw) = bucket_and_key_of_v1(head.uri.path())?;
+    let rights: &[Right] = match head.method {
+        Method::GET | Method::HEAD => &[Right::Read],
+        Method::POST | Method::DELETE => &[Right::Write],
+        // A PUT of a property of a revision needs `rewrite` instead of `write`. The handler knows which one is needed.
+        Method::PUT => &[Right::Write, Right::Rewrite],
+        Method::OPTIONS => return Ok(options(METHODS)),
+        _ => return Err(Problem::method_not_allowed(METHODS)),
+    };
+    let bucket = find(&api, rights, &of, &head).await?;
+    match bucket.bucket_type() {
+        BucketType::Blob | BucketType::OrderedBlob => {
+            let target = EntryTarget::parse(of, raw)?;
+            entry::v1(&api, bucket, target, &head, body).await
+        }
+        BucketType::Counter | BucketType::Revisioned => Err(not_served(&bucket)),
+    }
+}
+
+/// `/v1/{domain}/{bucket}/`
+pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
+    let (head, _) = request.into_parts();
+    let of = bucket_of_v1(head.uri.path())?;
+    match head.method {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return Ok(options(READ_METHODS)),
+        _ => return Err(Problem::method_not_allowed(READ_METHODS)),
+    }
+    let bucket = find(&api, &[Right::Read], &of, &head).await?;
+    match bucket.bucket_type() {
+        BucketType::Blob | BucketType::OrderedBlob => list_entries(&api, &bucket, &head).await,
+        BucketType::Counter | BucketType::Revisioned => Err(not_served(&bucket)),
+    }
+}
+
+/// Finds the bucket for a caller that has at least one of the rights.
+async fn find(api: &Api, rights: &[Right], of: &BucketTarget, head: &Parts) -> Result<Arc<Bucket>> {
+    if api.settings.read_only && rights != [Right::Read] {
+        return Err(Problem::read_only());
+    }
+    api.bucket_for_any(caller_of(&head.extensions), rights, of).await
+}
+
+fn not_served(bucket: &Bucket) -> Problem {
+    Problem::not_found(format!("this version has no resources in buckets of type {}", bucket.bucket_type()))
+}
