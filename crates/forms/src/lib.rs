@@ -6,6 +6,7 @@
 //! these is bounded.
 
 mod body;
+mod increment;
 mod media_type;
 mod multipart;
 mod rate;
@@ -16,6 +17,7 @@ use http::{HeaderMap, header};
 use rashomon_records::excerpt;
 
 pub use body::{BodyError, BodyLimits, RequestBody};
+pub use increment::receive_increment;
 pub use media_type::{MediaType, is_disposition};
 use multipart::{Multipart, PartNaming};
 use urlencoded::UrlEncoded;
@@ -42,6 +44,9 @@ pub enum FormError {
     /// The encoding is not supported.
     #[error("{0}")]
     Unsupported(String),
+    /// A number is well-formed, and too large or too small.
+    #[error("{0}")]
+    OutOfRange(String),
     /// The bytes of the form did not arrive.
     #[error(transparent)]
     Body(#[from] BodyError),

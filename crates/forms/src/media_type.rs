@@ -17,6 +17,13 @@ impl MediaType {
         (is_token(kind) && is_token(subtype)).then_some(Self { essence, parameters })
     }
 
+    /// Whether the media type is JSON, perhaps with a more specific name.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        let subtype = self.essence.strip_prefix("application/");
+        subtype.is_some_and(|subtype| subtype == "json" || subtype.ends_with("+json"))
+    }
+
     /// The value of a parameter. `name` must be in lower case; its case in the media type does not matter.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {

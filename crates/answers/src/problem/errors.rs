@@ -58,7 +58,8 @@ impl Problem {
             Error::ConditionFailed => Self::condition_failed(),
             Error::Definition(error) => Self::invalid(error.to_string()),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
-            Error::Contended => Self::busy(error.to_string()),
+            Error::Contended | Error::TooManyIdempotencyKeys { .. } => Self::busy(error.to_string()),
+            Error::Overflow { .. } => Self::invalid(error.to_string()),
             Error::Records(error) => Self::of_bucket(error),
             other => Self::new(Kind::Internal, other.to_string()),
         }
@@ -207,6 +208,7 @@ impl From<FormError> for Problem {
     fn from(error: FormError) -> Self {
         match error {
             FormError::Malformed(detail) => Self::malformed(detail),
+            FormError::OutOfRange(detail) => Self::invalid(detail),
             FormError::Unsupported(detail) => Self::new(Kind::UnsupportedMediaType, detail),
             FormError::Body(error) => error.into(),
         }
