@@ -138,6 +138,7 @@ pub fn key_value_settings(settings: &Settings) -> rashomon_key_value::Settings {
     rashomon_key_value::Settings {
         body_limit: settings.merged.body_limit.0,
         cache_bytes: settings.merged.entry_cache_size.0,
+        max_idempotency_keys: settings.merged.max_idempotency_keys,
         ..rashomon_key_value::Settings::default()
     }
 }
@@ -166,6 +167,7 @@ mod tests {
         assert_eq!(ours.definitions, theirs.definitions);
         let (ours, theirs) = (key_value_settings(&settings), rashomon_key_value::Settings::default());
         assert_eq!((ours.body_limit, ours.cache_bytes), (theirs.body_limit, theirs.cache_bytes));
+        assert_eq!(ours.max_idempotency_keys, theirs.max_idempotency_keys);
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_ENTRY_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) entry_cache_size: ByteSize,
 
+    /// Maximum number of idempotency keys of the last 24 hours that a counter keeps. Another increment with a new key is
+    /// answered with 503 [default: 100000]
+    #[config(default = 100_000)]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IDEMPOTENCY_KEYS", value_name = "N")))]
+    pub(crate) max_idempotency_keys: u64,
+
     /// Interval between garbage collections. A collection deletes replaced blocks, chunks that nothing references,
     /// such as those of unfinished uploads and of sealed bodies, and the entries of deleted buckets. Before that,
     /// blocks and chunks are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]

@@ -33,7 +33,7 @@ fn empty_configuration_has_the_defaults() {
 
 #[test]
 fn printed_configuration_means_the_same() {
-    let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
+    let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\nmax_idempotency_keys = 7\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
