@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 pub use self::buckets::{
-    BucketJson, BucketListJson, BucketSummaryJson, EntryListJson, EntrySummaryJson, bucket,
+    BucketJson, BucketListJson, BucketSummaryJson, CounterJson, CounterSummaryJson, EntryListJson,
+    EntrySummaryJson, ListedJson, bucket,
 };
 use crate::page_token::list_href;
 

@@ -252,6 +252,15 @@ fn request_body(body: RequestBody) -> Sent {
                 ContentBuilder::new().schema(Some(Ref::from_schema_name("BucketDefinition"))).build(),
             )
         }
+        RequestBody::Increment => {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Increment"))).build();
+            let description = "A form or JSON, equal in effect. Without a body, the increment is 1.";
+            ["application/json", "application/x-www-form-urlencoded", "multipart/form-data"]
+                .iter()
+                .fold(RequestBodyBuilder::new().description(Some(description)), |body, encoding| {
+                    body.content(*encoding, content.clone())
+                })
+        }
         RequestBody::TokenRequest => {
             RequestBodyBuilder::new().description(Some("What the token grants.")).content(
                 "application/json",
@@ -259,7 +268,7 @@ fn request_body(body: RequestBody) -> Sent {
             )
         }
     }
-    .required(Some(Required::True))
+    .required(Some(if body == RequestBody::Increment { Required::False } else { Required::True }))
     .build()
 }
 

@@ -151,6 +151,8 @@ pub enum RequestBody {
     Bytes,
     /// The definition of a bucket.
     BucketDefinition,
+    /// The increment of a counter.
+    Increment,
     /// An export of histories.
     Export,
     /// The members of a new token.

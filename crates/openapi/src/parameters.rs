@@ -100,7 +100,7 @@ pub const URL_VARIABLES: [UrlVariable; 9] = [
     },
     UrlVariable {
         name: "key",
-        meaning: "The key of an entry: UTF-8, at most 1,024 bytes. It is written like a title, except that a space is \
+        meaning: "The key of an entry or a counter: UTF-8, at most 1,024 bytes. It is written like a title, except that a space is \
                   written as `%20`, and differs from `_`.",
         example: "a.png",
         pattern: Some(r"^(?!\.{1,2}(/|$))(?!.*/\.{1,2}(/|$))[^\u0000-\u001f\u007f-\u009f]{1,1024}$"),
@@ -149,7 +149,7 @@ pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
 }
 
 /// The headers of requests: name, meaning, example.
-pub const REQUEST_HEADERS: [(&str, &str, &str); 12] = [
+pub const REQUEST_HEADERS: [(&str, &str, &str); 13] = [
     (
         "If-None-Match",
         "Entity tags of versions that the client has: 304 if one of them is current.",
@@ -186,6 +186,11 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 12] = [
         "text/html; charset=utf-8",
     ),
     ("Content-Language", "Stored, and returned with the body.", "en"),
+    (
+        "Idempotency-Key",
+        "A text that marks the repeats of one request: 1 to 255 visible ASCII characters.",
+        "b5d2ad26-7d0c-4a2e-9f0e-6f1c0a5b8a11",
+    ),
     ("Content-Disposition", "Stored, and returned with the entry.", "attachment; filename=a.png"),
     ("Cache-Control", "Stored, and returned with the entry.", "max-age=3600"),
 ];

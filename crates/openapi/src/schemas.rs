@@ -8,11 +8,12 @@ use utoipa::openapi::{
 use crate::parameters::{self, TID};
 
 /// The schemas of the bodies that clients send, by name.
-pub(crate) fn bodies() -> [(&'static str, Object); 5] {
+pub(crate) fn bodies() -> [(&'static str, Object); 6] {
     [
         ("NewRevision", new_revision()),
         ("NewRender", new_render()),
         ("BucketDefinition", bucket_definition()),
+        ("Increment", increment()),
         ("TokenRequest", token_request()),
         ("BatchRequest", batch_request()),
     ]
@@ -28,6 +29,7 @@ pub(crate) fn of_document(name: &str) -> &'static str {
         "bucket" => "Bucket",
         "bucket-list" => "BucketList",
         "entry-list" => "EntryList",
+        "counter" => "Counter",
         "new-token" => "NewToken",
         "token-list" => "TokenList",
         "batch" => "BatchAnswer",
@@ -110,11 +112,11 @@ pub fn bucket_definition() -> Object {
     };
     ObjectBuilder::new()
         .description(Some("The definition of a bucket."))
-        .property("type", text("The type. It never changes.").enum_values(Some(["blob", "ordered-blob"])))
+        .property("type", text("The type. It never changes.").enum_values(Some(["blob", "ordered-blob", "counter"])))
         .required("type")
         .property(
             "content_type",
-            text("The content type of entries that are stored without one. Without it: `application/octet-stream`."),
+            text("The content type of entries that are stored without one. Without it: `application/octet-stream`. Not for counters, like `ttl` and `max_size`."),
         )
         .property(
             "public",
@@ -124,6 +126,20 @@ pub fn bucket_definition() -> Object {
         )
         .property("ttl", number("The number of seconds from the last PUT of an entry until it expires. Without it: never."))
         .property("max_size", number("The maximum size of a body, in bytes. Without it: that of the server."))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        .build()
+}
+
+/// The increment of a counter.
+#[must_use]
+pub fn increment() -> Object {
+    let number = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .description(Some("The number to add, which may be negative or 0. Without it: 1."));
+    ObjectBuilder::new()
+        .description(Some("The increment of a counter."))
+        .property("increment", number)
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         .build()
 }
@@ -250,6 +266,8 @@ pub fn example(schema: &str) -> Option<Value> {
             }],
             "next": "?limit=1&after=a.png",
         }),
+        "Increment" => json!({"increment": 5}),
+        "Counter" => json!({"value": 17}),
         "TokenRequest" => json!({
             "rights": ["read", "write"], "domains": ["enwiki"], "expires": "90d", "note": "the bot of Ann",
         }),

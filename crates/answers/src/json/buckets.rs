@@ -67,12 +67,41 @@ pub struct EntrySummaryJson {
     pub modified: String,
 }
 
+/// A counter in the list of a bucket.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CounterSummary)]
+pub struct CounterSummaryJson {
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: i64,
+}
+
+/// What the list of a bucket has: entries, or counters if the bucket has the type `counter`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Listed)]
+#[serde(untagged)]
+pub enum ListedJson {
+    /// An entry.
+    Entry(EntrySummaryJson),
+    /// A counter.
+    Counter(CounterSummaryJson),
+}
+
+/// The value of a counter.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Counter)]
+pub struct CounterJson {
+    /// The value: 0 for a key that was never incremented.
+    pub value: i64,
+}
+
 /// The entries of a bucket.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EntryList)]
 pub struct EntryListJson {
     /// The entries.
-    pub entries: Vec<EntrySummaryJson>,
+    pub entries: Vec<ListedJson>,
     /// The query of the next entries, relative to the list; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -12,7 +12,7 @@ mod title;
 pub(crate) use bucket::{
     BucketTarget, EntryTarget, bucket_and_key_of_v1, bucket_of_v1, domain_of_v1, encode_key, encode_parameter,
 };
-pub(crate) use parameters::{Parameters, refuse_idempotency_key, refuse_query};
+pub(crate) use parameters::{Parameters, idempotency_key, refuse_idempotency_key, refuse_query};
 pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};

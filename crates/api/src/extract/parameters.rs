@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
+use rashomon_key_value::IdempotencyKey;
 
 use super::{
     percent_decode,
@@ -65,6 +66,18 @@ pub(crate) fn refuse_query(query: Option<&str>) -> Result<()> {
 
 /// The header of requests that take effect once, however often they are sent.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The value of the header `Idempotency-Key`, if it is given.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::malformed("the header Idempotency-Key is given twice: send it once"));
+    }
+    let key = IdempotencyKey::new(value.to_str().unwrap_or_default());
+    key.map(Some)
+        .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
+}
 
 /// Refuses the header `Idempotency-Key`, for a resource where it has no effect.
 pub(crate) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<()> {

@@ -13,7 +13,7 @@ use http::{Method, request::Parts};
 use rashomon_access::Right;
 use rashomon_key_value::{Bucket, BucketType};
 
-use super::{bucket::list_entries, entry, page::ignore_range_unless_get};
+use super::{bucket::list_entries, counter, entry, page::ignore_range_unless_get};
 use crate::{
     Api,
     answer::options,
@@ -44,7 +44,11 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
             let target = EntryTarget::parse(of, raw)?;
             entry::v1(&api, bucket, target, &head, body).await
         }
-        BucketType::Counter | BucketType::Revisioned => Err(not_served(&bucket)),
+        BucketType::Counter => {
+            let target = EntryTarget::parse(of, raw)?;
+            counter::v1(&api, bucket, target, &head, body).await
+        }
+        BucketType::Revisioned => Err(not_served(&bucket)),
     }
 }
 
@@ -59,8 +63,10 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
     }
     let bucket = find(&api, &[Right::Read], &of, &head).await?;
     match bucket.bucket_type() {
-        BucketType::Blob | BucketType::OrderedBlob => list_entries(&api, &bucket, &head).await,
-        BucketType::Counter | BucketType::Revisioned => Err(not_served(&bucket)),
+        BucketType::Blob | BucketType::OrderedBlob | BucketType::Counter => {
+            list_entries(&api, &bucket, &head).await
+        }
+        BucketType::Revisioned => Err(not_served(&bucket)),
     }
 }
 

@@ -50,14 +50,10 @@ pub(super) async fn v1(
 
 async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Response> {
     refuse_query(head.uri.query())?;
-    let is_public = api.is_public_bucket(bucket);
     if target.needs_redirect {
-        let mut response = redirect_to_canonical(target.canonical_path(), None, Caching::Tid);
-        if !is_public {
-            caching::restrict(response.headers_mut());
-        }
-        return Ok(response);
+        return Ok(canonical_redirect(api, bucket, target));
     }
+    let is_public = api.is_public_bucket(bucket);
     let entry = api.read_key_value(api.key_value.entry(bucket, &target.key)).await?;
     let entry = entry.ok_or_else(|| {
         let name = &target.of.bucket;
@@ -66,6 +62,15 @@ async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> 
         ))
     })?;
     answer(api, &entry, is_public, head)
+}
+
+/// The redirect to the canonical spelling of a key.
+pub(super) fn canonical_redirect(api: &Api, bucket: &Bucket, target: &EntryTarget) -> Response {
+    let mut response = redirect_to_canonical(target.canonical_path(), None, Caching::Tid);
+    if !api.is_public_bucket(bucket) {
+        caching::restrict(response.headers_mut());
+    }
+    response
 }
 
 /// The answer with an entry that was read.

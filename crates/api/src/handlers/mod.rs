@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod bucket;
+mod counter;
 pub(crate) mod dispatch;
 mod entry;
 pub(crate) mod form;

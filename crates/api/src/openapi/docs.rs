@@ -204,6 +204,7 @@ fn inputs(operation: &Operation) -> Vec<Item> {
         Some(RequestBody::NewRevision) => inputs.extend(members(&schemas::new_revision())),
         Some(RequestBody::NewRender) => inputs.extend(members(&schemas::new_render())),
         Some(RequestBody::BucketDefinition) => inputs.extend(members(&schemas::bucket_definition())),
+        Some(RequestBody::Increment) => inputs.extend(members(&schemas::increment())),
         Some(RequestBody::TokenRequest) => inputs.extend(members(&schemas::token_request())),
         Some(RequestBody::Batch) => inputs.extend(members(&schemas::batch_request())),
         Some(RequestBody::Bytes | RequestBody::Export) | None => {}

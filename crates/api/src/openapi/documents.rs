@@ -21,6 +21,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     add::<json::BucketJson<'_>>(&mut schemas);
     add::<json::BucketListJson>(&mut schemas);
     add::<json::EntryListJson>(&mut schemas);
+    add::<json::CounterJson>(&mut schemas);
     add::<tokens::NewTokenJson<'_>>(&mut schemas);
     add::<tokens::TokenListJson>(&mut schemas);
     add::<batch::AnswerJson<'_>>(&mut schemas);

@@ -410,7 +410,10 @@ async fn body_without_a_length_is_accepted() {
 /// The header promises that a request takes effect once, so it must not be ignored.
 #[tokio::test]
 async fn idempotency_key_is_refused_where_it_has_no_effect() {
-    let (world, tid, before) = world().await;
+    let (world, tid, _) = world().await;
+    let json = [("content-type", "application/json")];
+    world.request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob"}"#).await.expect(201);
+    let before = world.dump().await;
     for (method, url) in [
         ("POST", "/v1/enwiki/page/Main_Page?rev/".to_owned()),
         ("PUT", format!("/v1/enwiki/page/Main_Page?rev/{tid}/html")),

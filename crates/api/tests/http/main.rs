@@ -10,6 +10,7 @@ mod batches;
 mod browsers;
 mod buckets;
 mod conditions;
+mod counters;
 mod damage;
 mod docs;
 mod documents;

@@ -1,4 +1,4 @@
-//! Key-value buckets and their entries.
+//! Key-value buckets, their entries and their counters.
 
 use super::{BAD_RANGE, NOT_MODIFIED, OF_A_BODY, PART, answer, plain, problem};
 use crate::operation::{
@@ -6,7 +6,7 @@ use crate::operation::{
     Chapter::Buckets,
     Content::{Document, Empty, Problem, Property},
     Operation, RequestBody,
-    Verb::{Delete, Put},
+    Verb::{Delete, Post, Put},
 };
 
 const BUCKET: &str = "/v1/{domain}/{bucket}";
@@ -118,7 +118,7 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
-        description: "The entries of the bucket. `?limit=` is the maximum number of entries, 1 to 500, and 50 by default. \
+        description: "The entries or counters of the bucket. `?limit=` is their maximum number, 1 to 500, and 50 by default. \
                       `?after=` is a key, taken from `next`. An entry that exists during the whole listing is listed \
                       exactly once. A bucket of type `ordered-blob` is listed in the byte order of its keys, and takes \
                       `gt` or `ge`, `lt` or `le`, `prefix`, and `order=desc`. `next` keeps these parameters. A listing \
@@ -127,9 +127,9 @@ pub(super) const BUCKETS: &[Operation] = &[
             "listEntries",
             Buckets,
             "/v1/{domain}/{bucket}/",
-            "List the entries of a bucket",
+            "List the entries or counters of a bucket",
             &[
-                answer(200, Document("entry-list"), &["Cache-Control"], "The entries."),
+                answer(200, Document("entry-list"), &["Cache-Control"], "The entries or counters."),
                 problem(400, "The query is malformed, or is for buckets of another type."),
                 NO_BUCKET,
             ],
@@ -139,14 +139,16 @@ pub(super) const BUCKETS: &[Operation] = &[
         headers: OF_A_BODY,
         description: "The answer has the headers that were stored with the entry. Where reading needs a right, \
                       `Cache-Control` is sent without `public` and `s-maxage`. No cache may use the answer after the \
-                      entry has expired.",
+                      entry has expired. A counter is answered with JSON, such as `{\"value\": 17}`, and `no-store`. It has \
+                      no entity tag, and the headers of the request have no meaning. The value is 0 for a key that was \
+                      never incremented.",
         ..plain(
             "readEntry",
             Buckets,
             ENTRY,
-            "An entry",
+            "An entry, or the value of a counter",
             &[
-                answer(200, Property, ENTRY_HEADERS, "The body of the entry."),
+                answer(200, Property, ENTRY_HEADERS, "The body of the entry, or the counter."),
                 PART,
                 NOT_MODIFIED,
                 problem(404, "There is no such bucket or entry, or the entry has expired."),
@@ -196,15 +198,53 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
+        verb: Post,
+        body: Some(RequestBody::Increment),
+        headers: &["Idempotency-Key"],
+        description: "Adds a number to a counter, for buckets of type `counter`. Requests with the same \
+                      `Idempotency-Key` within 24 hours count once, and get the first answer. The key belongs to one \
+                      counter. The answer to a client without the right `read` does not have the value.",
+        curl: "-d increment=5",
+        ..plain(
+            "incrementCounter",
+            Buckets,
+            ENTRY,
+            "Increment a counter",
+            &[
+                answer(200, Document("counter"), &["Cache-Control"], "The counter with its new value."),
+                answer(204, Empty, &["Cache-Control"], "Counted. The client may not read the value."),
+                problem(
+                    400,
+                    "The key, the increment or the `Idempotency-Key` is malformed or repeated, or the request has a \
+                     condition or a query.",
+                ),
+                FORBIDDEN,
+                NO_BUCKET,
+                problem(405, "The bucket has another type."),
+                problem(413, "The body has more than 4 KiB."),
+                problem(415, "The body is neither a form nor `application/json`, or has a Content-Encoding."),
+                problem(422, "The counter would exceed the range of a 64-bit integer. Nothing was changed."),
+                FULL,
+            ],
+        )
+    },
+    Operation {
         verb: Delete,
         headers: CONDITIONS,
+        description: "A counter is 0 afterwards. Its idempotency keys are kept, so a repeated increment does not count. \
+                      A condition for a counter is 400, since counters have no versions.",
         ..plain(
             "deleteEntry",
             Buckets,
             ENTRY,
-            "Delete an entry",
+            "Delete an entry or a counter",
             &[
-                answer(204, Empty, &["Cache-Control"], "There is no entry under this key any more."),
+                answer(
+                    204,
+                    Empty,
+                    &["Cache-Control"],
+                    "There is no entry or counter under this key any more.",
+                ),
                 FORBIDDEN,
                 NO_BUCKET,
                 FAILED,

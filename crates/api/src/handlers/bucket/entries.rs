@@ -1,11 +1,11 @@
-//! The list of the entries of a bucket.
+//! The list of the entries or counters of a bucket.
 
 use std::{fmt::Write as _, ops::Bound};
 
 use axum::response::Response;
 use http::{HeaderValue, header, request::Parts};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{Bucket, BucketType, EntryKey, EntrySummary, KeyRange, Order};
+use rashomon_key_value::{Bucket, BucketType, CounterSummary, EntryKey, EntrySummary, KeyRange, Order};
 
 use crate::{
     Api,
@@ -13,14 +13,14 @@ use crate::{
     caching::Caching,
     entry_answer::quoted,
     extract::{Parameters, encode_parameter},
-    json::{EntryListJson, EntrySummaryJson},
+    json::{CounterSummaryJson, EntryListJson, EntrySummaryJson, ListedJson},
     problem::{Kind, Problem, Result},
 };
 
 /// The default number of entries in a list.
 const DEFAULT_LIMIT: usize = 50;
 
-/// The parameters for all buckets with bodies.
+/// The parameters for all buckets.
 const OF_ALL: [&str; 2] = ["limit", "after"];
 
 /// The parameters that a list has only if it is in order.
@@ -42,10 +42,16 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
             bucket.bucket_type()
         )));
     }
-    let listing = api.key_value.list(bucket, &range, order, after.as_ref(), limit);
-    let listing = api.read_key_value(listing).await?;
-    let entries = listing.items.into_iter().map(summary).collect();
-    let next = listing.next.map(|last| next(&parameters, &last));
+    let (entries, next) = if bucket.bucket_type() == BucketType::Counter {
+        let listing = api.key_value.list_counters(bucket, after.as_ref(), limit);
+        let listing = api.read_key_value(listing).await?;
+        (listing.items.into_iter().map(counter).collect(), listing.next)
+    } else {
+        let listing = api.key_value.list(bucket, &range, order, after.as_ref(), limit);
+        let listing = api.read_key_value(listing).await?;
+        (listing.items.into_iter().map(summary).collect(), listing.next)
+    };
+    let next = next.map(|last| next_query(&parameters, &last));
     let body = serde_json::to_vec(&EntryListJson { entries, next }).map_err(|error| {
         Problem::new(Kind::Internal, format!("an answer cannot be written as JSON: {error}"))
     })?;
@@ -54,18 +60,22 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
     Ok(response)
 }
 
-fn summary(entry: EntrySummary) -> EntrySummaryJson {
-    EntrySummaryJson {
+fn counter(CounterSummary { key, value }: CounterSummary) -> ListedJson {
+    ListedJson::Counter(CounterSummaryJson { key: key.into(), value })
+}
+
+fn summary(entry: EntrySummary) -> ListedJson {
+    ListedJson::Entry(EntrySummaryJson {
         key: entry.key.into(),
         content_type: entry.content_type,
         size: entry.size,
         etag: quoted(&entry.etag),
         modified: rfc3339::format(entry.modified),
-    }
+    })
 }
 
 /// The query of the next entries, with the other parameters of this one.
-fn next(parameters: &Parameters<'_>, last: &EntryKey) -> String {
+fn next_query(parameters: &Parameters<'_>, last: &EntryKey) -> String {
     let mut query = "?".to_owned();
     for (name, value) in parameters.iter().filter(|(name, _)| *name != "after") {
         let _ = write!(query, "{name}={}&", encode_parameter(value));

@@ -200,6 +200,69 @@ async fn writer_that_may_not_read_learns_nothing_of_what_is_stored() {
     }
 }
 
+#[tokio::test]
+async fn writer_that_may_not_read_learns_no_value_of_a_counter() {
+    let (open, world) = guarded().await;
+    open.ask("", "PUT", "/v1/enwiki/clicks", &[JSON], r#"{"type": "counter"}"#).await.expect(201);
+    let url = "/v1/enwiki/clicks/a";
+    let [write, read, both] =
+        [&[Right::Write][..], &[Right::Read], &[Right::Read, Right::Write]].map(|rights| {
+            let world = &world;
+            async move { world.token(rights, &["enwiki"]).await }
+        });
+    let (write, read, both) = (write.await, read.await, both.await);
+    let increment = async |token: &str, by: &str| {
+        world.ask(token, "POST", url, &[JSON], &format!("{{\"increment\": {by}}}")).await
+    };
+    for _ in 0..2 {
+        let counted = increment(&write, "12345").await.expect(204);
+        assert!(counted.body.is_empty());
+        assert_eq!(counted.header("cache-control"), "no-store");
+    }
+    world.ask(&write, "GET", url, &[], "").await.expect(403);
+    world.ask(&write, "GET", "/v1/enwiki/clicks/", &[], "").await.expect(403);
+    let refused = increment(&write, "9223372036854775807").await.expect(422);
+    assert!(!refused.text().contains("24690"), "{}", refused.text());
+    let refused = increment(&both, "9223372036854775807").await.expect(422);
+    assert!(refused.text().contains("24690"), "{}", refused.text());
+    increment(&read, "1").await.expect(403);
+    world.ask(&read, "DELETE", url, &[], "").await.expect(403);
+    assert_eq!(increment(&both, "1").await.expect(200).json()["value"], 24691);
+    assert_eq!(world.ask(&read, "GET", url, &[], "").await.expect(200).json()["value"], 24691);
+    world.ask(&write, "DELETE", url, &[], "").await.expect(204);
+}
+
+/// A client without a right on a bucket gets the same answers for every type of bucket.
+#[tokio::test]
+async fn type_of_a_bucket_is_hidden_from_clients_without_a_right() {
+    let (open, world) = guarded().await;
+    let types = ["blob", "ordered-blob", "counter"];
+    for name in types {
+        let definition = format!("{{\"type\": \"{name}\"}}");
+        open.ask("", "PUT", &format!("/v1/enwiki/of-{name}"), &[JSON], &definition).await.expect(201);
+    }
+    let other = world.token(&Right::ALL, &["dewiki"]).await;
+    for token in ["", &other] {
+        for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+            for path in ["/", "/?prefix=a", "/?x", "/a", "/a?x", "/%61", "/..", "/%FF"] {
+                for header in [JSON, ("idempotency-key", "1"), ("idempotency-key", ""), ("if-match", "*")] {
+                    let mut first = None;
+                    for name in types.into_iter().chain(["none"]) {
+                        let name = format!("of-{name}");
+                        let url = format!("/v1/enwiki/{name}{path}");
+                        let answer = comparable(world.ask(token, method, &url, &[header], "{}").await, true);
+                        let body = String::from_utf8(answer.body).unwrap().replace(&name, "BUCKET");
+                        let mut headers = answer.headers;
+                        headers.remove("content-length");
+                        let seen = (answer.status, headers, body);
+                        assert_eq!(first.get_or_insert_with(|| seen.clone()), &seen, "{method} {url}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Whether a bucket or a key exists, and what it is, does not change the answer to a client that may not read it.
 #[tokio::test]
 async fn private_and_missing_buckets_look_the_same() {

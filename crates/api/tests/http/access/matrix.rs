@@ -14,9 +14,11 @@ use crate::world::World;
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 /// URLs that `/openapi.json` does not describe: incomplete ones, files, and sub-resources of pages for people.
-const OTHER_URLS: [&str; 11] = [
+const OTHER_URLS: [&str; 13] = [
     "/v1/{domain}/open",
     "/v1/{domain}/open/{key}",
+    "/v1/{domain}/counters/",
+    "/v1/{domain}/counters/{key}",
     "/v1/{domain}/page/",
     "/wiki/",
     "/wiki/{title}?rev/latest/{property}",
@@ -76,6 +78,8 @@ const TOKENS: [Granted; 12] = [
 const BLOB: &str = r#"{"type": "blob"}"#;
 const PUBLIC_BLOB: &str = r#"{"type": "blob", "public": true}"#;
 
+const COUNTER: &str = r#"{"type": "counter"}"#;
+
 const LEGEND: &str = "\
 # The expected status of every request. Each row is a kind of domain and some methods; each column is a role.
 #
@@ -87,8 +91,8 @@ const LEGEND: &str = "\
 # rights on another domain. 'bucket': all rights on enwiki, but only on the bucket 'other'. 'admin*': admin on
 # everything. 'all*': all rights on everything. 'wrong', 'expired', 'revoked': tokens that are not valid.
 #
-# Buckets: '{bucket}' is the private bucket 'other', and 'open' is a public bucket. Closed and public domains have both
-# of them, with an entry.
+# Buckets: '{bucket}' is the private bucket 'other', and 'open' is a public bucket. 'counters' is a private bucket of
+# counters. Closed and public domains have all of them, with an entry.
 #
 # Requests that change something are complete, so that they succeed for those who may send them. The pages for operators
 # need a token on this server (operator_pages = \"token\").
@@ -134,7 +138,7 @@ impl Matrix {
 
     /// Makes sure that the domain has the buckets and their entries.
     async fn fill_buckets(&self, domain: &str) {
-        for (bucket, definition) in [("other", BLOB), ("open", PUBLIC_BLOB)] {
+        for (bucket, definition) in [("other", BLOB), ("open", PUBLIC_BLOB), ("counters", COUNTER)] {
             let url = format!("/v1/{domain}/{bucket}");
             let defined = self.open.ask("", "PUT", &url, &[JSON], definition).await;
             assert!(defined.status.is_success(), "{defined:?}");
@@ -160,7 +164,7 @@ impl Matrix {
             }
             _ => "0".repeat(20),
         };
-        let is_of_bucket = url.contains("{bucket}") || url.contains("/open");
+        let is_of_bucket = ["{bucket}", "/open", "/counters"].iter().any(|name| url.contains(name));
         if is_of_bucket && kind != Kind::Empty {
             self.fill_buckets(&name).await;
         }
@@ -182,6 +186,7 @@ impl Matrix {
             ("POST", "/v1/batch") => (JSON, "[]".to_owned()),
             ("POST", "/v1/{domain}/import") => (HTML, export(number, "x")),
             ("POST", url) if url.ends_with("?rev/") => (FORM, format!("_rev={number}&html=x")),
+            ("POST", "/v1/{domain}/counters/{key}") => (FORM, "increment=1".to_owned()),
             ("POST", _) => (FORM, format!("html=render+{number}")),
             ("PUT", "/v1/{domain}/{bucket}") => (JSON, BLOB.to_owned()),
             ("PUT", "/v1/{domain}/open") => (JSON, PUBLIC_BLOB.to_owned()),

@@ -33,6 +33,8 @@ pub(crate) enum Server {
     Full,
     /// Gets a token that may only read.
     Restricted,
+    /// Gets a token that may only write.
+    WriteOnly,
 }
 
 /// A request, and the expected status of its answer.
@@ -264,6 +266,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("listBuckets", 400, "/v1/enwiki/?limit=0"),
     get("listEntries", 200, "/v1/enwiki/math-png/"),
     get("listEntries", 200, "/v1/enwiki/math-png/?limit=1"),
+    get("listEntries", 200, "/v1/enwiki/clicks/"),
     get("listEntries", 400, "/v1/enwiki/math-png/?prefix=a"),
     get("listEntries", 404, "/v1/enwiki/none/"),
     get("readBucket", 200, "/v1/enwiki/math-png"),
@@ -301,6 +304,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     delete("deleteEntry", 412, "/v1/enwiki/math-png/new.png").with(OTHER),
     delete("deleteEntry", 507, "/v1/enwiki/math-png/a.png").on(Server::Full),
     delete("deleteEntry", 204, "/v1/enwiki/math-png/new.png"),
+    post("incrementCounter", 200, "/v1/enwiki/clicks/a", "increment=5"),
+    post("incrementCounter", 204, "/v1/enwiki/clicks/a", "increment=5").on(Server::WriteOnly),
+    post("incrementCounter", 400, "/v1/enwiki/clicks/a", "increment=x"),
+    post("incrementCounter", 403, "/v1/enwiki/clicks/a", "").on(Server::Restricted),
+    post("incrementCounter", 404, "/v1/enwiki/none/a", ""),
+    post("incrementCounter", 405, "/v1/enwiki/math-png/a.png", ""),
+    post("incrementCounter", 413, "/v1/enwiki/clicks/a", TOO_LARGE),
+    post("incrementCounter", 415, "/v1/enwiki/clicks/a", "<a/>").with(XML),
+    post("incrementCounter", 422, "/v1/enwiki/clicks/a", "increment=9223372036854775807"),
+    post("incrementCounter", 507, "/v1/enwiki/clicks/a", "").on(Server::Full),
+    delete("deleteEntry", 204, "/v1/enwiki/clicks/a"),
     delete("deleteBucket", 403, "/v1/enwiki/new").on(Server::Restricted),
     delete("deleteBucket", 404, "/v1/enwiki/none"),
     delete("deleteBucket", 412, "/v1/enwiki/new").with(OTHER),
@@ -348,11 +362,13 @@ const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.
   <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
   <text bytes="1" xml:space="preserve">x</text></revision></page></mediawiki>"#;
 
-/// Creates a bucket with an entry.
+/// Creates a bucket with an entry, and one with a counter.
 async fn fill_bucket(world: &World) {
     let json = [("content-type", "application/json")];
     world.request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob"}"#).await.expect(201);
     world.request("PUT", "/v1/enwiki/math-png/a.png", &[], "image").await.expect(201);
+    world.request("PUT", "/v1/enwiki/clicks", &json, r#"{"type": "counter"}"#).await.expect(201);
+    world.request("POST", "/v1/enwiki/clicks/a", &[], "").await.expect(200);
 }
 
 /// The servers that get requests.
@@ -365,6 +381,8 @@ pub(crate) struct Servers {
     restricted: World,
     /// The text of a token that may only read, and the id of that token.
     token: TokenText,
+    /// The text of a token that may only write.
+    write_token: TokenText,
     first: String,
     tid: String,
     full_tid: String,
@@ -392,16 +410,18 @@ impl Servers {
         }));
         full.store.set_outage(Outage::StorageFull { path: FULL_DISK.into(), detail: "no space".to_owned() });
         let restricted = open.with_access(settings(), AnonymousRights::default());
-        let grant = Grant {
-            rights: Rights::from_iter([Right::Read]),
-            domains: vec![DomainPattern::any()],
-            buckets: None,
+        let create_token = async |right| {
+            let rights = Rights::from_iter([right]);
+            let grant = Grant { rights, domains: vec![DomainPattern::any()], buckets: None };
+            let new = NewToken { grant, expires_at: None, note: None };
+            open.access.create_token(new).await.unwrap()
         };
-        let new = NewToken { grant, expires_at: None, note: None };
-        let token = open.access.create_token(new).await.unwrap();
+        let token = create_token(Right::Read).await;
+        let write_token = create_token(Right::Write).await;
         Self {
             restricted,
             token,
+            write_token,
             open,
             read_only: World::with(Settings { read_only: true, ..settings() }).await,
             busy: World::with(Settings { max_imports: 0, max_body_bytes: 4096, ..settings() }).await,
@@ -440,13 +460,16 @@ impl Servers {
             Server::Busy => &self.busy,
             Server::Failing => &self.failing,
             Server::Full => &self.full,
-            Server::Restricted => &self.restricted,
+            Server::Restricted | Server::WriteOnly => &self.restricted,
         };
-        let bearer = format!("Bearer {}", self.token.reveal());
+        let token = match scenario.server {
+            Server::Restricted => Some(&self.token),
+            Server::WriteOnly => Some(&self.write_token),
+            _ => None,
+        };
+        let bearer = token.map(|token| format!("Bearer {}", token.reveal()));
         let mut headers = scenario.headers.to_vec();
-        if matches!(scenario.server, Server::Restricted) {
-            headers.push(("authorization", &bearer));
-        }
+        headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
         world.request(scenario.method, &self.fill(scenario.url), &headers, scenario.body).await
     }
 }
