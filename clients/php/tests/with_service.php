@@ -145,6 +145,20 @@ test( 'examples of note 002 run', static function () use ( $service ) {
     same( [ $times[1], $times[2] ], $keys( $store->get( '/timeseries/?gt=2012-02&lt=2012-04&limit=50' ) ) );
 } );
 
+test( 'counters of note 002 are read and incremented in one go', static function () use ( $service ) {
+    $store = store( [ $service->url ] );
+    $json = [ 'headers' => [ 'Content-Type' => 'application/json' ] ];
+    foreach ( [ '/pageviews', '/clicks' ] as $bucket ) {
+        same( 201, $store->run( 'PUT', $bucket, '{"type": "counter"}', $json )->status );
+    }
+    $results = $store->run(
+        array( 'GET', '/pageviews/Foo' ),
+        array( 'POST', '/clicks/Foo/button1', array( 'increment' => 1 ) )
+    );
+    same( [ [ 'value' => 0 ], [ 'value' => 1 ] ], [ $results[0]->json(), $results[1]->json() ] );
+    same( 2, $store->run( 'POST', '/clicks/Foo/button1' )->json()['value'] );
+} );
+
 test( 'conditions of entries hold', static function () use ( $service ) {
     $store = store( [ $service->url ] );
     $json = [ 'headers' => [ 'Content-Type' => 'application/json' ] ];

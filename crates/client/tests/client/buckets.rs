@@ -218,3 +218,24 @@ async fn invalid_names_and_headers_are_refused_before_anything_is_sent() {
     let refused = put.header("Set-Cookie", "a=b").content_type("image/png").send().await;
     assert!(matches!(refused, Err(Error::Input(InputError::Header { .. }))), "{refused:?}");
 }
+
+#[tokio::test]
+async fn counter_counts_an_idempotency_key_once() {
+    let server = Server::start().await;
+    let bucket = bucket(&server, &BucketDefinition::counter()).await;
+    let counter = bucket.counter("Foo/button 1").unwrap();
+    assert_eq!(counter.value().await.unwrap(), 0);
+    assert_eq!(counter.increment(17).await.unwrap(), Some(17));
+    assert_eq!(counter.increment(-20).await.unwrap(), Some(-3));
+    for _ in 0..2 {
+        assert_eq!(counter.increment_once(5, "view-4711").await.unwrap(), Some(2));
+    }
+    let overflow = counter.increment(i64::MAX).await.unwrap_err();
+    assert_eq!(kind(&overflow), &ProblemKind::InvalidValue);
+    assert_eq!(counter.value().await.unwrap(), 2);
+    bucket.counter("Bar").unwrap().increment(1).await.unwrap();
+    let mut listed: Vec<_> = bucket.counters().page_size(1).try_collect().await.unwrap();
+    listed.sort_by(|one, other| one.key.cmp(&other.key));
+    let listed: Vec<_> = listed.iter().map(|counter| (counter.key.as_str(), counter.value)).collect();
+    assert_eq!(listed, [("Bar", 1), ("Foo/button 1", 2)]);
+}
