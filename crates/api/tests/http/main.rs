@@ -27,6 +27,7 @@ mod pages;
 mod paging;
 mod peer_cases;
 mod random;
+mod random_entries;
 mod reading;
 mod redirects;
 mod refusals;

@@ -1,6 +1,12 @@
 //! A server over the store that the environment names, or else in memory, with helpers for tests.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroUsize,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, body::Body};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
@@ -13,7 +19,9 @@ use rashomon_buckets::{
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
+use rashomon_tables_sqlite::{Options, SqliteStore};
 use serde_json::Value;
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 /// 2024-01-01T00:00:00Z
@@ -29,6 +37,8 @@ pub(crate) struct World {
     buckets: RevisionStore,
     pub(crate) store: Arc<Faulty<Arc<dyn TableStore>>>,
     pub(crate) clock: Arc<ManualClock>,
+    /// The folder of a store on disk. It is deleted after the store is closed.
+    _folder: Option<TempDir>,
 }
 
 /// A complete answer.
@@ -100,16 +110,21 @@ impl Generator for Broken {
 }
 
 impl World {
+    fn hosts() -> HashMap<String, DomainName> {
+        [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())].into()
+    }
+
+    /// A clock that shows [`NOW`].
+    fn new_clock() -> Arc<ManualClock> {
+        Arc::new(ManualClock::new(NOW))
+    }
+
     pub(crate) async fn new() -> Self {
-        Self::with(Settings {
-            hosts: [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())].into(),
-            ..Settings::default()
-        })
-        .await
+        Self::with(Settings { hosts: Self::hosts(), ..Settings::default() }).await
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
-        let clock = Arc::new(ManualClock::new(NOW));
+        let clock = Self::new_clock();
         let store = rashomon_test_stores::open(clock.clone()).await;
         Self::over(store, clock, settings).await
     }
@@ -121,13 +136,21 @@ impl World {
 
     /// Makes a world over the store in memory, with these settings.
     pub(crate) async fn in_memory_with(settings: Settings) -> Self {
-        let clock = Arc::new(ManualClock::new(NOW));
+        let clock = Self::new_clock();
         Self::over(Arc::new(Memory::new(clock.clone())), clock, settings).await
+    }
+
+    /// Makes a world over a new store in SQLite, with default settings.
+    pub(crate) async fn on_sqlite() -> Self {
+        let (clock, folder) = (Self::new_clock(), tempfile::tempdir().unwrap());
+        let store = SqliteStore::open(folder.path(), clock.clone(), Options::default()).unwrap();
+        let settings = Settings { hosts: Self::hosts(), ..Settings::default() };
+        Self { _folder: Some(folder), ..Self::over(Arc::new(store), clock, settings).await }
     }
 
     /// Makes a world over a store in memory that other servers write to as well.
     pub(crate) async fn of_several_servers() -> Self {
-        let clock = Arc::new(ManualClock::new(NOW));
+        let clock = Self::new_clock();
         let store = Isolated::new(Memory::new(clock.clone()), 1);
         Self::over(Arc::new(store), clock, Settings::default()).await
     }
@@ -176,7 +199,8 @@ impl World {
             audit_log: None,
         };
         let api = Api::new(settings, components);
-        Self { router: rashomon_api::router(api.clone()), api, access, buckets, store, clock }
+        let router = rashomon_api::router(api.clone());
+        Self { router, api, access, buckets, store, clock, _folder: None }
     }
 
     /// A server of the same store on which these rights hold for clients without a token.

@@ -153,16 +153,16 @@ async fn in_a_batch(world: &World, requests: &[Sent]) -> Vec<Value> {
         .collect()
 }
 
-#[test]
-fn batch_answers_as_single_requests_do() {
+/// Compares random batches with the same requests one by one. `open` makes a world of its own for each.
+fn compare<F: Future<Output = World>>(cases: u32, open: impl Fn() -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let requests = prop::collection::vec(request(), 1..40);
     runner
         .run(&requests, |requests| {
             let (single, batched) = runtime.block_on(async {
-                let worlds = (World::new().await, World::new().await);
+                let worlds = (open().await, open().await);
                 (one_by_one(&worlds.0, &requests).await, in_a_batch(&worlds.1, &requests).await)
             });
             for ((request, single), batched) in requests.iter().zip(&single).zip(&batched) {
@@ -171,4 +171,15 @@ fn batch_answers_as_single_requests_do() {
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn batch_answers_as_single_requests_do() {
+    compare(60, World::new);
+}
+
+/// Here, the requests of a batch really run side by side.
+#[test]
+fn batch_answers_as_single_requests_do_on_sqlite() {
+    compare(20, World::on_sqlite);
 }
