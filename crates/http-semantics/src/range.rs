@@ -92,6 +92,7 @@ mod tests {
             ("bytes=-30", 10, bytes(0, 9)),
             ("bytes=2-99999999999999999999999", 10, bytes(2, 9)),
             ("bytes=10-", 10, Selection::Unsatisfiable),
+            ("bytes=10-12", 10, Selection::Unsatisfiable),
             ("bytes=99999999999999999999999-", 10, Selection::Unsatisfiable),
             ("bytes=-0", 10, Selection::Unsatisfiable),
             ("bytes=0-", 0, Selection::Unsatisfiable),
