@@ -97,3 +97,30 @@ impl HttpBody for NoBody {
         SizeHint::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The length that is left of an answer of 5 bytes, in its headers and in its body.
+    fn lengths(method: Method, status: StatusCode) -> (Option<u64>, Option<u64>) {
+        let (mut head, ()) = http::Response::new(()).into_parts();
+        head.status = status;
+        head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("5"));
+        let bytes = stream::iter([Ok(Bytes::from_static(b"12345"))]);
+        let body = Body::with_length(bytes, Some(5));
+        let id = HeaderValue::from_static("7");
+        let body = answer_body(&method, &mut head, body, "/".to_owned(), id);
+        let header = head.headers.get(header::CONTENT_LENGTH).map(|_| 5);
+        (header, body.size_hint().exact())
+    }
+
+    #[test]
+    fn only_answers_with_a_body_have_its_length() {
+        assert_eq!(lengths(Method::GET, StatusCode::OK), (Some(5), Some(5)));
+        assert_eq!(lengths(Method::HEAD, StatusCode::OK), (Some(5), None));
+        for status in [StatusCode::NOT_MODIFIED, StatusCode::NO_CONTENT] {
+            assert_eq!(lengths(Method::GET, status), (None, None), "{status}");
+        }
+    }
+}

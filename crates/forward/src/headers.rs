@@ -227,6 +227,26 @@ mod tests {
     }
 
     #[test]
+    fn answer_has_neither_the_id_nor_the_connection_of_the_backend() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("x-request-id", "7"),
+            ("connection", "x-own"),
+            ("x-own", "1"),
+            ("keep-alive", "1"),
+            ("etag", "\"1\""),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        of_answer(&mut headers, Version::HTTP_10, "us");
+        let mut lines: Vec<_> = headers.iter().collect();
+        lines.sort_by_key(|(name, _)| name.as_str());
+        let shown: Vec<_> =
+            lines.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        assert_eq!(shown, ["etag: \"1\"", "via: 1.0 us"]);
+    }
+
+    #[test]
     fn loop_is_found_by_the_name_alone() {
         let mut headers = HeaderMap::new();
         headers.append("via", "1.0 fred, 1.1 rashomon-1 (proxy)".parse().unwrap());

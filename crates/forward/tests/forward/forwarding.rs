@@ -75,6 +75,17 @@ async fn import_goes_to_the_backend_of_the_pages() {
 }
 
 #[tokio::test]
+async fn import_may_be_longer_than_other_bodies() {
+    let backend = Recorder::start();
+    let settings = Settings { max_body_bytes: 1000, ..Settings::default() };
+    let entries = vec![entry("/", [backend.url()])];
+    let server = Server::with(Parts { entries, settings, ..Parts::default() }).await;
+    let imported = request("POST", "/v1/enwiki/import", &[], vec![b'x'; 5000]);
+    assert_eq!(send(server.address, imported).await.status, 200);
+    assert_eq!(backend.log.only().bytes, 5000);
+}
+
+#[tokio::test]
 async fn host_selects_the_domain_of_the_pages_own_url() {
     let hosts = HashMap::from([("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())]);
     let settings = Settings { hosts, ..Settings::default() };
