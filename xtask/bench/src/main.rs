@@ -5,6 +5,7 @@ mod access;
 mod archive;
 mod backup;
 mod blocks;
+mod buckets;
 mod cassandra;
 mod content;
 mod direct;
@@ -66,13 +67,15 @@ enum Command {
     Archive(archive::Options),
     /// Measure real histories in compression blocks: size and speed.
     Blocks(blocks::Options),
+    /// Measure key-value buckets: entries, counters, listings, batches of requests, and forwarding.
+    Buckets(buckets::Options),
     /// Back up a store beside a server that is written. Measure the latency of the writes meanwhile.
     Backup(backup::Options),
     /// Write to a store until it has grown to 10 GB: bytes written to the disk for each POST, rate and latency
     /// as the store grows, reads and listings of the grown store.
     Grown(grown::Options),
-    /// Kill the service with SIGKILL during writes, and check that no acknowledged write is lost or
-    /// incomplete.
+    /// Kill the service with SIGKILL during writes of pages, entries and counters, and check that no
+    /// acknowledged write is lost or incomplete.
     Kill(kill::Options),
     /// Measure the load generator itself. Compare with wrk.
     Generator,
@@ -108,6 +111,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Retention(options) => retention::run(options, &binary()?, runs, &clock)?,
         Command::Archive(options) => archive::run(options, &binary()?, runs, &clock)?,
         Command::Blocks(options) => blocks::run(options, runs, &clock)?,
+        Command::Buckets(options) => buckets::run(options, &binary()?, runs, &clock)?,
         Command::Backup(options) => backup::run(options, &binary()?, runs, &clock)?,
         Command::Grown(options) => grown::run(options, &binary()?, runs, &clock)?,
         Command::Kill(options) => kill::run(options, &binary()?, &clock)?,

@@ -1,4 +1,4 @@
-//! Traffic that writes: each request is a new revision with html and data-parsoid.
+//! Traffic that writes: each request is a new revision with html and data-parsoid, or with html alone.
 
 use anyhow::{Result, bail};
 
@@ -33,6 +33,8 @@ pub(crate) struct Writes<'a> {
     pub(crate) journal: Option<Vec<Acknowledged>>,
     /// An answer that refused a write, if there was one.
     pub(crate) refused: Option<String>,
+    /// Whether a revision has html alone.
+    only_html: bool,
 }
 
 impl<'a> Writes<'a> {
@@ -46,12 +48,19 @@ impl<'a> Writes<'a> {
             in_flight: vec![None; connections],
             journal: None,
             refused: None,
+            only_html: false,
         }
     }
 
     /// Keeps a journal of acknowledged writes.
     pub(crate) fn with_journal(mut self) -> Self {
         self.journal = Some(Vec::new());
+        self
+    }
+
+    /// Writes revisions that have html alone.
+    pub(crate) fn only_html(mut self) -> Self {
+        self.only_html = true;
         self
     }
 
@@ -76,9 +85,11 @@ impl<'a> Writes<'a> {
         body.extend_from_slice(format!("{}\r\n", write.rev).as_bytes());
         part(body, "html", "Content-Type: text/html; charset=utf-8\r\n");
         self.contents.append_html(write.rev, body);
-        body.extend_from_slice(b"\r\n");
-        part(body, "data-parsoid", "Content-Type: application/json\r\n");
-        self.contents.append_data_parsoid(write.rev, body);
+        if !self.only_html {
+            body.extend_from_slice(b"\r\n");
+            part(body, "data-parsoid", "Content-Type: application/json\r\n");
+            self.contents.append_data_parsoid(write.rev, body);
+        }
         body.extend_from_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
 
         out.clear();

@@ -193,6 +193,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-blocks",
             "rashomon-dumps",
             "rashomon-buckets",
+            "rashomon-key-value",
             "rashomon-tables",
             "rashomon-tables-sqlite",
             "rashomon-clock",

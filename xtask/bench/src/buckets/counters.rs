@@ -1,0 +1,79 @@
+//! Increments of one counter, and of a thousand in turn.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use xtask::http::Client;
+
+use super::{Bench, JSON, append_with_body, entry_path};
+use crate::{load::Traffic, report::Report};
+
+const BUCKET: &str = "clicks";
+const MANY: usize = 1_000;
+
+/// Creates the bucket. Returns whether the server has counters.
+pub(super) fn prepare(bench: &Bench<'_>) -> Result<bool> {
+    let (status, body) = bench.create(BUCKET, r#"{"type": "counter"}"#)?;
+    if status == 422 {
+        eprintln!("increments are not measured: this server refuses buckets of counters with 422: {body}");
+        return Ok(false);
+    }
+    ensure!(matches!(status, 200 | 201), "the bucket {BUCKET} is answered with {status}: {body}");
+    Ok(true)
+}
+
+pub(super) fn measure(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
+    for (name, counters) in [("one counter", 1), ("1,000 counters in turn", MANY)] {
+        let mut increments = Increments { counters, next: 0, last: 0 };
+        let before = value(bench, counters)?;
+        let measured = bench.run(&mut increments)?;
+        report.add(&format!("increments of {name}"), "a second", measured.per_second());
+        report.add(&format!("increments of {name}, p99"), "ms", measured.latency_ms(0.99));
+        if counters == 1 {
+            let after = value(bench, counters)?;
+            let sent = before + i64::try_from(increments.next)?;
+            ensure!(
+                (increments.last..=sent).contains(&after),
+                "the counter is {after}, after answers up to {} and {sent} increments in all",
+                increments.last
+            );
+        }
+    }
+    Ok(())
+}
+
+fn path(counters: usize, number: usize) -> String {
+    entry_path(BUCKET, &format!("{counters}/{:04}", number % counters))
+}
+
+fn value(bench: &Bench<'_>, counters: usize) -> Result<i64> {
+    let (status, body) = Client::connect(bench.address)?.get(&path(counters, 0))?;
+    ensure!(status == 200, "a counter is answered with {status}");
+    value_of(&body)
+}
+
+fn value_of(body: &[u8]) -> Result<i64> {
+    let answer: Value = serde_json::from_slice(body)?;
+    answer["value"].as_i64().context("an answer has no value")
+}
+
+/// Traffic that increments counters in turn.
+struct Increments {
+    counters: usize,
+    next: usize,
+    /// The highest value of an answer.
+    last: i64,
+}
+
+impl Traffic for Increments {
+    fn request(&mut self, _: usize, out: &mut Vec<u8>) {
+        out.clear();
+        append_with_body("POST", &path(self.counters, self.next), JSON, br#"{"increment":1}"#, out);
+        self.next += 1;
+    }
+
+    fn answer(&mut self, _: usize, status: u16, body: &[u8]) -> Result<()> {
+        ensure!(status == 200, "an increment was answered with {status}: {}", String::from_utf8_lossy(body));
+        self.last = self.last.max(value_of(body)?);
+        Ok(())
+    }
+}
