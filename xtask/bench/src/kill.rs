@@ -1,8 +1,11 @@
 //! `kill`: kills the service with SIGKILL during a load of writes, many times. Acknowledged writes must be
-//! stored completely. Other writes must be stored completely or not at all.
+//! stored completely. Other writes must be stored completely or not at all. The revisions of pages are checked first,
+//! then the entries and counters of key-value buckets.
 //!
 //! This benchmark finds losses when a process dies. It cannot find losses when a machine loses power: written
 //! data that was not flushed stays in the memory of the kernel.
+
+mod entries;
 
 use std::{collections::BTreeMap, path::Path, thread, time::Duration};
 
@@ -29,7 +32,7 @@ const LOAD: std::ops::Range<u64> = 20..1_500;
 /// The options of the benchmark.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Number of times that the service is killed.
+    /// Number of times that the service is killed during writes of pages, and again during writes of entries.
     #[arg(long, default_value_t = 50)]
     rounds: u32,
     /// Seed from which the times of the kills are drawn.
@@ -43,7 +46,10 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         format!(
             "{CONNECTIONS} connections write revisions with html and data-parsoid to {PAGES} pages of one store; \
              kill -9 after {} to {} ms; start again; every acknowledged write is there with its bytes, none \
-             is there in part, the newest revision is the latest, `rashomon verify` finds nothing; \
+             is there in part, the newest revision is the latest, `rashomon verify` finds nothing. Then as many \
+             rounds of PUT and DELETE of entries up to 3 MB and of increments: each entry is a version that may be \
+             there, whole; the list has each key once; each repeated increment has its first answer, and the \
+             counters have the sums of all increments; \
              {} rounds, seed {}",
             LOAD.start, LOAD.end, options.rounds, options.seed
         ),
@@ -66,6 +72,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         report.add("start after the kill", "ms", result.started_in.as_secs_f64() * 1e3);
         eprintln!("round {round}: {} acknowledged, all there", killed.acknowledged.len());
     }
+    entries::run(options, binary, folder.path(), &mut report, clock)?;
     Ok(report)
 }
 
