@@ -99,7 +99,7 @@ impl Run {
     /// Lets the clock of the server pass to a time at which something may change.
     async fn pass_time(&mut self) {
         let now = self.world.clock.now();
-        let expiries = self.model.buckets.iter().flat_map(|bucket| bucket.expiries());
+        let expiries = self.model.buckets.iter().flat_map(model::Bucket::expiries);
         let next = expiries.filter(|at| *at > now).min();
         let by = match (self.random.u8(..10), next) {
             (0..4, Some(at)) => at.since(now),

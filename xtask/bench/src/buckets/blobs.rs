@@ -30,7 +30,7 @@ const FIRST_READ: usize = 1_000_000_000;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) name: &'static str,
-    bytes: usize,
+    pub(super) bytes: usize,
     /// The number of keys that are written in turn.
     pub(super) keys: usize,
 }

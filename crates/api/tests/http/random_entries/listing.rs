@@ -49,12 +49,12 @@ impl Query {
 
 impl Run {
     fn query(&mut self, place: usize) -> Query {
-        let mut query = Query::default();
-        query.limit = match self.random.u8(..4) {
+        let limit = match self.random.u8(..4) {
             0 => None,
             1 => Some([1, 500][self.random.usize(..2)]),
             _ => Some(self.random.usize(1..8)),
         };
+        let mut query = Query { limit, ..Query::default() };
         if !self.model.buckets[place].is_ordered {
             return query;
         }
@@ -143,9 +143,9 @@ impl Run {
                 };
                 let old: BTreeSet<(String, String)> = tags(self);
                 if self.random.bool() {
-                    self.put(place).await
+                    self.put(place).await;
                 } else {
-                    self.delete(place).await
+                    self.delete(place).await;
                 }
                 let new = tags(self);
                 changed.extend(old.symmetric_difference(&new).map(|(key, _)| key.clone()));
