@@ -24,6 +24,15 @@ pub(crate) const MAX_ATTEMPTS: usize = 64;
 /// The one partition of the table of deleted buckets.
 pub(crate) const DELETED: &str = "deleted";
 
+/// Names that no bucket can be made under: that of the built-in bucket of pages, and those of other resources of
+/// a domain.
+const RESERVED: [&str; 4] = ["page", "import", "changes", "timeline"];
+
+/// Checks that a bucket can be made under a name. Fails with `ReservedName`.
+pub fn check_new_bucket(name: &BucketName) -> Result<()> {
+    if RESERVED.contains(&name.as_str()) { Err(Error::ReservedName { name: name.clone() }) } else { Ok(()) }
+}
+
 /// A bucket that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
@@ -121,6 +130,34 @@ impl KeyValueStore {
             return Ok(CreatedBucket { bucket: stored, is_new: false });
         }
         Err(Error::OtherDefinition { stored: Box::new(stored) })
+    }
+
+    /// Returns a bucket, and makes it if it is missing. A definition that differs only in defaults that are left
+    /// out is the same one. Several processes may make the same bucket at the same time.
+    ///
+    /// Fails with `ReservedName`, or with `OtherDefinition` if the bucket exists with another definition.
+    #[boxed]
+    pub async fn ensure_bucket(
+        &self,
+        domain: &DomainName,
+        name: &BucketName,
+        definition: Definition,
+    ) -> Result<CreatedBucket> {
+        check_new_bucket(name)?;
+        let limit = self.0.settings.body_limit;
+        let filled = definition.with_defaults(limit);
+        for _ in 0..MAX_ATTEMPTS {
+            return match self.create_bucket(domain, name, definition.clone()).await {
+                Err(Error::Contended) => continue,
+                Err(Error::OtherDefinition { stored })
+                    if stored.definition.with_defaults(limit) == filled =>
+                {
+                    Ok(CreatedBucket { bucket: *stored, is_new: false })
+                }
+                made => made,
+            };
+        }
+        Err(Error::Contended)
     }
 
     /// Replaces the definition of a bucket, whose type stays. Fails with `ConditionFailed` if the stored

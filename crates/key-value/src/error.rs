@@ -1,5 +1,7 @@
 //! The errors of key-value buckets.
 
+use rashomon_records::BucketName;
+
 use crate::{Bucket, DefinitionError};
 
 /// The result of a call.
@@ -9,6 +11,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// No bucket can be made under this name.
+    #[error("'{name}' is reserved: choose another name for the bucket")]
+    ReservedName {
+        /// The name.
+        name: BucketName,
+    },
     /// There is no bucket of this name.
     #[error("there is no bucket of this name")]
     NoBucket,

@@ -31,7 +31,7 @@ mod stats;
 mod store;
 mod verify;
 
-pub use bucket::{Bucket, CreatedBucket};
+pub use bucket::{Bucket, CreatedBucket, check_new_bucket};
 pub use counter::CounterSummary;
 pub use definition::{BucketType, Definition, DefinitionError};
 pub use entry::{Allows, Entry, EntryTag, PutOutcome};

@@ -219,6 +219,21 @@ impl KeyValueStore {
         self.list_keys(bucket, range.bounds(after, order), order, limit, read, |entry| &entry.key).await
     }
 
+    /// Lists the keys of the index after `after`, in the byte order of keys, at most `limit`. A key whose entry was
+    /// deleted or has expired may be among them. The entries are not read, so a damaged entry does not matter.
+    #[boxed]
+    pub async fn keys(
+        &self,
+        bucket: &Bucket,
+        after: Option<&EntryKey>,
+        limit: usize,
+    ) -> Result<Listing<EntryKey, EntryKey>> {
+        let order = Order::Ascending;
+        let bounds = KeyRange::all().bounds(after, order);
+        let read = |key: EntryKey| async move { Ok(Some(key)) };
+        self.list_keys(bucket, bounds, order, limit, read, |key| key).await
+    }
+
     /// Lists what `read` returns for the keys within the bounds, at most `limit`. A key for which it returns
     /// nothing is left out.
     pub(crate) async fn list_keys<T, F>(

@@ -16,6 +16,13 @@ pub struct CounterSummary {
 }
 
 impl KeyValueStore {
+    /// Returns the value of a counter; `None` for a key that was never incremented, or was deleted.
+    #[boxed]
+    pub async fn counter(&self, bucket: &Bucket, key: &EntryKey) -> Result<Option<i64>> {
+        let row = self.0.records.store.get(&COUNTERS, &entry_key(bucket.id, key)).await?;
+        Ok(row.as_ref().map(CounterRow::from_row).transpose()?.and_then(|row| row.value))
+    }
+
     /// Lists the counters after `after`, in the order of their keys, at most `limit`. A counter that exists
     /// during the whole listing, over all of its pages, is listed exactly once.
     #[boxed]
@@ -26,9 +33,7 @@ impl KeyValueStore {
         limit: usize,
     ) -> Result<Listing<CounterSummary, EntryKey>> {
         let read = |key: EntryKey| async move {
-            let row = self.0.records.store.get(&COUNTERS, &entry_key(bucket.id, &key)).await?;
-            let row = row.as_ref().map(CounterRow::from_row).transpose()?;
-            Ok(row.and_then(|row| row.value).map(|value| CounterSummary { key, value }))
+            Ok(self.counter(bucket, &key).await?.map(|value| CounterSummary { key, value }))
         };
         let order = Order::Ascending;
         let bounds = KeyRange::all().bounds(after, order);

@@ -33,6 +33,25 @@ async fn processes_that_make_a_bucket_at_once_agree() {
 }
 
 #[tokio::test]
+async fn bucket_is_ensured_also_with_defaults_that_are_left_out() {
+    let world = World::cluster().await;
+    let (domain, images) = (domain(), name("images"));
+    let processes: Vec<_> = (2..6).map(|seed| world.process(seed)).collect();
+    let made = processes.iter().map(|process| process.ensure_bucket(&domain, &images, blob()));
+    let made = futures::future::try_join_all(made).await.unwrap();
+    assert_eq!(made.iter().filter(|made| made.is_new).count(), 1);
+    let filled = blob().with_defaults(world.store.body_limit());
+    let again = world.store.ensure_bucket(&domain, &images, filled).await.unwrap();
+    assert_eq!((again.is_new, &again.bucket), (false, &made[0].bucket));
+    let other = world.store.ensure_bucket(&domain, &images, ordered()).await;
+    assert!(matches!(other, Err(Error::OtherDefinition { .. })));
+    for reserved in ["page", "import", "changes", "timeline"] {
+        let refused = world.store.ensure_bucket(&domain, &name(reserved), blob()).await;
+        assert!(matches!(refused, Err(Error::ReservedName { .. })), "{reserved}");
+    }
+}
+
+#[tokio::test]
 async fn definition_is_replaced_only_with_its_version_and_type() {
     let world = World::new().await;
     let (domain, images) = (domain(), name("images"));
