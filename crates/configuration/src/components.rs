@@ -47,6 +47,11 @@ impl Settings {
         definitions
     }
 
+    /// Whether the server refuses all writes.
+    pub fn is_read_only(&self) -> bool {
+        self.merged.read_only
+    }
+
     /// The settings of the API.
     pub fn api(&self) -> rashomon_api::Settings {
         let mut hosts = HashMap::new();

@@ -12,6 +12,7 @@ mod access;
 mod archive;
 mod archive_state;
 mod components;
+mod declared_buckets;
 mod errors;
 mod generator;
 mod raw;
@@ -35,6 +36,7 @@ use toml::Spanned;
 use self::{
     access::AccessSettings,
     archive::BucketArchive,
+    declared_buckets::Declaration,
     errors::{Place, explain, nearest},
     generator::{GeneratorSettings, Renderer},
     raw::{RawDomain, RawProperty},
@@ -46,6 +48,7 @@ pub use self::{
     archive::{ArchiveSettings, Idle},
     archive_state::{ArchiveState, recorded_archive},
     components::key_value_settings,
+    declared_buckets::DeclaredBucket,
     errors::{ConfigError, Problem},
     raw::{MergedSettings, RawSettings, check_bucket},
     retention::RetentionFlags,
@@ -110,8 +113,10 @@ struct Domain {
 }
 
 /// The settings of a bucket that differ from the settings of all buckets.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct Bucket {
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) declaration: Option<Declaration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retention: Option<BucketRetention>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +197,14 @@ impl Settings {
             is_read_only_command: false,
             new_store_archive: None,
             properties: properties(raw_properties, merged.body_limit, file, problems),
-            domains: domains(raw_domains, &retention, max_clock_error, &archive, file, problems),
+            domains: domains(
+                raw_domains,
+                (&retention, max_clock_error),
+                &archive,
+                merged.body_limit,
+                file,
+                problems,
+            ),
             archive,
             retention,
             generator: GeneratorSettings::merge(merged.generator.take()),
@@ -221,6 +233,7 @@ impl Settings {
         }
         problems.extend(self.check_jwks_file());
         problems.extend(self.check_registry());
+        problems.extend(self.check_places_of_buckets());
     }
 
     /// Checks that the file with the keys of JSON Web Tokens can be used.
@@ -303,9 +316,9 @@ fn properties(
 /// The domains. No two domains may have the same host.
 fn domains(
     raw: BTreeMap<DomainName, RawDomain>,
-    retention: &RetentionSettings,
-    max_clock_error: Option<Span>,
+    (retention, max_clock_error): (&RetentionSettings, Option<Span>),
     archive: &ArchiveSettings,
+    body_limit: ByteSize,
     file: &File,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<DomainName, Domain> {
@@ -315,11 +328,12 @@ fn domains(
         let mut retentions = retention.of_buckets(&domain, max_clock_error, file, problems);
         let mut archives = archive.of_buckets(&domain, (retention, &retentions), file, problems);
         let mut renderers = generator::of_buckets(&domain, file, problems);
+        let mut declarations = declared_buckets::of_domain(&name, &domain, body_limit, file, problems);
         let buckets = (domain.buckets.keys())
             .map(|name| {
                 let (retention, archive) = (retentions.remove(name), archives.remove(name));
-                let generator = renderers.remove(name);
-                (name.clone(), Bucket { retention, archive, generator })
+                let (generator, declaration) = (renderers.remove(name), declarations.remove(name));
+                (name.clone(), Bucket { declaration, retention, archive, generator })
             })
             .collect();
         let mut hosts = Vec::new();

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
 
 use confique::Config;
 use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
+use rashomon_key_value::BucketType;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 
@@ -292,7 +293,7 @@ pub struct RawProperty {
 pub struct RawDomain {
     #[serde(default)]
     pub(super) hosts: Vec<Spanned<Host>>,
-    #[serde(default, deserialize_with = "known_buckets")]
+    #[serde(default)]
     pub(super) buckets: BTreeMap<BucketName, RawBucket>,
 }
 
@@ -330,10 +331,16 @@ pub fn check_bucket(name: &BucketName) -> Result<(), String> {
     }
 }
 
-/// The settings of a bucket of a domain in a file.
+/// The settings of a bucket of a domain in a file. A bucket with a type is made at the start if it is missing.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawBucket {
+    #[serde(rename = "type")]
+    pub(super) bucket_type: Option<Spanned<BucketType>>,
+    pub(super) content_type: Option<Spanned<String>>,
+    pub(super) public: Option<Spanned<bool>>,
+    pub(super) ttl: Option<Spanned<Span>>,
+    pub(super) max_size: Option<Spanned<ByteSize>>,
     pub(super) retention: Option<Spanned<RawRetention>>,
     pub(super) archive: Option<Spanned<RawBucketArchive>>,
     pub(super) generator: Option<Spanned<RawGenerator>>,

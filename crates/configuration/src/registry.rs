@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
+use rashomon_buckets::{BucketName, DomainName};
 use rashomon_forward::{Destination, Entry, Prefix, ServerList};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -30,6 +31,17 @@ pub struct RawBackend {
     idle_timeout: Option<Span>,
     exclusion: Option<Span>,
     attempts: Option<NonZeroU32>,
+}
+
+/// Where a bucket is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum BucketPlace<'a> {
+    /// In the main store of the server.
+    MainStore,
+    /// In another store of the server.
+    OtherStore(&'a StoreSettings),
+    /// Behind other servers, which the registry names under this prefix.
+    Servers { prefix: &'a str },
 }
 
 /// The registry in effect.
@@ -216,6 +228,21 @@ impl Settings {
     #[must_use]
     pub fn for_store(&self, store: StoreSettings) -> Self {
         Self { store, ..self.clone() }
+    }
+
+    /// The place of a bucket: the main store, unless the registry has another backend for its paths.
+    pub(super) fn place_of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketPlace<'_> {
+        let prefixes = [format!("/{domain}/{bucket}"), format!("/{domain}"), "/".to_owned()];
+        let longest_first = prefixes.iter().filter_map(|text| text.parse::<Prefix>().ok());
+        let backends = || self.registry.iter().flat_map(|registry| &registry.0);
+        let found = longest_first.into_iter().find_map(|prefix| {
+            backends().find(|(text, _)| text.parse::<Prefix>().is_ok_and(|other| other.is_same(&prefix)))
+        });
+        match found {
+            None => BucketPlace::MainStore,
+            Some((_, BackendSettings::Store { store })) => BucketPlace::OtherStore(store),
+            Some((prefix, BackendSettings::Servers(_))) => BucketPlace::Servers { prefix },
+        }
     }
 
     /// The entries of the registry. `stores` are the other stores that are open.

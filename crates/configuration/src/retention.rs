@@ -477,8 +477,7 @@ impl super::Settings {
         let (all, all_is_configured) = (self.retention.all.clone(), self.retention.is_configured);
         let none = || super::Domain { hosts: Vec::new(), buckets: BTreeMap::new() };
         let buckets = &mut self.domains.entry(domain.clone()).or_insert_with(none).buckets;
-        let none = || super::Bucket { retention: None, archive: None, generator: None };
-        let own = &mut buckets.entry(BucketName::page()).or_insert_with(none).retention;
+        let own = &mut buckets.entry(BucketName::page()).or_default().retention;
         let is_configured = all_is_configured || own.is_some() || is_configured && !flags.has_overrides();
         *own = Some(flags.apply_to(own.as_ref().unwrap_or(&all), is_configured)?);
         Ok(())
