@@ -43,6 +43,9 @@ pub(crate) enum CommandError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] rashomon_buckets::Error),
+    /// A key-value bucket cannot be read or changed.
+    #[error("{0}")]
+    Bucket(String),
     /// A server cannot be reached, or does not answer as expected.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -95,6 +98,14 @@ fn reason(error: &rashomon_tables::Error) -> String {
 }
 
 impl CommandError {
+    /// The error of a call on key-value buckets.
+    pub(crate) fn of_bucket(error: rashomon_key_value::Error) -> Self {
+        match error {
+            rashomon_key_value::Error::Records(error) => Self::Store(error),
+            error => Self::Bucket(error.to_string()),
+        }
+    }
+
     /// Adds what to do if a server has the store open.
     pub(crate) fn if_busy(self, advice: &'static str) -> Self {
         match self {
@@ -147,6 +158,7 @@ impl CommandError {
             | Self::Upgrade(_)
             | Self::NoCluster(_)
             | Self::Store(_)
+            | Self::Bucket(_)
             | Self::Client(_)
             | Self::Refused(_)
             | Self::Import(_)

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod commands;
+mod declared_buckets;
 #[cfg(test)]
 mod document_tests;
 mod errors;

@@ -69,6 +69,11 @@ impl Registry {
         self.stores.iter().map(|(_, store)| store)
     }
 
+    /// The other stores of this process, with their settings.
+    pub(crate) fn stores_with_settings(&self) -> impl Iterator<Item = (&StoreSettings, &Store)> {
+        self.stores.iter().map(|(settings, store)| (settings, store))
+    }
+
     /// What the API needs.
     pub(crate) fn forwarding(&self) -> Forwarding {
         let other = |store: &Store| OtherStore {

@@ -8,6 +8,7 @@ use rashomon_configuration::{AuditLogTarget, RawSettings, Settings, unknown_vari
 
 use crate::{
     arguments::{ServeArguments, store_of, variables},
+    declared_buckets::DeclaredBuckets,
     errors::CommandError,
     exit::Exit,
     logging, output,
@@ -76,10 +77,15 @@ async fn open_and_serve(
         tokio::spawn(reloader.run(reloads.clone()));
     }
     let served = Served { store: &store, registry: registry.as_ref() };
-    let outcome = tokio::select! {
-        outcome = listen_and_serve(settings, served, audit_log, clock, signals, reloads) => outcome,
-        error = store.failure() => Err(error),
-        error = failure_of(registry.as_ref()) => Err(error),
+    let declared = DeclaredBuckets::of(settings, &store, registry.as_ref());
+    let outcome = match Box::pin(declared.make()).await {
+        Err(error) => Err(error),
+        Ok(is_done) => tokio::select! {
+            outcome = listen_and_serve(settings, served, audit_log, clock, signals, reloads) => outcome,
+            error = store.failure() => Err(error),
+            error = failure_of(registry.as_ref()) => Err(error),
+            error = declared.keep_trying(), if !is_done => Err(error),
+        },
     };
     if let Some(registry) = registry {
         registry.close().await;
