@@ -65,6 +65,10 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
+    (
+        "rashomon-entry-dumps",
+        &["rashomon-dumps", "rashomon-buckets", "rashomon-key-value", "rashomon-clock"],
+    ),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-service",
@@ -140,6 +144,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-comparison",
             "rashomon-sample-wiki",
             "rashomon-dumps",
+            "rashomon-entry-dumps",
             "rashomon-http-client",
             "rashomon-buckets",
             "rashomon-key-value",

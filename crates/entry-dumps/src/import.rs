@@ -1,0 +1,346 @@
+//! Stores the entries of an export.
+
+use rashomon_buckets::{BucketName, DomainName, GivenHeaders, Headers};
+use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
+use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, Error, KeyValueStore};
+use tokio::sync::mpsc;
+
+use crate::{
+    line::{BucketLine, CounterLine, EntryLine, Line, MAX_PART_BYTES, VERSION, from_base64},
+    reader::{self, Numbered},
+};
+
+/// Where and how an import stores entries.
+#[derive(Debug, Clone)]
+pub struct EntryImportOptions {
+    /// The domain.
+    pub domain: DomainName,
+    /// The bucket, which may have another name than in the export.
+    pub bucket: BucketName,
+    /// The time of the import. Entries that have expired before are left out.
+    pub now: Timestamp,
+    /// The limits of decompression.
+    pub decompression: DecompressionLimits,
+}
+
+/// What an import has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EntryImportReport {
+    /// Whether the import made the bucket.
+    pub is_new_bucket: bool,
+    /// The number of entries and counters that were stored.
+    pub stored: u64,
+    /// The number of entries and counters that were stored before as they are in the export.
+    pub unchanged: u64,
+    /// The number of entries that are left out, since they have expired.
+    pub expired: u64,
+    /// Entries and counters that are stored with other content, which stays: each with the reason.
+    pub conflicts: CountedItems<String>,
+    /// Entries that cannot be stored: each with the reason.
+    pub left_out: CountedItems<String>,
+}
+
+impl EntryImportReport {
+    /// Whether each entry that has not expired is stored as it is in the export.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.conflicts.is_empty() && self.left_out.is_empty()
+    }
+
+    /// The number of entries and counters that were read.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.stored + self.unchanged + self.expired + self.conflicts.count + self.left_out.count
+    }
+}
+
+/// The error that ended an import. Whatever was stored before stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryImportError {
+    /// The input is damaged, truncated, or no export of entries.
+    #[error("line {line}: {problem}")]
+    Input {
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The bucket exists with another definition.
+    #[error(
+        "the bucket exists with another definition\n  stored:        {stored}\n  in the export: {exported}"
+    )]
+    OtherDefinition {
+        /// The stored definition.
+        stored: Definition,
+        /// The definition in the export.
+        exported: Definition,
+    },
+    /// The store failed.
+    #[error("cannot write to the store: {0}")]
+    Store(#[from] Error),
+}
+
+/// The result of a step.
+type Result<T> = std::result::Result<T, EntryImportError>;
+
+/// Stores the entries of an export, and makes the bucket if it is missing. An entry is stored as a whole or not at
+/// all. Its `ttl` begins at the import. An entry that is already stored with other content stays as it is. So a
+/// second import of the same file changes nothing.
+///
+/// Must be called within a runtime of tokio. Returns the report also if an error ended the import.
+pub async fn import_entries(
+    store: &KeyValueStore,
+    source: Source,
+    options: &EntryImportOptions,
+    progress: impl FnMut(&EntryImportReport) + Send,
+) -> (EntryImportReport, Result<()>) {
+    let lines = Lines { receiver: reader::start(source, options.decompression.clone()), number: 0 };
+    let mut import = Import { store, options, lines, report: EntryImportReport::default() };
+    let outcome = import.run(progress).await;
+    (import.report, outcome)
+}
+
+/// The lines of the input.
+struct Lines {
+    receiver: mpsc::Receiver<Numbered>,
+    /// The number of the last line.
+    number: u64,
+}
+
+impl Lines {
+    /// The next line. An input that ends here is truncated.
+    async fn next(&mut self) -> Result<Line> {
+        match self.receiver.recv().await {
+            Some((number, line)) => {
+                self.number = number;
+                line.map_err(|problem| EntryImportError::Input { line: number, problem })
+            }
+            None if self.number == 0 => Err(self.wrong("the input is empty")),
+            None => Err(self.wrong("the input is truncated: its last line is missing")),
+        }
+    }
+
+    fn wrong(&self, problem: impl Into<String>) -> EntryImportError {
+        EntryImportError::Input { line: self.number, problem: problem.into() }
+    }
+}
+
+struct Import<'a> {
+    store: &'a KeyValueStore,
+    options: &'a EntryImportOptions,
+    lines: Lines,
+    report: EntryImportReport,
+}
+
+/// What to do with the body of an entry.
+enum BodyFate {
+    Store(Headers),
+    Skip,
+}
+
+impl Import<'_> {
+    async fn run(&mut self, mut progress: impl FnMut(&EntryImportReport) + Send) -> Result<()> {
+        let bucket = self.bucket().await?;
+        let has_counters = bucket.bucket_type() == BucketType::Counter;
+        let mut entries = 0;
+        loop {
+            match self.lines.next().await? {
+                Line::Entry(line) if !has_counters => self.entry(&bucket, line).await?,
+                Line::Counter(line) if has_counters => self.counter(&bucket, line).await?,
+                Line::End(end) => {
+                    if end.entries != entries {
+                        let problem = format!(
+                            "the export has {} entries, but {entries} lines with entries",
+                            end.entries
+                        );
+                        return Err(self.lines.wrong(problem));
+                    }
+                    return match self.lines.receiver.recv().await {
+                        None => Ok(()),
+                        Some((line, _)) => Err(EntryImportError::Input {
+                            line,
+                            problem: "something follows the last line of the export".to_owned(),
+                        }),
+                    };
+                }
+                Line::Entry(_) | Line::Counter(_) => {
+                    return Err(self.lines.wrong("this line does not fit the type of the bucket"));
+                }
+                Line::Part(_) | Line::Incomplete(_) => {
+                    return Err(self.lines.wrong("a piece of a body follows no entry that lacks it"));
+                }
+                Line::Bucket(_) => return Err(self.lines.wrong("the export has a second bucket")),
+            }
+            entries += 1;
+            progress(&self.report);
+        }
+    }
+
+    async fn bucket(&mut self) -> Result<Bucket> {
+        let Line::Bucket(BucketLine { version, definition, .. }) = self.lines.next().await? else {
+            return Err(self.lines.wrong("the first line of an export of entries names its bucket"));
+        };
+        if version != VERSION {
+            return Err(self.lines.wrong(format!(
+                "the export has the format {version}, and this program reads the format {VERSION}: use a newer version"
+            )));
+        }
+        let EntryImportOptions { domain, bucket, .. } = self.options;
+        match self.store.ensure_bucket(domain, bucket, definition.clone()).await {
+            Ok(made) => {
+                self.report.is_new_bucket = made.is_new;
+                Ok(made.bucket)
+            }
+            Err(Error::OtherDefinition { stored }) => {
+                Err(EntryImportError::OtherDefinition { stored: stored.definition, exported: definition })
+            }
+            Err(error @ Error::Definition(_)) => Err(self.lines.wrong(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn key(&self, text: &str) -> Result<EntryKey> {
+        EntryKey::new(text).map_err(|error| self.lines.wrong(error.0))
+    }
+
+    async fn counter(&mut self, bucket: &Bucket, CounterLine { key, value }: CounterLine) -> Result<()> {
+        let key = self.key(&key)?;
+        match self.store.counter(bucket, &key).await? {
+            Some(stored) if stored == value => self.report.unchanged += 1,
+            Some(stored) => {
+                self.report
+                    .conflicts
+                    .add(format!("{key}: the counter has {stored}, and {value} in the export"));
+            }
+            None => {
+                self.store.increment(bucket, &key, value, None).await?;
+                self.report.stored += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn entry(&mut self, bucket: &Bucket, line: EntryLine) -> Result<()> {
+        let key = self.key(&line.key)?;
+        let fate = self.fate(bucket, &key, &line).await?;
+        let mut sink = match &fate {
+            BodyFate::Store(_) => Some(self.store.stage(bucket, &key)),
+            BodyFate::Skip => None,
+        };
+        let mut received = 0;
+        let mut piece = line.body;
+        while received < line.size || piece.is_some() {
+            let text = match piece.take() {
+                Some(text) => text,
+                None => match self.lines.next().await? {
+                    Line::Part(text) => text,
+                    Line::Incomplete(line) => {
+                        let reason = line.reason;
+                        if matches!(fate, BodyFate::Store(_)) {
+                            self.report
+                                .left_out
+                                .add(format!("{key}: the export has only a part of it: {reason}"));
+                        }
+                        return Ok(());
+                    }
+                    _ => {
+                        let missing = line.size - received;
+                        return Err(self
+                            .lines
+                            .wrong(format!("{missing} bytes of the body of {key} are missing")));
+                    }
+                },
+            };
+            let bytes = from_base64(&text)
+                .filter(|bytes| bytes.len() <= MAX_PART_BYTES)
+                .ok_or_else(|| self.lines.wrong(format!("a piece of the body of {key} is damaged")))?;
+            received += bytes.len() as u64;
+            if received > line.size || (bytes.is_empty() && line.size > 0) {
+                return Err(self.lines.wrong(format!("the body of {key} does not have {} bytes", line.size)));
+            }
+            if let Some(receiving) = &mut sink {
+                receiving.write(&bytes).await?;
+            }
+        }
+        let (BodyFate::Store(headers), Some(sink)) = (fate, sink) else { return Ok(()) };
+        let body = sink.finish().await?;
+        if body.sha1.to_string() != line.sha1 {
+            let problem =
+                format!("the body of {key} is damaged: its SHA-1 is {}, not {}", body.sha1, line.sha1);
+            return Err(self.lines.wrong(problem));
+        }
+        match self.store.put(bucket, &key, headers, body, &|stored| stored.is_none()).await {
+            Ok(_) => self.report.stored += 1,
+            Err(Error::ConditionFailed) => {
+                self.report.conflicts.add(format!("{key}: another process stored it during the import"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Decides what to do with an entry, and reports it unless it is to be stored.
+    async fn fate(&mut self, bucket: &Bucket, key: &EntryKey, line: &EntryLine) -> Result<BodyFate> {
+        let expires = line.expires.as_deref().map(|text| {
+            let time = rfc3339::parse(text);
+            time.ok_or_else(|| self.lines.wrong(format!("the time at which {key} expires is malformed")))
+        });
+        if expires.transpose()?.is_some_and(|expires| expires <= self.options.now) {
+            self.report.expired += 1;
+            return Ok(BodyFate::Skip);
+        }
+        let headers = match checked(&line.headers) {
+            Ok(headers) => headers,
+            Err(reason) => {
+                self.report.left_out.add(format!("{key}: {reason}"));
+                return Ok(BodyFate::Skip);
+            }
+        };
+        let limit = self.store.body_limit().min(bucket.definition.max_size.unwrap_or(u64::MAX));
+        if line.size > limit {
+            let size = line.size;
+            self.report
+                .left_out
+                .add(format!("{key}: the body has {size} bytes, and the bucket allows {limit}"));
+            return Ok(BodyFate::Skip);
+        }
+        match self.store.entry(bucket, key).await? {
+            None => return Ok(BodyFate::Store(headers)),
+            Some(stored) if stored.sha1.to_string() == line.sha1 && stored.headers == headers => {
+                self.report.unchanged += 1;
+            }
+            Some(stored) => {
+                let modified = rfc3339::format(stored.modified);
+                self.report.conflicts.add(format!("{key}: the stored entry of {modified} has other content"));
+            }
+        }
+        Ok(BodyFate::Skip)
+    }
+}
+
+/// Checks headers: only those that can be stored with an entry, and only valid ones.
+fn checked(headers: &Headers) -> std::result::Result<Headers, String> {
+    let (of_entry, of_property): (Vec<_>, Vec<_>) = headers
+        .other
+        .iter()
+        .partition(|(name, _)| matches!(name.as_str(), "content-disposition" | "cache-control"));
+    if let Some((name, _)) = of_property.iter().find(|(name, _)| !Headers::is_kept_with_entry(name)) {
+        return Err(format!("the header {name} cannot be stored with an entry"));
+    }
+    let content_type = [("content-type", headers.content_type.as_str())];
+    let given = content_type
+        .into_iter()
+        .chain(of_property.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    GivenHeaders::parse(given).map_err(|error| error.to_string())?;
+    let is_visible = |value: &&String| value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if let Some((name, _)) = of_entry.iter().find(|(_, value)| !is_visible(value)) {
+        return Err(format!("the value of {name} is not visible ASCII"));
+    }
+    let bytes: usize = headers.other.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes + headers.content_type.len() > Headers::MAX_BYTES {
+        return Err(format!("the headers of an entry have at most {} bytes", Headers::MAX_BYTES));
+    }
+    Ok(headers.clone())
+}

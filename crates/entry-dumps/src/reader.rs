@@ -1,0 +1,59 @@
+//! Reads the lines of an export on a thread of its own.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use rashomon_dumps::{DecompressionLimits, Source, compression};
+use tokio::sync::mpsc;
+
+use crate::line::{Line, MAX_LINE_BYTES};
+
+/// The maximum number of lines that were read and are not stored yet.
+const MAX_LINES: usize = 4;
+
+/// A line and its number, counted from 1, or why there is none.
+pub(crate) type Numbered = (u64, Result<Line, String>);
+
+/// Starts to read. The channel ends after the last line, or after an error.
+pub(crate) fn start(source: Source, limits: DecompressionLimits) -> mpsc::Receiver<Numbered> {
+    let (sender, receiver) = mpsc::channel(MAX_LINES);
+    tokio::task::spawn_blocking(move || {
+        let mut number = 0;
+        let read = compression::read(source, &limits, |input, _| read_lines(input, &mut number, &sender));
+        if let Err(error) = read.unwrap_or_else(Err) {
+            let what = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "the input is truncated".to_owned(),
+                _ => format!("cannot read the rest of the input: {error}"),
+            };
+            // The receiver is gone if the import has ended.
+            let _ = sender.blocking_send((number + 1, Err(what)));
+        }
+    });
+    receiver
+}
+
+fn read_lines(input: &mut dyn Read, number: &mut u64, sender: &mpsc::Sender<Numbered>) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(1 << 16, input);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        let count = (&mut input).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut text)?;
+        if count == 0 {
+            return Ok(());
+        }
+        *number += 1;
+        let line = if text.last() == Some(&b'\n') {
+            serde_json::from_slice(&text).map_err(|error| {
+                let reason = if error.is_eof() { "it ends too early".to_owned() } else { error.to_string() };
+                format!("this is no line of an export of entries: {reason}")
+            })
+        } else if text.len() > MAX_LINE_BYTES {
+            Err(format!("a line has more than {MAX_LINE_BYTES} bytes, which no export of entries has"))
+        } else {
+            Err("the input is truncated: the line has no end".to_owned())
+        };
+        let is_last = line.is_err();
+        if sender.blocking_send((*number, line)).is_err() || is_last {
+            return Ok(());
+        }
+    }
+}
