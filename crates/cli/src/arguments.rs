@@ -2,6 +2,8 @@
 
 mod archive;
 mod backup;
+mod bucket;
+mod cassandra;
 mod import_export;
 mod token;
 mod upgrade;
@@ -15,7 +17,7 @@ use clap::{
     parser::ValueSource,
 };
 use rashomon_buckets::{DomainName, excerpt};
-use rashomon_configuration::{Access, Listen, RawSettings, Replication, Span, StoreUrl};
+use rashomon_configuration::{Access, Listen, RawSettings, Span, StoreUrl};
 use rashomon_http_client::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
@@ -23,6 +25,8 @@ pub(crate) use self::archive::{
     SealArguments,
 };
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
+pub(crate) use self::bucket::*;
+pub(crate) use self::cassandra::{CassandraCommand, SchemaArguments};
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
 pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
@@ -252,6 +256,10 @@ Examples:
     #[command(subcommand)]
     Archive(ArchiveCommand),
 
+    /// List, create and delete key-value buckets, and read and write their entries
+    #[command(subcommand)]
+    Bucket(BucketCommand),
+
     /// Make, list and revoke the tokens of clients
     #[command(subcommand)]
     Token(TokenCommand),
@@ -470,34 +478,6 @@ pub(crate) struct CheckConfigArguments {
 
     #[command(flatten)]
     pub(crate) raw: RawSettings,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum CassandraCommand {
-    /// Print the keyspace and its tables as CQL
-    ///
-    /// The output is for review, and for administrators who create the tables themselves. `serve` creates
-    /// missing tables. If all tables exist, `serve` needs no right to create them. Applying the output twice
-    /// changes nothing.
-    #[command(after_help = "Example:\n  rashomon cassandra schema --store cassandra://10.0.0.1/wiki \
-        --replication east:3,west:3 | cqlsh 10.0.0.1")]
-    Schema(SchemaArguments),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SchemaArguments {
-    /// Cluster and keyspace: `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]`; no connection is made
-    /// [default: the keyspace rashomon]
-    #[arg(long, env = "RASHOMON_STORE", value_name = "URL")]
-    pub(crate) store: Option<StoreUrl>,
-
-    /// Configuration file (TOML) of the server
-    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Number of replicas, or the number in each data centre, as in east:3,west:2 [default: 3]
-    #[arg(long, value_name = "N")]
-    pub(crate) replication: Option<Replication>,
 }
 
 #[derive(Debug, Args)]

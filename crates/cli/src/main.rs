@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Vacuum(arguments) => block_on(commands::vacuum::run(arguments)),
         Command::Upgrade(arguments) => block_on(commands::upgrade::run(arguments)),
         Command::Archive(command) => block_on(commands::archive::run(command)),
+        Command::Bucket(command) => block_on(commands::bucket::run(command)),
         Command::Token(command) => block_on(commands::token::run(command)),
         Command::CompareStrategies(arguments) => block_on(commands::compare_strategies::run(arguments)),
         Command::Retention(arguments) => block_on(commands::retention::run(arguments)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod backup;
+pub(crate) mod bucket;
 pub(crate) mod cassandra;
 pub(crate) mod check_config;
 pub(crate) mod compare_strategies;
