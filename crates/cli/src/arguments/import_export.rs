@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use rashomon_buckets::{DomainName, Title};
+use rashomon_buckets::{BucketName, DomainName, Title};
 use rashomon_http_client::ServerUrl;
 
 use super::StoreArguments;
@@ -16,6 +16,11 @@ pub(crate) struct ImportArguments {
     /// Domain of the revisions, such as enwiki
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
+
+    /// Bucket to import into. A key-value bucket takes the JSON lines that `export --bucket` writes; it is created
+    /// if it is missing
+    #[arg(long, value_name = "NAME", default_value = "page")]
+    pub(crate) bucket: BucketName,
 
     /// Send the files to a running server (http or https) instead of opening the store
     ///
@@ -53,6 +58,10 @@ pub(crate) struct ExportArguments {
     /// Domain to export
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
+
+    /// Bucket to export. The export of a key-value bucket has all of its entries, as JSON lines
+    #[arg(long, value_name = "NAME", default_value = "page")]
+    pub(crate) bucket: BucketName,
 
     /// Export only this page; may be given several times
     #[arg(long = "title", value_name = "TITLE")]

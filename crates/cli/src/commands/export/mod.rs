@@ -1,5 +1,6 @@
 //! `rashomon export --domain NAME`.
 
+mod entries;
 mod target;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -26,10 +27,17 @@ use crate::{
 pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let format = format_of(&arguments)?;
+    let is_page = arguments.bucket == BucketName::page();
+    if !is_page {
+        entries::check_arguments(&arguments, format)?;
+    }
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
-    let outcome = Box::pin(write(&arguments, format, &store, clock, signals)).await;
+    let outcome = match is_page {
+        true => Box::pin(write(&arguments, format, &store, clock, signals)).await,
+        false => Box::pin(entries::write(&arguments, &store, clock, signals)).await,
+    };
     store.close().await;
     outcome
 }

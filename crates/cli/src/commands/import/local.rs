@@ -112,7 +112,7 @@ async fn one_file(
     })
 }
 
-fn source(file: &Path) -> Result<Source, CommandError> {
+pub(super) fn source(file: &Path) -> Result<Source, CommandError> {
     if is_standard_input(file) {
         return Ok(Source::stream(std::io::stdin()));
     }

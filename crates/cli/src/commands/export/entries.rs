@@ -1,0 +1,124 @@
+//! The export of a key-value bucket.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_clock::Clock;
+use rashomon_dumps::Format;
+use rashomon_entry_dumps::{EntryExportError, EntryExportReport, export_entries};
+use rashomon_key_value::{Bucket, BucketType};
+
+use super::{check_domain, target::Target};
+use crate::{
+    arguments::ExportArguments,
+    errors::CommandError,
+    exit::Exit,
+    output::{self, entries},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::Store,
+};
+
+/// Refuses flags that are for pages. Entries have only one format.
+pub(super) fn check_arguments(arguments: &ExportArguments, format: Format) -> Result<(), CommandError> {
+    let bucket = &arguments.bucket;
+    let wrong = if !arguments.titles.is_empty() {
+        "--title"
+    } else if arguments.history {
+        "--history"
+    } else if format == Format::Xml && (arguments.format.is_some() || arguments.output.is_some()) {
+        return Err(CommandError::Usage(format!(
+            "entries of the bucket {bucket} are exported as JSON lines: end the name of --output with .jsonl (then \
+             .gz, .bz2, .zst or nothing), or use --format jsonl"
+        )));
+    } else {
+        return Ok(());
+    };
+    Err(CommandError::Usage(format!("{wrong} is for pages, and the bucket {bucket} has none: leave it out")))
+}
+
+/// Writes the entries of the bucket.
+pub(super) async fn write(
+    arguments: &ExportArguments,
+    store: &Store,
+    clock: Arc<dyn Clock>,
+    mut signals: Signals,
+) -> Result<Exit, CommandError> {
+    check_domain(arguments, store).await?;
+    let bucket = bucket_of(arguments, store).await?;
+    let (target, gone) = Target::open(arguments.output.as_deref())?;
+    let label = format!("{}/{}", arguments.domain, arguments.bucket);
+    let mut progress = Progress::new(clock, label, "entry", None);
+    let exported = export_entries(store.key_value(), &bucket, target, |now| {
+        progress.show(Done { items: now.entries, bytes: now.body_bytes, position: 0 });
+    });
+    let exported = tokio::select! {
+        exported = Box::pin(exported) => Ok(exported),
+        exit = signals.first() => Err(exit),
+    };
+    progress.finish();
+    let (report, target) = match exported {
+        Ok(Ok(done)) => done,
+        Ok(Err(error)) => {
+            gone.wait().await;
+            return Err(failure(&error, arguments));
+        }
+        Err(exit) => {
+            gone.wait().await;
+            output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
+            return Ok(exit);
+        }
+    };
+    target.finish()?;
+    print(&report, progress.elapsed());
+    Ok(if report.unreadable.is_empty() { Exit::Done } else { Exit::Partly })
+}
+
+async fn bucket_of(arguments: &ExportArguments, store: &Store) -> Result<Arc<Bucket>, CommandError> {
+    let (domain, name) = (&arguments.domain, &arguments.bucket);
+    let bucket = store.key_value().bucket(domain, name).await.map_err(CommandError::of_bucket)?;
+    let bucket = bucket.ok_or_else(|| {
+        CommandError::Export(format!(
+            "{domain} has no bucket {name}: `rashomon bucket list {domain}` has those that exist; nothing was written"
+        ))
+    })?;
+    match bucket.bucket_type() {
+        BucketType::Revisioned => Err(CommandError::Export(format!(
+            "the bucket {name} has pages, and this version exports only the pages of the bucket page"
+        ))),
+        _ => Ok(bucket),
+    }
+}
+
+fn failure(error: &EntryExportError, arguments: &ExportArguments) -> CommandError {
+    match error {
+        EntryExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            CommandError::Export("the reader of the export stopped before its end".to_owned())
+        }
+        EntryExportError::Write(source) => {
+            let target = arguments.output.as_deref();
+            let target =
+                target.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+            CommandError::Export(format!("cannot write {target}: {source}"))
+        }
+        error => CommandError::Export(error.to_string()),
+    }
+}
+
+fn print(report: &EntryExportReport, elapsed: Duration) {
+    for what in &report.unreadable.first {
+        output::to_stderr(format_args!("left out: {what}"));
+    }
+    if report.unreadable.count > 0 {
+        output::to_stderr(format_args!(
+            "{} could not be read and are left out; `rashomon verify` names the damage: restore them from a \
+             replica or a backup, and export the bucket again",
+            entries(report.unreadable.count),
+        ));
+    }
+    output::to_stderr(format_args!(
+        "{} with {} in bodies, in {:.1} s",
+        entries(report.entries),
+        output::bytes(report.body_bytes),
+        elapsed.as_secs_f64(),
+    ));
+}

@@ -1,0 +1,163 @@
+//! The import of a key-value bucket.
+
+use std::{path::Path, sync::Arc};
+
+use rashomon_clock::Clock;
+use rashomon_dumps::{CountedItems, DecompressionLimits};
+use rashomon_entry_dumps::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
+use rashomon_key_value::{BucketType, check_new_bucket};
+
+use super::{label, local, not_read, shown};
+use crate::{
+    arguments::ImportArguments,
+    errors::CommandError,
+    exit::Exit,
+    output::{self, entries, thousands},
+    progress::{Done, Progress},
+    signals::Signals,
+    store::{Absent, Store},
+};
+
+/// Imports files into the store.
+pub(super) async fn run(
+    arguments: &ImportArguments,
+    clock: Arc<dyn Clock>,
+    mut signals: Signals,
+) -> Result<Exit, CommandError> {
+    let bucket = &arguments.bucket;
+    check_new_bucket(bucket).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let only_pages = [
+        ("--to", arguments.to.is_some()),
+        ("--archive", arguments.archive),
+        ("--rows", arguments.rows),
+        ("--jobs", arguments.jobs.is_some()),
+    ];
+    if let Some((flag, _)) = only_pages.into_iter().find(|(_, is_given)| *is_given) {
+        let cure = match flag {
+            "--to" => {
+                "stop the server and import into its store, or store single entries with `rashomon bucket put --to`"
+            }
+            _ => "leave it out",
+        };
+        return Err(CommandError::Usage(format!(
+            "{flag} is for pages, and not for entries of the bucket {bucket}: {cure}"
+        )));
+    }
+    let store = Box::pin(Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make)).await;
+    let store = store.map_err(|error| {
+        error.if_busy(", stop it, or store single entries with `rashomon bucket put --to`")
+    })?;
+    let outcome = Box::pin(files(arguments, &store, &clock, &mut signals)).await;
+    // In any case, acknowledged writes must be on disk.
+    store.close().await;
+    outcome
+}
+
+async fn files(
+    arguments: &ImportArguments,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    signals: &mut Signals,
+) -> Result<Exit, CommandError> {
+    let (domain, name) = (&arguments.domain, &arguments.bucket);
+    let stored = store.key_value().bucket(domain, name).await.map_err(CommandError::of_bucket)?;
+    if stored.is_some_and(|bucket| bucket.bucket_type() == BucketType::Revisioned) {
+        return Err(CommandError::Usage(format!(
+            "the bucket {name} has pages, and this version imports only into the bucket page"
+        )));
+    }
+    let mut is_clean = true;
+    for file in &arguments.files {
+        match one_file(arguments, file, store, clock, signals).await? {
+            Ok((report, outcome)) => {
+                print(&report, file, arguments)?;
+                is_clean &= report.is_clean();
+                if let Err(error) = outcome {
+                    return Err(failure(&error, arguments, file));
+                }
+            }
+            Err(exit) => {
+                output::to_stderr(format_args!(
+                    "stopped in {}: stored entries stay; to continue, import the files again",
+                    shown(file)
+                ));
+                return Ok(exit);
+            }
+        }
+    }
+    Ok(if is_clean { Exit::Done } else { Exit::Partly })
+}
+
+/// What an import of one file did, and the error that ended it, if any.
+type Imported = (EntryImportReport, Result<(), EntryImportError>);
+
+/// Imports a file. Returns the exit code of a signal that interrupted the import.
+async fn one_file(
+    arguments: &ImportArguments,
+    file: &Path,
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    signals: &mut Signals,
+) -> Result<Result<Imported, Exit>, CommandError> {
+    let source = local::source(file)?;
+    let options = EntryImportOptions {
+        domain: arguments.domain.clone(),
+        bucket: arguments.bucket.clone(),
+        now: clock.now(),
+        decompression: DecompressionLimits::default(),
+    };
+    let mut progress = Progress::new(Arc::clone(clock), label(file), "entry", source.size());
+    let consumed = source.consumed();
+    let import = import_entries(store.key_value(), source, &options, |now| {
+        let position = consumed.load(std::sync::atomic::Ordering::Relaxed);
+        progress.show(Done { items: now.entries(), bytes: 0, position });
+    });
+    let ended = tokio::select! {
+        imported = Box::pin(import) => Ok(imported),
+        exit = signals.first() => Err(exit),
+    };
+    progress.finish();
+    Ok(ended)
+}
+
+fn failure(error: &EntryImportError, arguments: &ImportArguments, file: &Path) -> CommandError {
+    let ImportArguments { domain, bucket, .. } = arguments;
+    let cure = match error {
+        EntryImportError::OtherDefinition { .. } => format!(
+            "\nImport into a bucket of another name with --bucket, change the stored definition with `rashomon \
+             bucket create {domain}/{bucket} --replace`, or delete the bucket with `rashomon bucket delete \
+             {domain}/{bucket} --yes`"
+        ),
+        _ => String::new(),
+    };
+    let rest = not_read(&arguments.files, file);
+    CommandError::Import(format!("{}: {error}{cure}{rest}", shown(file)))
+}
+
+fn print(report: &EntryImportReport, file: &Path, arguments: &ImportArguments) -> Result<(), CommandError> {
+    let file = shown(file);
+    print_items(&file, &report.conflicts, "is stored with other content, which stays");
+    print_items(&file, &report.left_out, "was left out");
+    let made = if report.is_new_bucket { " (a new bucket)" } else { "" };
+    output::line(format_args!(
+        "{file}: {} of {}/{}{made}: {} stored, {} stored before, {} in conflict, {} left out, {} expired",
+        entries(report.entries()),
+        arguments.domain,
+        arguments.bucket,
+        thousands(report.stored),
+        thousands(report.unchanged),
+        thousands(report.conflicts.count),
+        thousands(report.left_out.count),
+        thousands(report.expired),
+    ))
+}
+
+fn print_items(file: &str, items: &CountedItems<String>, what: &str) {
+    for item in &items.first {
+        output::to_stderr(format_args!("{file}: an entry {what}: {item}"));
+    }
+    let rest = items.count.saturating_sub(items.first.len() as u64);
+    if rest > 0 {
+        output::to_stderr(format_args!("{file}: and {} more: an entry {what}", thousands(rest)));
+    }
+}
