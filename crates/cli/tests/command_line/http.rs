@@ -25,8 +25,18 @@ pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
 
 /// Returns the whole answer to a POST of bytes, with these lines in its head.
 pub(crate) fn post_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
+    send_bytes(address, "POST", target, lines, body)
+}
+
+/// Returns the whole answer to a PUT of bytes, with these lines in its head.
+#[allow(dead_code, reason = "not every test binary with this module needs it")]
+pub(crate) fn put_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
+    send_bytes(address, "PUT", target, lines, body)
+}
+
+fn send_bytes(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> String {
     let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
         body.len()
     );
     exchange(address, [head.as_bytes(), body].concat())

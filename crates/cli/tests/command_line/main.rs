@@ -15,6 +15,7 @@ mod demo;
 mod disks;
 mod earlier_stores;
 mod encrypted;
+mod entries;
 mod every_store;
 mod exporting;
 #[path = "../cassandra/false_clock.rs"]

@@ -2,6 +2,7 @@
 //! real cluster.
 
 mod archiving;
+mod buckets;
 mod checking;
 mod exporting;
 mod importing;
