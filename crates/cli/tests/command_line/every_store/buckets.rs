@@ -31,8 +31,8 @@ fn check_commands(home: &Home, address: Option<&str>) {
     let other = [&thumbs[..], &["--max-size", "4 MiB"]].concat();
     run(&other).ends_with(1).stderr_contains(&["exists with another definition: add --replace", "4194304"]);
     run(&[&other[..], &["--replace"]].concat()).ends_with(0).stdout_contains(&["replaced the definition"]);
-    let counter = ["create", "wiki/thumbs", "--type", "counter", "--replace"];
-    run(&counter).ends_with(1).stderr_contains(&["the type of a bucket never changes"]);
+    let ordered = ["create", "wiki/thumbs", "--type", "ordered-blob", "--replace"];
+    run(&ordered).ends_with(1).stderr_contains(&["the type of a bucket never changes"]);
 
     fs::write(home.path().join("large"), large()).unwrap();
     home.write("small", "small body");
