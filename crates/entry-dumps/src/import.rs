@@ -73,9 +73,9 @@ pub enum EntryImportError {
     )]
     OtherDefinition {
         /// The stored definition.
-        stored: Definition,
+        stored: Box<Definition>,
         /// The definition in the export.
-        exported: Definition,
+        exported: Box<Definition>,
     },
     /// The store failed.
     #[error("cannot write to the store: {0}")]
@@ -193,9 +193,10 @@ impl Import<'_> {
                 self.report.is_new_bucket = made.is_new;
                 Ok(made.bucket)
             }
-            Err(Error::OtherDefinition { stored }) => {
-                Err(EntryImportError::OtherDefinition { stored: stored.definition, exported: definition })
-            }
+            Err(Error::OtherDefinition { stored }) => Err(EntryImportError::OtherDefinition {
+                stored: Box::new(stored.definition),
+                exported: Box::new(definition),
+            }),
             Err(error @ Error::Definition(_)) => Err(self.lines.wrong(error.to_string())),
             Err(error) => Err(error.into()),
         }
