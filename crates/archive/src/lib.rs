@@ -103,7 +103,7 @@ impl ArchiveSettings {
     /// Returns the settings of a bucket.
     #[must_use]
     pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketArchive {
-        *self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.all)
+        *self.buckets.get(&(domain.clone(), bucket.without_id())).unwrap_or(&self.all)
     }
 }
 

@@ -48,7 +48,7 @@ struct ShardTitles {
 }
 
 fn shard_of(domain: &DomainName, bucket: &BucketName, shard: u64) -> Vec<Value> {
-    vec![domain.as_str().into(), bucket.as_str().into(), Value::Int(shard as i64)]
+    vec![domain.as_str().into(), bucket.as_key().into(), Value::Int(shard as i64)]
 }
 
 impl Catalog {
