@@ -25,7 +25,7 @@ use crate::{
 impl KeyValueStore {
     /// Deletes chunks that no entry references, and the entries of deleted buckets. Chunks are deleted if
     /// they were released, or received without a PUT that references them, at least `age` ago. A deleted
-    /// bucket is forgotten when it was deleted at least `age` ago. `age` has to be longer than any request may
+    /// bucket is forgotten when it was deleted at least `age` ago, and has no title of a page any more. `age` has to be longer than any request may
     /// take. Returns the number of chunk sets and entries deleted.
     #[boxed]
     pub async fn collect(&self, age: Duration) -> Result<u64> {
@@ -90,15 +90,16 @@ impl KeyValueStore {
     async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {
         let (mut collected, records) = (0, &self.0.records);
         for (deleted, written_at) in self.deleted_buckets().await? {
-            let stored = self.bucket(&deleted.domain, &deleted.bucket).await?;
-            // If the deletion failed after its row was written, the bucket still exists.
-            let is_deleted = stored.is_none_or(|bucket| bucket.id != deleted.id);
+            let is_deleted = self.is_deleted(&deleted).await?;
             if is_deleted {
                 collected += self.delete_entries(deleted.id).await?;
             }
             // A request that found the bucket before its deletion may still store an entry. So the row stays
             // until no such request is left.
             if deleted.deleted_at <= until {
+                if is_deleted && self.has_pages(&deleted).await? {
+                    continue;
+                }
                 if is_deleted {
                     split::delete_map(records, deleted.id).await?;
                 }
@@ -108,6 +109,13 @@ impl KeyValueStore {
             }
         }
         Ok(collected)
+    }
+
+    /// Whether a deleted bucket still has titles of pages. The pages are deleted by their own garbage collection.
+    async fn has_pages(&self, deleted: &DeletedBucketRow) -> Result<bool> {
+        let pages = deleted.bucket.with_id(deleted.id);
+        let titles = self.0.records.catalog.titles(&deleted.domain, &pages, None, 1).await?;
+        Ok(!titles.items.is_empty())
     }
 
     /// Deletes the entries and counters of a bucket.
