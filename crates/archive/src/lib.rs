@@ -13,6 +13,7 @@ mod collect;
 mod compaction;
 mod damage;
 mod decide;
+mod delete;
 mod deletes;
 mod erase;
 mod history;
