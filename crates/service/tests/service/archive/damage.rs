@@ -129,7 +129,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         assert_eq!(world.seal().await.revisions, sealed);
     }
     let domain = page.domain.clone();
-    let stats = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
     let row =
         (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
     let block = block_bytes(&row);
@@ -146,9 +146,9 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             found = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
-            let counted = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
+            let counted = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
             assert_eq!(counted.revisions, 530);
-            let bodies = |stats: &rashomon_service::DomainStats| stats.properties[&name("wikitext")].bodies;
+            let bodies = |stats: &rashomon_service::PageStats| stats.properties[&name("wikitext")].bodies;
             assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());
             assert_eq!(counted.archive.unwrap().damaged_blocks, 1);
             break;
