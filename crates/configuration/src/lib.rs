@@ -47,7 +47,7 @@ pub use self::{
     archive_state::{ArchiveState, recorded_archive},
     components::key_value_settings,
     errors::{ConfigError, Problem},
-    raw::{MergedSettings, RawSettings, check_bucket},
+    raw::{MergedSettings, RawSettings},
     retention::RetentionFlags,
     store::{ClusterSettings, ClusterUrl, Replication, StoreSettings, StoreUrl},
     values::{Access, AuditLogTarget, ByteSize, Listen, LogFormat, LogLevel, Span},
