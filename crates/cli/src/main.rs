@@ -12,6 +12,7 @@ mod exit;
 mod logging;
 mod metrics;
 mod output;
+mod page_buckets;
 mod progress;
 #[cfg(test)]
 mod reference_tests;

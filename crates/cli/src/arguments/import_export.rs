@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use rashomon_buckets::{DomainName, Title};
+use rashomon_buckets::{BucketName, DomainName, Title};
 use rashomon_http_client::ServerUrl;
 
 use super::StoreArguments;
@@ -16,6 +16,10 @@ pub(crate) struct ImportArguments {
     /// Domain of the revisions, such as enwiki
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
+
+    /// Bucket of the pages; it exists, and has the type `revisioned`
+    #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
+    pub(crate) bucket: BucketName,
 
     /// Send the files to a running server (http or https) instead of opening the store
     ///
@@ -53,6 +57,10 @@ pub(crate) struct ExportArguments {
     /// Domain to export
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
+
+    /// Bucket to export, which has the type `revisioned`
+    #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
+    pub(crate) bucket: BucketName,
 
     /// Export only this page; may be given several times
     #[arg(long = "title", value_name = "TITLE")]

@@ -17,6 +17,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
+    page_buckets::{bucket_in_words, page_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::Store,
@@ -77,10 +78,13 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
 }
 
 /// Refuses the titles if none of them has a page, before a file is replaced by an empty export.
-async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
+async fn check_titles(
+    arguments: &ExportArguments,
+    bucket: &BucketName,
+    store: &Store,
+) -> Result<(), CommandError> {
     for title in &arguments.titles {
-        let page =
-            Page { domain: arguments.domain.clone(), bucket: BucketName::page(), title: title.clone() };
+        let page = Page { domain: arguments.domain.clone(), bucket: bucket.clone(), title: title.clone() };
         match store.buckets().latest_render(&page).await {
             Ok(_) => return Ok(()),
             Err(rashomon_buckets::Error::NotFound(_)) => {}
@@ -88,7 +92,8 @@ async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), 
         }
     }
     let Some(first) = arguments.titles.first() else { return Ok(()) };
-    let message = format!("{} has no page {first}: nothing was written", arguments.domain);
+    let name = bucket_in_words(&arguments.domain, bucket);
+    let message = format!("{name} has no page {first}: nothing was written");
     Err(CommandError::Export(message))
 }
 
@@ -100,10 +105,11 @@ async fn write(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
-    check_titles(arguments, store).await?;
+    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
+    check_titles(arguments, &bucket, store).await?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
-    let options = ExportOptions { titles, history: arguments.history, format };
+    let options = ExportOptions { bucket, titles, history: arguments.history, format };
     let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
     let buckets = store.buckets();
     buckets.maintenance().skip_damage();

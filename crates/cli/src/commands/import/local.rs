@@ -2,6 +2,7 @@
 
 use std::{fs::File, path::Path, sync::Arc};
 
+use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
 
@@ -11,6 +12,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     output,
+    page_buckets::page_bucket,
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -47,9 +49,10 @@ async fn files(
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
+    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
     let mut total = Outcome::default();
     for file in &arguments.files {
-        match one_file(arguments, file, store, clock, signals).await? {
+        match one_file(arguments, &bucket, file, store, clock, signals).await? {
             Ended::Finished(outcome) => {
                 outcome.print_exceptions(&shown(file));
                 total.add(&outcome);
@@ -78,6 +81,7 @@ async fn files(
 
 async fn one_file(
     arguments: &ImportArguments,
+    bucket: &BucketName,
     file: &Path,
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -88,7 +92,7 @@ async fn one_file(
     // nothing else may write to pages that are imported into blocks.
     let is_alone = store.sqlite().is_some();
     let archive = arguments.archive || (is_alone && !arguments.rows);
-    let mut options = ImportOptions { archive, ..ImportOptions::default() };
+    let mut options = ImportOptions { bucket: bucket.clone(), archive, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
