@@ -1,5 +1,7 @@
 //! The buckets of pages: `page`, and the buckets of type `revisioned`.
 
+use std::collections::BTreeSet;
+
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName};
@@ -64,6 +66,12 @@ impl KeyValueStore {
             }
         }
         Ok(deleted)
+    }
+
+    /// The names of the buckets that are being deleted, with their ids.
+    pub async fn deleted_page_buckets(&self) -> Result<BTreeSet<(DomainName, BucketName)>> {
+        let deleted = self.buckets_in_deletion().await?;
+        Ok(deleted.into_iter().map(|bucket| (bucket.domain, bucket.pages)).collect())
     }
 
     /// Whether the bucket of a row is deleted. If the deletion failed after its row was written, the bucket still

@@ -96,7 +96,7 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
         }
     }
     if let Some(archive) = archive {
-        archive.verify(&mut report, &mut |_| {}).await?;
+        archive.verify(&buckets.deleted, &mut report, &mut |_| {}).await?;
     }
     entries.verify(&mut report, &mut |_| progress.add(1)).await?;
     let domains = records.catalog.domains().await?;
@@ -121,8 +121,7 @@ struct PageBuckets {
 
 impl PageBuckets {
     async fn read(records: &Records, entries: &KeyValueStore, report: &mut VerifyReport) -> Result<Self> {
-        let deleted = entries.buckets_in_deletion().await.map_err(Error::from)?;
-        let deleted = deleted.into_iter().map(|bucket| (bucket.domain, bucket.pages)).collect();
+        let deleted = entries.deleted_page_buckets().await.map_err(Error::from)?;
         let mut this = Self { existing: BTreeSet::new(), deleted, unknown: BTreeSet::new() };
         for domain in records.catalog.domains().await? {
             let buckets = entries.page_buckets(&domain).await.map_err(Error::from);

@@ -167,7 +167,8 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
     let mut show = |blocks| progress.show(Done { items: blocks, bytes: 0, position: 0 });
-    let verified = store.buckets().maintenance().verify_archive(&mut show).await;
+    let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_buckets::Error::from)?;
+    let verified = store.buckets().maintenance().verify_archive(&deleted, &mut show).await;
     progress.finish();
     let report = verified?;
     report.problems.iter().try_for_each(output::line)?;

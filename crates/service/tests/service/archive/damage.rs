@@ -106,8 +106,15 @@ async fn verify_examines_each_index_row(world: World) {
     world.store.as_ref().write(Vec::new(), lost).await.unwrap();
     let altered = IndexRow { revisions: 1000, ..IndexRow::from_row(second).unwrap() };
     overwrite(&world, &schemas::ARCHIVE_INDEX, second, altered.values()).await;
-    let problems =
-        world.reopened().await.buckets.maintenance().verify_archive(&mut |_| {}).await.unwrap().problems;
+    let problems = world
+        .reopened()
+        .await
+        .buckets
+        .maintenance()
+        .verify_archive(&std::collections::BTreeSet::new(), &mut |_| {})
+        .await
+        .unwrap()
+        .problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(
         problems[0].contains("is incomplete") && problems[1].contains("does not match the block"),
