@@ -294,7 +294,7 @@ mod tests {
         ArchiveSettings, NewProperty, NewRevision, Page, PropertyName, Revision, Settings, Title, schemas,
     };
     use rashomon_clock::{Clock, ManualClock, Timestamp};
-    use rashomon_key_value::Settings as KeyValueSettings;
+    use rashomon_key_value::{BucketType, Definition, Settings as KeyValueSettings};
     use rashomon_tables::{Decorator, Error as StoreError, Memory, Result, Row, Scan, Schema, TableStore};
 
     use super::*;
@@ -320,15 +320,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failure_of_a_domain_does_not_stop_sealing_of_others() {
+    async fn failure_of_a_domain_does_not_stop_sealing_of_other_buckets() {
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
         let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };
         let buckets =
             RevisionStore::open(store, Arc::clone(&clock) as Arc<dyn Clock>, settings, 1).await.unwrap();
-        for domain in ["dewiki", "enwiki"] {
+        let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), KeyValueSettings::default());
+        let enwiki = DomainName::new("enwiki").unwrap();
+        let (docs, definition) = (BucketName::new("docs").unwrap(), Definition::of(BucketType::Revisioned));
+        let docs = key_value.create_bucket(&enwiki, &docs, definition).await.unwrap().bucket.pages().unwrap();
+        for (domain, bucket) in
+            [("dewiki", BucketName::page()), ("enwiki", BucketName::page()), ("enwiki", docs)]
+        {
             let (domain, title) = (DomainName::new(domain).unwrap(), Title::new("Main_Page").unwrap());
-            let page = Page { domain, bucket: BucketName::page(), title };
+            let page = Page { domain, bucket, title };
             let name = PropertyName::new("wikitext").unwrap();
             for number in 1..=3 {
                 let body = buckets.stage_bytes(&page, &name, b"text").await.unwrap();
@@ -339,9 +345,10 @@ mod tests {
             }
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
-        let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), KeyValueSettings::default());
         seal_once(&buckets, &key_value, SealOptions::default()).await.unwrap();
-        let stats = crate::stats(&buckets, &DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
-        assert_eq!(stats.page.archive.map(|archive| archive.revisions), Some(2));
+        let stats = crate::stats(&buckets, &enwiki, &mut |_| {}).await.unwrap();
+        for (bucket, stats) in stats.into_page_buckets() {
+            assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2), "{bucket}");
+        }
     }
 }

@@ -6,11 +6,11 @@ use rashomon_buckets::{BucketName, DomainName, Page, SealOptions, Settings, Titl
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_key_value::{BucketType, Definition, Error, KeyValueStore, Settings as KeyValueSettings};
 use rashomon_service::{BucketContent, delete_pages, stats};
-use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan};
 
 use crate::{
     archive::{DAY, later, settings},
-    support::{AnyStore, Cluster, START, World, on_every_store, page, rev},
+    support::{AnyStore, Cluster, Damaged, START, World, on_every_store, page, rev},
 };
 
 fn domain() -> DomainName {
@@ -190,4 +190,13 @@ async fn page_of_an_unknown_bucket_is_a_problem() {
     world.put_revision(&in_bucket(&docs().with_id([7; 16]), "A"), 1, &[("wikitext", "lost")]).await.unwrap();
     let report = world.verify().await;
     assert!(report.problems[0].contains("bucket docs, title A: its bucket does not exist"), "{report:?}");
+}
+
+#[tokio::test]
+async fn damaged_domain_with_only_a_further_bucket_is_found() {
+    let (world, store) = World::over_memory(Damaged::new).await;
+    world.make_docs().await;
+    store.damage(&schemas::DOMAINS, Key::new(vec!["domains".into()], vec!["enwiki".into()]));
+    assert_eq!(world.buckets.catalog().domains().await.unwrap(), [domain()]);
+    assert!(world.buckets.catalog().has_domain(&domain()).await.unwrap());
 }
