@@ -23,10 +23,19 @@ pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     post_bytes(address, target, "Content-Type: application/x-www-form-urlencoded\r\n", form.as_bytes())
 }
 
+/// Returns the whole answer to a PUT of JSON.
+pub(crate) fn put_json(address: &str, target: &str, json: &str) -> String {
+    send(address, "PUT", target, "Content-Type: application/json\r\n", json.as_bytes())
+}
+
 /// Returns the whole answer to a POST of bytes, with these lines in its head.
 pub(crate) fn post_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
+    send(address, "POST", target, lines, body)
+}
+
+fn send(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> String {
     let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
         body.len()
     );
     exchange(address, [head.as_bytes(), body].concat())
