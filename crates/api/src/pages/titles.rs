@@ -80,7 +80,7 @@ pub(super) async fn list(
     let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(&page_of(title.clone())) };
     html(&TitlesPage {
         bucket: bucket_text(domain, bucket),
-        site: if *bucket == api.page_bucket { site_name(api, domain).await? } else { None },
+        site: site_name(api, domain).await?,
         url: bucket_url(domain, bucket),
         buckets: other_buckets(api, caller, domain, bucket).await?,
         titles: listing.items.iter().map(line).collect(),

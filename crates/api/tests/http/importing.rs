@@ -9,12 +9,8 @@ use rashomon_api::{ServeOptions, Settings};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    socket::{PATIENCE, Server},
-    world::{Answer, PAGE, World},
-};
-
-const IMPORT: &str = "/v1/enwiki/import";
+use super::world::{Answer, IMPORT, PAGE, World};
+use crate::socket::{PATIENCE, Server};
 
 /// An export of one page with three revisions.
 fn export() -> String {
@@ -123,6 +119,7 @@ async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {
     for (name, value) in headers {
         for (end, status) in [(end, "done"), ("", "failed")] {
             let world = World::new().await;
+            world.get(&format!("{PAGE}?rev/")).await.expect(404);
             let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
             let body = stream::unfold(body, async |mut body| Some((body.recv().await?, body)));
             let request = http::Request::post(IMPORT).header("host", "localhost").header(name, value);

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use rashomon_api::Settings;
 
-use crate::{
-    html::{BROWSER, addresses, attributes, check_page, text_of},
-    world::{PAGE, World},
-};
+use super::world::{PAGE, World};
+use crate::html::{BROWSER, addresses, attributes, check_page, text_of};
 
 const SHOWN: &str = "/pages/enwiki/Main_Page";
 
