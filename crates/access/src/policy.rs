@@ -41,7 +41,7 @@ impl AnonymousRights {
     pub fn on(&self, domain: &DomainName, bucket: &BucketName, kind: BucketKind) -> Rights {
         let everywhere = if kind == BucketKind::Private { Rights::NONE } else { self.everywhere };
         let Some(of_domain) = self.domains.get(domain) else { return everywhere };
-        match of_domain.buckets.get(bucket) {
+        match of_domain.buckets.get(&bucket.without_id()) {
             Some(of_bucket) => *of_bucket,
             None if kind == BucketKind::Private => Rights::NONE,
             None => of_domain.anonymous.unwrap_or(everywhere),

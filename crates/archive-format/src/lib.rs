@@ -3,16 +3,19 @@
 //! A [`Unit`] is a revision with its renders and bodies. [`UnitWriter`] writes units into a block with the
 //! [`columns()`] of the archive. [`read_units`] reads them back, and [`read_lines`] reads them without
 //! contents. [`Positions`] are the numbers, times and tids of a page's units in a block.
+//! [`UnitSize`] is the space that a revision takes in a block.
 
 mod columns;
 mod derived;
 mod entries;
 mod positions;
+mod size;
 mod units;
 
 pub use self::{
     columns::columns,
     entries::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitWriter},
     positions::{PositionColumn, Positions},
+    size::{MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize},
     units::{Hashes, PageLines, Pages, UnitKeys, UnitLines, hash_of, name_and_title, read_lines, read_units},
 };

@@ -216,7 +216,7 @@ impl BlockStore {
 
 /// The partition of a block in the bucket of the page.
 pub(super) fn partition(of: &Page, id: BlockId) -> Vec<Value> {
-    vec![of.domain.as_str().into(), of.bucket.as_str().into(), id.to_value()]
+    vec![of.domain.as_str().into(), of.bucket.as_key().into(), id.to_value()]
 }
 
 pub(super) fn in_hex(id: BlockId) -> String {

@@ -44,7 +44,7 @@ pub struct FromBlocks {
 pub(super) struct Epoch(Option<Bytes>);
 
 fn epoch_key(of: &Page) -> Key {
-    Key::new(vec![of.domain.as_str().into(), of.bucket.as_str().into()], Vec::new())
+    Key::new(vec![of.domain.as_str().into(), of.bucket.as_key().into()], Vec::new())
 }
 
 impl BlockStore {

@@ -24,7 +24,7 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
+use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Mutation};
@@ -33,7 +33,7 @@ use tokio::{sync::Mutex, task::JoinHandle};
 use self::placement::BlockPlacement;
 use super::{
     Archive, ArchivePolicy, ArchiveSettings, SealReport, erase::Epoch, large::read_from_chunks,
-    pending::Pending, policy::Thinning, size::UnitSize, verified_block::blocking,
+    pending::Pending, policy::Thinning, verified_block::blocking,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,

@@ -3,17 +3,13 @@
 
 use std::sync::Arc;
 
-use rashomon_archive_format::{BodyLocation, Texts, Unit};
+use rashomon_archive_format::{BodyLocation, MAX_BODY_IN_BLOCK, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
 use rashomon_records::{
     Error, Result, Sha1, Tid,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
-
-/// The maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the
-/// whole block in memory.
-pub(super) const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
 /// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not
 /// needed any more, each with its render. The chunks of an unreadable body stay, so that `verify` reports them.

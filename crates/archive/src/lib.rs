@@ -13,6 +13,7 @@ mod collect;
 mod compaction;
 mod damage;
 mod decide;
+mod delete;
 mod deletes;
 mod erase;
 mod history;
@@ -27,7 +28,6 @@ mod recent_reads;
 mod rewrite;
 mod rows;
 mod seal;
-mod size;
 mod stats;
 mod together;
 mod too_large;
@@ -103,7 +103,7 @@ impl ArchiveSettings {
     /// Returns the settings of a bucket.
     #[must_use]
     pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketArchive {
-        *self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.all)
+        *self.buckets.get(&(domain.clone(), bucket.without_id())).unwrap_or(&self.all)
     }
 }
 

@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use rashomon_archive_format::{BodyLocation, Pages, Texts, Unit, UnitWriter, columns};
+use rashomon_archive_format::{BodyLocation, Pages, Texts, Unit, UnitSize, UnitWriter, columns};
 use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings};
 use rashomon_tables::Error as StoreError;
 
 use super::{
     blocks::{in_hex, units_of},
     rows::BlockId,
-    size::UnitSize,
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Tid, Title, content::ChunkSet};
 

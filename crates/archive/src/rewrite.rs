@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use rashomon_archive_format::{Texts, Unit};
+use rashomon_archive_format::{Texts, Unit, UnitSize};
 use rashomon_tables::{Batch, Error as StoreError};
 
 use super::{
@@ -16,7 +16,6 @@ use super::{
     index::{IndexRow, index_of},
     pending::Pending,
     rows::BlockId,
-    size::UnitSize,
     verified_block::Deadline,
 };
 use rashomon_records::{

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_archive_format::Unit;
+use rashomon_archive_format::{Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Error as StoreError, ReadFrom, Scan};
 
@@ -39,7 +39,6 @@ use super::{
     pending::Pending,
     policy::Thinning,
     seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
-    size::UnitSize,
 };
 use rashomon_records::{
     BucketName, DomainName, Error, Page, Result, Revision, Tid, Title,

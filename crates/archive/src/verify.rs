@@ -14,7 +14,7 @@ use super::{
     verified_block::blocking,
 };
 use rashomon_records::{
-    Error, Page, Result, Title,
+    BucketName, DomainName, Error, Page, Result, Title,
     rows::{key_in_words, page_of, partition_of, rev_key},
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, REVISIONS},
 };
@@ -24,16 +24,18 @@ const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zer
 
 impl Archive {
     /// Decodes every block, and compares it with the indexes of its pages. Does not compare bodies with their
-    /// SHA-1: the bodies that readers see are compared together with those of the tables.
+    /// SHA-1: the bodies that readers see are compared together with those of the tables. Skips the buckets that
+    /// are being deleted.
     pub async fn verify(
         &self,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
-        let listed = verify_indexes(&self.blocks, report).await;
+        let listed = verify_indexes(&self.blocks, deleted, report).await;
         report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
         let mut seen = BTreeSet::new();
-        let listed = self.verify_listed(&mut seen, report, progress).await;
+        let listed = self.verify_listed(&mut seen, deleted, report, progress).await;
         // The list of blocks ends at an unreadable row. Blocks after that row are found by the pages that
         // reference them.
         if !report_listing(
@@ -42,7 +44,7 @@ impl Archive {
             report,
             listed,
         )? {
-            let named = self.verify_named(&mut seen, report, progress).await;
+            let named = self.verify_named(&mut seen, deleted, report, progress).await;
             report.corrupt_is_problem(ARCHIVE_INDEX.name(), named)?;
         }
         Ok(())
@@ -52,12 +54,17 @@ impl Archive {
     async fn verify_listed(
         &self,
         seen: &mut BTreeSet<BlockId>,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
         let mut partitions = PartitionStream::new(&*self.blocks.store, &ARCHIVE_BLOCKS, PARTITIONS_PER_READ);
         while let Some(partition) = partitions.next().await? {
-            seen.extend(block_of(&partition).map(|(_, id)| id));
+            let block = block_of(&partition);
+            if block.as_ref().is_some_and(|(page, _)| is_of(deleted, page)) {
+                continue;
+            }
+            seen.extend(block.map(|(_, id)| id));
             self.verify_one(&partition, report).await?;
             progress(report.blocks);
         }
@@ -68,6 +75,7 @@ impl Archive {
     async fn verify_named(
         &self,
         seen: &mut BTreeSet<BlockId>,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
@@ -77,6 +85,9 @@ impl Archive {
             let (Some(page), Ok(index)) = (page_of(&of), index_of(&*self.blocks.store, &of).await) else {
                 continue;
             };
+            if is_of(deleted, &page) {
+                continue;
+            }
             for row in index.into_iter().filter(|row| seen.insert(row.block)) {
                 self.verify_one(&partition_of_block(&page, row.block), report).await?;
                 progress(report.blocks);
@@ -136,14 +147,26 @@ impl Archive {
 }
 
 /// Compares the indexes of all pages with the blocks that they reference.
-async fn verify_indexes(blocks: &BlockStore, report: &mut VerifyReport) -> Result<()> {
+async fn verify_indexes(
+    blocks: &BlockStore,
+    deleted: &BTreeSet<(DomainName, BucketName)>,
+    report: &mut VerifyReport,
+) -> Result<()> {
     let mut pages = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
     while let Some(partition) = pages.next().await? {
+        if page_of(&partition).is_some_and(|page| is_of(deleted, &page)) {
+            continue;
+        }
         let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
         let checked = verify_index(blocks, &partition, report).await;
         report.corrupt_is_problem(place, checked)?;
     }
     Ok(())
+}
+
+/// Whether a page is of one of these buckets.
+fn is_of(buckets: &BTreeSet<(DomainName, BucketName)>, page: &Page) -> bool {
+    !buckets.is_empty() && buckets.contains(&(page.domain.clone(), page.bucket.clone()))
 }
 
 /// Whether a table was listed to its end. An unreadable row is reported as a problem, and the verification

@@ -20,12 +20,11 @@ pub(crate) struct DeclaredBuckets {
 impl DeclaredBuckets {
     /// The declared buckets of the configuration.
     pub(crate) fn of(settings: &Settings, store: &Store, registry: Option<&Registry>) -> Self {
-        let mut stores = vec![(store.key_value().clone(), settings.declared_buckets())];
+        let mut stores = vec![(store.key_value().clone(), settings.declared_buckets().of_main_store())];
         let others = registry.into_iter().flat_map(Registry::stores_with_settings);
-        stores
-            .extend(others.map(|(of_store, store)| {
-                (store.key_value().clone(), settings.declared_buckets_of(of_store))
-            }));
+        stores.extend(others.map(|(of_store, store)| {
+            (store.key_value().clone(), settings.declared_buckets().of_store(of_store))
+        }));
         Self { stores, makes_buckets: !settings.is_read_only() }
     }
 

@@ -13,6 +13,7 @@ mod exit;
 mod logging;
 mod metrics;
 mod output;
+mod page_buckets;
 mod progress;
 #[cfg(test)]
 mod reference_tests;

@@ -53,19 +53,32 @@ impl Declaration {
 }
 
 impl Settings {
+    /// The buckets that the configuration declares.
+    pub fn declared_buckets(&self) -> DeclaredBuckets<'_> {
+        DeclaredBuckets { settings: self }
+    }
+}
+
+/// The buckets that a configuration declares.
+#[derive(Debug, Clone, Copy)]
+pub struct DeclaredBuckets<'s> {
+    settings: &'s Settings,
+}
+
+impl<'s> DeclaredBuckets<'s> {
     /// The declared buckets of the main store of the server.
-    pub fn declared_buckets(&self) -> Vec<DeclaredBucket> {
-        self.declared_buckets_at(|place| place == BucketPlace::MainStore)
+    pub fn of_main_store(self) -> Vec<DeclaredBucket> {
+        self.at(|place| place == BucketPlace::MainStore)
     }
 
     /// The declared buckets of another store of the registry.
-    pub fn declared_buckets_of(&self, store: &StoreSettings) -> Vec<DeclaredBucket> {
-        self.declared_buckets_at(|place| place == BucketPlace::OtherStore(store))
+    pub fn of_store(self, store: &StoreSettings) -> Vec<DeclaredBucket> {
+        self.at(|place| place == BucketPlace::OtherStore(store))
     }
 
-    fn declared_buckets_at(&self, is_there: impl Fn(BucketPlace<'_>) -> bool) -> Vec<DeclaredBucket> {
-        let all = self.declarations();
-        all.filter(|(domain, bucket, _)| is_there(self.place_of_bucket(domain, bucket)))
+    fn at(self, is_there: impl Fn(BucketPlace<'_>) -> bool) -> Vec<DeclaredBucket> {
+        let all = self.all();
+        all.filter(|(domain, bucket, _)| is_there(self.settings.place_of_bucket(domain, bucket)))
             .map(|(domain, bucket, declaration)| DeclaredBucket {
                 domain: domain.clone(),
                 bucket: bucket.clone(),
@@ -75,8 +88,8 @@ impl Settings {
     }
 
     /// The declarations, without those of `page`, which always exists.
-    fn declarations(&self) -> impl Iterator<Item = (&DomainName, &BucketName, &Declaration)> {
-        let all = self.domains.iter().flat_map(|(domain, settings)| {
+    fn all(self) -> impl Iterator<Item = (&'s DomainName, &'s BucketName, &'s Declaration)> {
+        let all = self.settings.domains.iter().flat_map(|(domain, settings)| {
             settings.buckets.iter().map(move |(name, bucket)| (domain, name, bucket))
         });
         all.filter(|(_, name, _)| **name != BucketName::page())
@@ -84,10 +97,12 @@ impl Settings {
     }
 
     /// Checks that this server can make the declared buckets.
-    pub(super) fn check_places_of_buckets(&self) -> Vec<Problem> {
-        let all = self.declarations();
+    pub(super) fn check_places(self) -> Vec<Problem> {
+        let all = self.all();
         all.filter_map(|(domain, bucket, _)| {
-            let BucketPlace::Servers { prefix } = self.place_of_bucket(domain, bucket) else { return None };
+            let BucketPlace::Servers { prefix } = self.settings.place_of_bucket(domain, bucket) else {
+                return None;
+            };
             let message = format!(
                 "[domains.{domain}.buckets.{bucket}]: requests for this bucket go to the servers of \
                  [registry.\"{prefix}\"]: declare the bucket in the configuration of these servers"
@@ -251,7 +266,7 @@ mod tests {
         .unwrap();
         let printed = toml::to_string(&settings).unwrap();
         assert_eq!(load(&printed).unwrap(), settings, "{printed}");
-        let declared = settings.declared_buckets();
+        let declared = settings.declared_buckets().of_main_store();
         let expected = ["enwiki/clicks", "enwiki/drafts", "enwiki/files", "enwiki/thumbs"];
         assert_eq!(names(&declared), expected);
         let thumbs = Definition {
@@ -263,7 +278,7 @@ mod tests {
         };
         assert_eq!(declared[3].definition, thumbs);
         assert_eq!(declared[0].definition, Definition::of(BucketType::Counter));
-        assert_eq!(load("").unwrap().declared_buckets(), []);
+        assert_eq!(load("").unwrap().declared_buckets().of_main_store(), []);
     }
 
     #[test]
@@ -314,9 +329,9 @@ mod tests {
                        [domains.frwiki.buckets.a]\ntype = 'blob'\n[registry.'/dewiki']\nstore = 'sqlite:./dewiki'\n\
                        [registry.'/frwiki/b']\nservers = ['http://127.0.0.1:1']\n";
         let settings = load(buckets).unwrap();
-        assert_eq!(names(&settings.declared_buckets()), ["enwiki/a", "frwiki/a"]);
+        assert_eq!(names(&settings.declared_buckets().of_main_store()), ["enwiki/a", "frwiki/a"]);
         let other = &settings.registry_stores()[0];
-        assert_eq!(names(&settings.declared_buckets_of(other)), ["dewiki/a"]);
+        assert_eq!(names(&settings.declared_buckets().of_store(other)), ["dewiki/a"]);
         let error = load(&format!("{buckets}[registry.'/frwiki']\nservers = ['http://127.0.0.1:1']\n"));
         let error = error.unwrap_err();
         let expected = "[domains.frwiki.buckets.a]: requests for this bucket go to the servers of \

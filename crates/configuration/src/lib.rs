@@ -11,6 +11,7 @@
 mod access;
 mod archive;
 mod archive_state;
+mod checks;
 mod components;
 mod declared_buckets;
 mod errors;
@@ -48,9 +49,9 @@ pub use self::{
     archive::{ArchiveSettings, Idle},
     archive_state::{ArchiveState, recorded_archive},
     components::key_value_settings,
-    declared_buckets::DeclaredBucket,
+    declared_buckets::{DeclaredBucket, DeclaredBuckets},
     errors::{ConfigError, Problem},
-    raw::{MergedSettings, RawSettings, check_bucket},
+    raw::{MergedSettings, RawSettings},
     retention::RetentionFlags,
     store::{ClusterSettings, ClusterUrl, Replication, StoreSettings, StoreUrl},
     values::{Access, AuditLogTarget, ByteSize, Listen, LogFormat, LogLevel, Span},
@@ -161,7 +162,7 @@ impl Settings {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
         let settings = Self::merge(raw, &file, &mut problems);
-        settings.check(&mut problems);
+        checks::check(&settings, &mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
@@ -175,7 +176,7 @@ impl Settings {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
         let settings = Self::merge(raw, &file, &mut problems);
-        settings.check_components(&mut problems);
+        checks::check_components(&settings, &mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
@@ -211,55 +212,6 @@ impl Settings {
             registry,
             merged,
         }
-    }
-
-    /// Checks that the settings fit one another.
-    fn check(&self, problems: &mut Vec<Problem>) {
-        self.check_components(problems);
-        problems.extend(self.tls().err().map(|error| Problem { message: error.to_string(), place: None }));
-        problems.extend(self.check_staging());
-        let listen = self.merged.listen;
-        if !self.access.is_configured() && !listen.0.ip().is_loopback() {
-            problems.push(Problem {
-                message: format!(
-                    "other machines can reach {listen}, but no access rights are configured. Add these lines to the \
-                     configuration file, and make a token for each writer with `rashomon token new`:\n\n{}\n\n\
-                     If every client may do everything, use --access open (in the file: access = \"open\"). If \
-                     only this machine needs the server, listen on 127.0.0.1",
-                    access::EXAMPLE
-                ),
-                place: None,
-            });
-        }
-        problems.extend(self.check_jwks_file());
-        problems.extend(self.check_registry());
-        problems.extend(self.check_places_of_buckets());
-    }
-
-    /// Checks that the file with the keys of JSON Web Tokens can be used.
-    fn check_jwks_file(&self) -> Option<Problem> {
-        let error = rashomon_access::check_jwks_file(self.access.jwks_file()?).err()?;
-        Some(Problem { message: format!("jwks_file of [access]: {error}"), place: None })
-    }
-
-    /// Checks that writes have enough staging memory while the maximum number of imports runs.
-    fn check_staging(&self) -> Option<Problem> {
-        let MergedSettings { staging_memory, max_imports, .. } = self.merged;
-        let least = ByteSize(rashomon_api::least_staging_bytes(max_imports.get()));
-        (staging_memory < least).then(|| Problem {
-            message: format!(
-                "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \
-                 need {least}: raise staging_memory, or lower max_imports"
-            ),
-            place: None,
-        })
-    }
-
-    /// Checks that the components can be built.
-    fn check_components(&self, problems: &mut Vec<Problem>) {
-        problems.extend(self.generator().err().map(|message| Problem { message, place: None }));
-        problems.extend(self.check_archive_strategy().map(|message| Problem { message, place: None }));
-        problems.extend(self.retention.timeline.find_error().map(|message| Problem { message, place: None }));
     }
 
     /// Sets the hosts under which a domain's pages are at `/wiki/`. The domain has no other settings then. Hosts

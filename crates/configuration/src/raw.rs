@@ -297,8 +297,8 @@ pub struct RawDomain {
     pub(super) buckets: BTreeMap<BucketName, RawBucket>,
 }
 
-/// Reads the tables of buckets. A table of an unknown bucket is an error, since its settings would have no
-/// effect.
+/// Reads the tables of buckets. A table with a name that no bucket can have is an error. The bucket may be made
+/// later.
 pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<BTreeMap<BucketName, T>, D::Error> {
@@ -317,17 +317,15 @@ pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
-/// Checks that a bucket of this name exists.
-///
-/// # Errors
-///
-/// Returns an error if there is no such bucket. The error says what to do.
-pub fn check_bucket(name: &BucketName) -> Result<(), String> {
-    let page = BucketName::page();
-    if *name == page {
-        Ok(())
+/// Names of resources of a domain, which no bucket can have.
+const RESERVED_BUCKETS: [&str; 3] = ["import", "changes", "timeline"];
+
+/// Checks that a bucket can have this name.
+fn check_bucket(name: &BucketName) -> Result<(), String> {
+    if RESERVED_BUCKETS.contains(&name.as_str()) {
+        Err(format!("'{name}' is reserved and cannot be a bucket"))
     } else {
-        Err(format!("there is no bucket '{name}': the pages of a domain are in bucket '{page}'"))
+        Ok(())
     }
 }
 

@@ -466,8 +466,8 @@ impl super::Settings {
         Ok(())
     }
 
-    /// Applies the flags to one domain. The sweep also processes queue entries of other domains, by their own
-    /// configuration.
+    /// Applies the flags to one domain: to its bucket `page`, and to its buckets with settings of their own. The
+    /// sweep also processes queue entries of other domains, by their own configuration.
     fn retain_of(
         &mut self,
         domain: &DomainName,
@@ -477,7 +477,14 @@ impl super::Settings {
         let (all, all_is_configured) = (self.retention.all.clone(), self.retention.is_configured);
         let none = || super::Domain { hosts: Vec::new(), buckets: BTreeMap::new() };
         let buckets = &mut self.domains.entry(domain.clone()).or_insert_with(none).buckets;
-        let own = &mut buckets.entry(BucketName::page()).or_default().retention;
+        let of_page = BucketName::page();
+        let others = buckets.iter_mut().filter(|(name, _)| **name != of_page);
+        for own in others.filter_map(|(_, bucket)| bucket.retention.as_mut()) {
+            if own.strategy != Strategy::KeepEverything {
+                *own = flags.apply_to(own, true)?;
+            }
+        }
+        let own = &mut buckets.entry(of_page).or_default().retention;
         let is_configured = all_is_configured || own.is_some() || is_configured && !flags.has_overrides();
         *own = Some(flags.apply_to(own.as_ref().unwrap_or(&all), is_configured)?);
         Ok(())

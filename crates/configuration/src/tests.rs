@@ -99,7 +99,7 @@ fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("[access]\noperator_pages = 'all'", "2:18:");
     refused("[access]\nproxies = ['proxy']", "2:12: 'proxy' is neither an IP address");
     refused("[access.domains.'*']\nanonymous = []", "a domain is 1 to 128");
-    refused("[access.domains.a.buckets.math]\nanonymous = []", "there is no bucket 'math'");
+    refused("[access.domains.a.buckets.import]\nanonymous = []", "'import' is reserved");
     refused("[access.domains.a]\nread = true", "there is no setting 'read'");
     refused("access = 'opn'", "1:10: 'opn' is not a value of this setting; did you mean 'open'?");
     refused("[properties.Html]", "1:13: a property is");
@@ -299,6 +299,7 @@ fn impossible_retention_is_refused() {
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "move them to [retention]"),
         ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:1: [domains.a.buckets.pages] has no type"),
+        ("[domains.a.buckets.import.retention]\ngrace = '2h'", "1:20: 'import' is reserved"),
         (
             "[retention]\nmin_keep = 0",
             "2:12: integer '0' is not allowed here: write a whole number from 1 to 4294967295",

@@ -16,7 +16,7 @@ use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry};
-use rashomon_buckets::{DomainName, Page, Revision, RevisionStore, Settings, Tid};
+use rashomon_buckets::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
 use rashomon_key_value::KeyValueStore;
@@ -277,7 +277,7 @@ async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, f
         Ok(_) => {}
         Err(error) => return Answer::Error(error.to_string()),
     }
-    let options = ExportOptions { titles: None, history, format };
+    let options = ExportOptions { bucket: BucketName::page(), titles: None, history, format };
     match export(buckets, buckets.catalog(), domain, &options, Vec::new(), |_| {}).await {
         Ok((report, text)) => {
             let names_damage = report.damaged.count > 0 || report.unreadable.count > 0;
@@ -292,7 +292,7 @@ async fn counted(buckets: &RevisionStore, domain: &DomainName) -> Answer {
     let found = buckets.found_damage();
     match stats {
         Ok(stats) => {
-            let blocks = stats.archive.as_ref().is_some_and(|archive| archive.damaged_blocks > 0);
+            let blocks = stats.page.archive.as_ref().is_some_and(|archive| archive.damaged_blocks > 0);
             let text = serde_json::to_vec(&stats).unwrap_or_default();
             Answer::Given { text, names_damage: blocks || !found.is_empty() }
         }

@@ -65,7 +65,7 @@ impl HttpGenerator {
         if self.buckets.is_empty() {
             return self.renderer.as_ref();
         }
-        self.buckets.get(&(page.domain.clone(), page.bucket.clone())).or(self.renderer.as_ref())
+        self.buckets.get(&(page.domain.clone(), page.bucket.without_id())).or(self.renderer.as_ref())
     }
 
     async fn property(

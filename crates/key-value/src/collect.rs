@@ -16,6 +16,7 @@ use crate::{
     KeyValueStore, Result,
     bucket::DELETED,
     counter, index,
+    page_buckets::is_deleted,
     parts::{self, Position},
     rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
     split,
@@ -25,28 +26,44 @@ use crate::{
 impl KeyValueStore {
     /// Deletes chunks that no entry references, and the entries of deleted buckets. Chunks are deleted if
     /// they were released, or received without a PUT that references them, at least `age` ago. A deleted
-    /// bucket is forgotten when it was deleted at least `age` ago. `age` has to be longer than any request may
-    /// take. Returns the number of chunk sets and entries deleted.
+    /// bucket is forgotten when it was deleted at least `age` ago, and has no title of a page any more. `age` has to be
+    /// longer than any request may take. Returns the number of chunk sets and entries deleted.
     #[boxed]
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let until = self.0.records.entries_before(age).await?;
-        self.resume_splits().await?;
-        Ok(self.collect_buckets(until).await? + self.collect_chunk_sets(until).await?)
+        let collector = Collector { store: self };
+        collector.resume_splits().await?;
+        Ok(collector.collect_buckets(until).await? + collector.collect_chunk_sets(until).await?)
     }
+}
 
+/// The buckets that are being deleted, with the write times of their rows.
+pub(crate) async fn deleted_buckets(store: &KeyValueStore) -> Result<Vec<(DeletedBucketRow, Timestamp)>> {
+    let scan = Scan::new(vec![DELETED.into()], PAGE_ROWS);
+    let rows = store.0.records.rows(&DELETED_BUCKETS, scan).collect().await?;
+    rows.iter().map(|row| Ok((DeletedBucketRow::from_row(row)?, row.written_at))).collect()
+}
+
+/// One run of the collection.
+#[derive(Debug)]
+struct Collector<'s> {
+    store: &'s KeyValueStore,
+}
+
+impl Collector<'_> {
     /// Resumes the splits of all buckets that were interrupted.
     async fn resume_splits(&self) -> Result<()> {
-        let mut buckets = self.0.records.partitions(&ENTRY_PARTS, PAGE_ROWS);
+        let mut buckets = self.store.0.records.partitions(&ENTRY_PARTS, PAGE_ROWS);
         while let Some(partition) = buckets.next().await? {
             if let Some(bucket) = partition.first().and_then(BucketId::from_value) {
-                split::resume(&self.0.records, bucket).await?;
+                split::resume(&self.store.0.records, bucket).await?;
             }
         }
         Ok(())
     }
 
     async fn collect_chunk_sets(&self, until: Timestamp) -> Result<u64> {
-        let (mut collected, records) = (0, &self.0.records);
+        let (mut collected, records) = (0, &self.store.0.records);
         let mut hours = records.partitions(&ENTRY_CHUNK_SETS, PAGE_ROWS);
         while let Some(hour) = hours.next().await? {
             let mut rows = records.rows(&ENTRY_CHUNK_SETS, Scan::new(hour.clone(), PAGE_ROWS));
@@ -72,7 +89,8 @@ impl KeyValueStore {
     /// compare-and-set without a row ends each earlier one, so its answer is final.
     async fn references(&self, note: &ChunkNoteRow) -> Result<bool> {
         let key = entry_key(note.bucket, &note.key);
-        let row = match self.0.records.store.swap(Vec::new(), &BUCKET_ENTRIES, &key, None, None).await? {
+        let row = match self.store.0.records.store.swap(Vec::new(), &BUCKET_ENTRIES, &key, None, None).await?
+        {
             Swap::Applied => None,
             Swap::Refused { current } => current,
         };
@@ -80,25 +98,19 @@ impl KeyValueStore {
         Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == note.chunk_set))
     }
 
-    /// The buckets that are being deleted, with the write times of their rows.
-    pub(crate) async fn deleted_buckets(&self) -> Result<Vec<(DeletedBucketRow, Timestamp)>> {
-        let scan = Scan::new(vec![DELETED.into()], PAGE_ROWS);
-        let rows = self.0.records.rows(&DELETED_BUCKETS, scan).collect().await?;
-        rows.iter().map(|row| Ok((DeletedBucketRow::from_row(row)?, row.written_at))).collect()
-    }
-
     async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {
-        let (mut collected, records) = (0, &self.0.records);
-        for (deleted, written_at) in self.deleted_buckets().await? {
-            let stored = self.bucket(&deleted.domain, &deleted.bucket).await?;
-            // If the deletion failed after its row was written, the bucket still exists.
-            let is_deleted = stored.is_none_or(|bucket| bucket.id != deleted.id);
+        let (mut collected, records) = (0, &self.store.0.records);
+        for (deleted, written_at) in deleted_buckets(self.store).await? {
+            let is_deleted = is_deleted(self.store, &deleted).await?;
             if is_deleted {
                 collected += self.delete_entries(deleted.id).await?;
             }
             // A request that found the bucket before its deletion may still store an entry. So the row stays
             // until no such request is left.
             if deleted.deleted_at <= until {
+                if is_deleted && self.has_pages(&deleted).await? {
+                    continue;
+                }
                 if is_deleted {
                     split::delete_map(records, deleted.id).await?;
                 }
@@ -110,9 +122,16 @@ impl KeyValueStore {
         Ok(collected)
     }
 
+    /// Whether a deleted bucket still has titles of pages. The pages are deleted by their own garbage collection.
+    async fn has_pages(&self, deleted: &DeletedBucketRow) -> Result<bool> {
+        let pages = deleted.bucket.with_id(deleted.id);
+        let titles = self.store.0.records.catalog.titles(&deleted.domain, &pages, None, 1).await?;
+        Ok(!titles.items.is_empty())
+    }
+
     /// Deletes the entries and counters of a bucket.
     async fn delete_entries(&self, bucket: BucketId) -> Result<u64> {
-        let (mut deleted, records) = (0, &self.0.records);
+        let (mut deleted, records) = (0, &self.store.0.records);
         split::resume(records, bucket).await?;
         let mut lowest = Some(String::new());
         while let Some(from) = lowest {
@@ -121,8 +140,8 @@ impl KeyValueStore {
             let mut rows = records.rows(&ENTRY_KEYS, Scan::new(partition.clone(), PAGE_ROWS));
             while let Some(row) = rows.next().await? {
                 let key = IndexKey::of(&row)?.key;
-                deleted += u64::from(delete_entry(self, bucket, &key).await?);
-                deleted += u64::from(counter::delete_row(self, bucket, &key).await?);
+                deleted += u64::from(delete_entry(self.store, bucket, &key).await?);
+                deleted += u64::from(counter::delete_row(self.store, bucket, &key).await?);
                 let mut removed = Batch::new(partition.clone());
                 removed.delete(&ENTRY_KEYS, row.key.clustering, row.written_at);
                 records.store.write(Vec::new(), removed).await?;

@@ -53,7 +53,8 @@ pub struct Definition {
     /// The content type of entries that are stored without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Whether everybody who may read the pages of the domain may read the entries.
+    /// Whether everybody who may read the pages of the domain may read the entries. They may read the pages of
+    /// a bucket of type `revisioned` in either case.
     #[serde(default)]
     pub public: bool,
     /// The number of seconds from the last PUT of an entry until it expires.
@@ -94,12 +95,6 @@ impl Definition {
                 "{member} is for buckets of type blob and ordered-blob, not for {}: leave it out",
                 self.bucket_type
             )));
-        }
-        if self.public && self.bucket_type == BucketType::Revisioned {
-            return Err(DefinitionError(
-                "public is not for buckets of type revisioned, which are read like pages: leave it out"
-                    .to_owned(),
-            ));
         }
         if self.ttl.is_some_and(|ttl| !(1..=MAX_TTL).contains(&ttl)) {
             return Err(DefinitionError(format!("ttl is a number of seconds from 1 to {MAX_TTL}")));

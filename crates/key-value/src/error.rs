@@ -2,7 +2,7 @@
 
 use rashomon_records::BucketName;
 
-use crate::{Bucket, DefinitionError};
+use crate::{Bucket, BucketType, DefinitionError};
 
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -20,6 +20,12 @@ pub enum Error {
     /// There is no bucket of this name.
     #[error("there is no bucket of this name")]
     NoBucket,
+    /// The bucket has entries, not pages.
+    #[error("the bucket has the type {bucket_type}: name a bucket of type revisioned, such as page")]
+    NoPages {
+        /// The type of the bucket.
+        bucket_type: BucketType,
+    },
     /// The bucket exists with another definition. Nothing was changed.
     #[error("the bucket exists already, with another definition: {}", stored.definition)]
     OtherDefinition {

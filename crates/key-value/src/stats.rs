@@ -2,6 +2,7 @@
 
 use async_recursion::async_recursion as boxed;
 use rashomon_records::{
+    Records,
     content::Stored,
     rows::{RowKey as _, TypedRow as _},
     schemas::{BUCKET_ENTRIES, COUNTERS, ENTRY_KEYS},
@@ -68,19 +69,19 @@ impl KeyValueStore {
                 let (Some(size), Some(stored)) = (entry.size, entry.stored()) else { continue };
                 stats.entries += 1;
                 stats.raw_bytes += size;
-                stats.stored_bytes += self.stored_bytes(&stored).await?;
+                stats.stored_bytes += stored_bytes(records, &stored).await?;
             }
             lowest = part.end;
         }
         Ok(stats)
     }
+}
 
-    async fn stored_bytes(&self, stored: &Stored) -> Result<u64> {
-        let Stored::Chunks(set) = stored else { return Ok(stored.row_size() as u64) };
-        let mut bytes = 0;
-        for number in 0..set.count {
-            bytes += self.0.records.chunks.frame(set, number).await?.len() as u64;
-        }
-        Ok(bytes)
+async fn stored_bytes(records: &Records, stored: &Stored) -> Result<u64> {
+    let Stored::Chunks(set) = stored else { return Ok(stored.row_size() as u64) };
+    let mut bytes = 0;
+    for number in 0..set.count {
+        bytes += records.chunks.frame(set, number).await?.len() as u64;
     }
+    Ok(bytes)
 }

@@ -13,6 +13,7 @@ use sha1::Digest as _;
 
 use crate::{
     Entry, Error, KeyValueStore, Result,
+    collect::deleted_buckets,
     counter::StoredState,
     index,
     rows::{BucketId, entry_key},
@@ -89,7 +90,7 @@ impl KeyValueStore {
             }
         }
         names.extend(
-            self.deleted_buckets().await?.into_iter().map(|(row, _)| (row.id, (row.domain, row.bucket))),
+            deleted_buckets(self).await?.into_iter().map(|(row, _)| (row.id, (row.domain, row.bucket))),
         );
         Ok(names)
     }

@@ -16,7 +16,7 @@ use crate::{
     damaged_rows::DamagedRows,
     locks::Locks,
     rows::{self, DomainKey, Json, PageInfoRow, RowKey, SiteInfoRow, TitleKey, TypedRow, partition_of},
-    schemas::{ARCHIVE_INDEX, DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
+    schemas::{ARCHIVE_INDEX, BUCKETS, DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
 /// The number of partitions of the titles of a bucket. With sixty million titles, each has about a million.
@@ -48,7 +48,7 @@ struct ShardTitles {
 }
 
 fn shard_of(domain: &DomainName, bucket: &BucketName, shard: u64) -> Vec<Value> {
-    vec![domain.as_str().into(), bucket.as_str().into(), Value::Int(shard as i64)]
+    vec![domain.as_str().into(), bucket.as_key().into(), Value::Int(shard as i64)]
 }
 
 impl Catalog {
@@ -60,7 +60,7 @@ impl Catalog {
     }
 
     /// Returns the domains that have anything stored, in order. A damaged row counts if the domain in its key
-    /// has an entry for a title of the bucket `page`.
+    /// has a bucket that was made, or an entry for a title of the bucket `page`.
     #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
@@ -93,7 +93,7 @@ impl Catalog {
             self.damage.record(&DOMAINS, &rows.damaged);
             for row in &rows.damaged {
                 if let Some(DomainKey { domain }) = RowKey::read(&row.key)
-                    && self.has_titles(&domain).await?
+                    && self.has_titles_or_buckets(&domain).await?
                 {
                     items.push(domain);
                 }
@@ -113,20 +113,24 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// Whether anything is stored of a domain. A damaged row counts if the domain has an entry for a title of
-    /// the bucket `page`.
+    /// Whether anything is stored of a domain. A damaged row counts if the domain has a bucket that was made, or
+    /// an entry for a title of the bucket `page`.
     #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
         let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
         match self.store.get(&DOMAINS, &key).await {
             Ok(row) => Ok(row.is_some()),
-            Err(rashomon_tables::Error::Corrupt(_)) => self.has_titles(domain).await,
+            Err(rashomon_tables::Error::Corrupt(_)) => self.has_titles_or_buckets(domain).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether the domain has an undamaged entry for a title of the bucket `page`.
-    async fn has_titles(&self, domain: &DomainName) -> Result<bool> {
+    /// Whether the domain has an undamaged entry for a title of the bucket `page`, or any other bucket.
+    async fn has_titles_or_buckets(&self, domain: &DomainName) -> Result<bool> {
+        let buckets = Scan::new(vec![domain.as_str().into()], NonZeroUsize::MIN);
+        if !first_keys(&*self.store, &BUCKETS, buckets).await?.is_empty() {
+            return Ok(true);
+        }
         for shard in 0..TITLE_SHARDS {
             let scan = Scan::new(shard_of(domain, &BucketName::page(), shard), NonZeroUsize::MIN);
             let mut scan = scan.reporting_damage();
@@ -230,6 +234,24 @@ impl Catalog {
             .collect::<Result<Vec<_>>>()?;
         let next = items.last().filter(|_| more).cloned();
         Ok(Listing { items, next })
+    }
+
+    /// Deletes the title of a page whose bucket was deleted. The page may have no rows any more.
+    pub async fn remove_title(&self, page: &Page) -> Result<()> {
+        let [title, _] = entries(page, self.clock.now());
+        let (partition, mut removal) = (title.partition.clone(), Batch::new(title.partition));
+        for mutation in title.mutations {
+            let Mutation::Put { table, clustering, written_at, .. } = mutation else { continue };
+            let key = Key::new(partition.clone(), clustering.clone());
+            let at = match self.store.get(table, &key).await {
+                Ok(None) => continue,
+                Ok(Some(row)) => written_at.max(row.written_at.just_after()),
+                Err(rashomon_tables::Error::Corrupt(_)) => Timestamp::MAX,
+                Err(error) => return Err(error.into()),
+            };
+            removal.delete(table, clustering, at);
+        }
+        Ok(self.store.write(Vec::new(), removal).await?)
     }
 
     /// Reads a shard up to the first result page that has a title, or to the end.

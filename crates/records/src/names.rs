@@ -20,15 +20,22 @@ macro_rules! text_newtype {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        parsed_name!($name);
+    };
+}
+
+/// The conversions between a name and its text.
+macro_rules! parsed_name {
+    ($name:ident) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
             }
         }
 
@@ -50,7 +57,7 @@ macro_rules! text_newtype {
 
         impl From<$name> for String {
             fn from(name: $name) -> Self {
-                name.0.as_ref().to_owned()
+                name.as_str().to_owned()
             }
         }
     };
@@ -83,9 +90,16 @@ impl DomainName {
 text_newtype!(DomainName);
 
 /// The name of a bucket in a domain: `[a-z][a-z0-9-]{0,63}`. `page` is the bucket of pages.
+///
+/// A further bucket of pages has an id besides, which is random. The id is a part of the keys in the store, so
+/// that a bucket that is made again under a name has none of the rows of the earlier one. Two names that differ
+/// only in the id are different buckets. People, addresses and settings see the name alone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BucketName(std::sync::Arc<str>);
+
+/// Separates the name of a bucket from its id, in keys of the store. No name has this character.
+const BEFORE_BUCKET_ID: char = '~';
 
 impl BucketName {
     /// Checks a name.
@@ -106,8 +120,48 @@ impl BucketName {
     pub fn page() -> Self {
         Self("page".into())
     }
+
+    /// The bucket of this name that has an id.
+    #[must_use]
+    pub fn with_id(&self, id: [u8; 16]) -> Self {
+        let (name, id) = (self.as_str(), u128::from_be_bytes(id));
+        Self(format!("{name}{BEFORE_BUCKET_ID}{id:032x}").into())
+    }
+
+    /// The name without the id.
+    #[must_use]
+    pub fn without_id(&self) -> Self {
+        if self.as_str().len() == self.0.len() { self.clone() } else { Self(self.as_str().into()) }
+    }
+
+    /// The name, without the id.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.split_once(BEFORE_BUCKET_ID).map_or(&self.0, |(name, _)| name)
+    }
+
+    /// The bucket in keys of the store: the name, and the id if there is one.
+    #[must_use]
+    pub fn as_key(&self) -> &str {
+        &self.0
+    }
+
+    /// The inverse of [`Self::as_key`].
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        let Some((name, id)) = key.split_once(BEFORE_BUCKET_ID) else { return Self::new(key).ok() };
+        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let fits = id.len() == 32 && id.bytes().all(is_digit) && Self::new(name).is_ok();
+        fits.then(|| Self(key.into()))
+    }
 }
-text_newtype!(BucketName);
+
+impl fmt::Debug for BucketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_key(), f)
+    }
+}
+parsed_name!(BucketName);
 
 /// The name of a page: UTF-8, 1 to 1,024 bytes, no control characters, spaces written as `_`, no segment `.`
 /// or `..`.
@@ -281,11 +335,11 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page with these names; `None` if one of them is not a valid name.
+    /// The page with these names, as in the keys of the store; `None` if one of them is not a valid name.
     pub fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
         Some(Self {
             domain: DomainName::new(domain).ok()?,
-            bucket: BucketName::new(bucket).ok()?,
+            bucket: BucketName::from_key(bucket)?,
             title: Title::new(title).ok()?,
         })
     }
@@ -293,7 +347,7 @@ impl Page {
     /// A hash of the names, to which the caller may add further data.
     pub fn hash(&self) -> Xxh3 {
         let mut hash = Xxh3::new();
-        for part in [self.domain.as_str(), self.bucket.as_str(), self.title.as_str()] {
+        for part in [self.domain.as_str(), self.bucket.as_key(), self.title.as_str()] {
             hash.update(part.as_bytes());
             hash.update(&[0xff]);
         }

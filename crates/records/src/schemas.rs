@@ -578,6 +578,22 @@ pub fn all() -> [&'static Schema; 41] {
     ]
 }
 
+/// The tables whose partitions are those of pages.
+pub fn of_pages() -> impl Iterator<Item = &'static Schema> {
+    with_partition(&["domain", "bucket", "title"])
+}
+
+/// The tables whose partitions are those of buckets of pages.
+pub fn of_page_buckets() -> impl Iterator<Item = &'static Schema> {
+    with_partition(&["domain", "bucket"])
+}
+
+fn with_partition(names: &'static [&'static str]) -> impl Iterator<Item = &'static Schema> {
+    all()
+        .into_iter()
+        .filter(|table| table.partition().iter().map(|column| column.name).eq(names.iter().copied()))
+}
+
 /// Whether there is any row in a table.
 pub async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
     Ok(PartitionStream::new(store, table, NonZeroUsize::MIN).next().await?.is_some())

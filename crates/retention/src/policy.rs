@@ -124,7 +124,7 @@ impl Retention {
         if self.buckets.is_empty() {
             return self.policy.as_ref();
         }
-        self.buckets.get(&(domain.clone(), bucket.clone())).unwrap_or(&self.policy).as_ref()
+        self.buckets.get(&(domain.clone(), bucket.without_id())).unwrap_or(&self.policy).as_ref()
     }
 
     /// Whether anything is ever culled.

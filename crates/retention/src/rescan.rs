@@ -390,7 +390,7 @@ impl DryRun {
 }
 
 fn rescan_key(domain: &DomainName, bucket: &BucketName) -> Key {
-    Key::new(vec![domain.as_str().into(), Value::from(bucket.as_str())], Vec::new())
+    Key::new(vec![domain.as_str().into(), Value::from(bucket.as_key())], Vec::new())
 }
 
 /// The next multiple of `step` that is later than `at`.

@@ -96,7 +96,7 @@ mod tests {
         let events = history().unwrap();
         let first = load(&buckets, events.clone()).await.unwrap();
         let stats = rashomon_service::stats(&buckets, &domain(), &mut |_| {}).await.unwrap();
-        assert_eq!((stats.revisions, stats.renders), (first.revisions, first.renders));
+        assert_eq!((stats.page.revisions, stats.page.renders), (first.revisions, first.renders));
 
         load(&buckets, events.clone()).await.unwrap();
         assert_eq!(rashomon_service::stats(&buckets, &domain(), &mut |_| {}).await.unwrap(), stats);

@@ -71,13 +71,16 @@ impl Background {
         let BackgroundOptions { collect_every, orphan_age, read_only, seal_every, seal_within } = options;
         let mut this = Self { tasks: JoinSet::new(), panics: Panics::default() };
         this.spawn("collect", buckets, move |buckets| collect(buckets, collect_every, orphan_age));
-        this.spawn("collect_entries", key_value, move |key_value| {
-            collect_entries(key_value, collect_every, orphan_age)
+        let both = (buckets.clone(), key_value.clone());
+        this.spawn("collect_entries", &both, move |(buckets, key_value)| {
+            collect_entries(buckets, key_value, collect_every, orphan_age)
         });
         if !read_only {
-            this.spawn("rescan", buckets, rescan);
+            this.spawn("rescan", &both, |(buckets, key_value)| rescan(buckets, key_value));
             this.spawn("sweep", buckets, sweep);
-            this.spawn("seal", buckets, move |buckets| seal(buckets, seal_every, seal_within));
+            this.spawn("seal", &both, move |(buckets, key_value)| {
+                seal(buckets, key_value, seal_every, seal_within)
+            });
         }
         this
     }
@@ -119,13 +122,21 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
     }
 }
 
-/// Deletes chunks of large entries that nothing references, and the entries of deleted buckets, at intervals.
-async fn collect_entries(key_value: KeyValueStore, every: Duration, age: Duration) {
+/// Deletes chunks of large entries that nothing references, and the pages and entries of deleted buckets, at
+/// intervals.
+async fn collect_entries(buckets: RevisionStore, key_value: KeyValueStore, every: Duration, age: Duration) {
     if every.is_zero() {
         return;
     }
     loop {
         tokio::time::sleep(every).await;
+        match crate::delete_pages(&buckets, &key_value, age).await {
+            Ok(0) => {}
+            Ok(pages) => tracing::info!(pages, "deleted pages of deleted buckets"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot delete the pages of deleted buckets; continuing later");
+            }
+        }
         match key_value.collect(age).await {
             Ok(0) => {}
             Ok(deleted) => tracing::info!(deleted, "deleted entries of deleted buckets, and their chunks"),
@@ -138,12 +149,12 @@ async fn collect_entries(key_value: KeyValueStore, every: Duration, age: Duratio
 
 /// Enqueues the stored revisions, after retention was turned on or set to delete more. Repeats the rescan at
 /// intervals, since other processes may have written without enqueueing.
-async fn rescan(buckets: RevisionStore) {
+async fn rescan(buckets: RevisionStore, key_value: KeyValueStore) {
     if !buckets.settings().retention.is_on() {
         return;
     }
     loop {
-        if let Err(error) = rescan_once(&buckets).await {
+        if let Err(error) = rescan_once(&buckets, &key_value).await {
             tracing::warn!(%error, "cannot rescan stored revisions for retention; continuing later");
         }
         tokio::time::sleep(RESCAN_EVERY).await;
@@ -151,71 +162,86 @@ async fn rescan(buckets: RevisionStore) {
 }
 
 /// Repeatedly searches all pages for revisions to seal and blocks to compact.
-async fn seal(buckets: RevisionStore, every: Duration, within: Duration) {
+async fn seal(buckets: RevisionStore, key_value: KeyValueStore, every: Duration, within: Duration) {
     let Some(archive) = &buckets.settings().archive else { return };
     let idle = archive.idle.unwrap_or_default();
     let started = Instant::now();
     loop {
         let spare_latest = started.elapsed() < idle.min(KNOWS_READS_AFTER);
         let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE, spare_latest };
-        if let Err(error) = seal_once(&buckets, options).await {
+        if let Err(error) = seal_once(&buckets, &key_value, options).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
         }
         tokio::time::sleep(every).await;
     }
 }
 
-/// Seals and compacts all domains once. If a domain fails, the other domains are still sealed.
-async fn seal_once(buckets: &RevisionStore, options: SealOptions) -> Result<(), Error> {
+/// Seals and compacts all buckets of pages once. If a bucket fails, the others are still sealed.
+async fn seal_once(
+    buckets: &RevisionStore,
+    key_value: &KeyValueStore,
+    options: SealOptions,
+) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
-        if let Err(error) = seal_domain(buckets, &domain, options).await {
-            tracing::warn!(%domain, %error, "cannot seal superseded revisions; continuing later");
-        }
-        if let Err(error) = compact_domain(buckets, &domain, options.rest).await {
-            tracing::warn!(%domain, %error, "cannot compact the archive; continuing later");
+        for bucket in page_buckets(key_value, &domain).await {
+            if let Err(error) = seal_bucket(buckets, &domain, &bucket, options).await {
+                tracing::warn!(%domain, %bucket, %error, "cannot seal superseded revisions; continuing later");
+            }
+            if let Err(error) = compact_bucket(buckets, &domain, &bucket, options.rest).await {
+                tracing::warn!(%domain, %bucket, %error, "cannot compact the archive; continuing later");
+            }
         }
     }
     Ok(())
 }
 
-async fn seal_domain(
+/// The buckets of pages of a domain. If their definitions cannot be read, only `page`.
+async fn page_buckets(key_value: &KeyValueStore, domain: &DomainName) -> Vec<BucketName> {
+    key_value.page_buckets(domain).await.unwrap_or_else(|error| {
+        tracing::warn!(%domain, %error, "cannot read the buckets of a domain; working on the bucket page alone");
+        vec![BucketName::page()]
+    })
+}
+
+async fn seal_bucket(
     buckets: &RevisionStore,
     domain: &DomainName,
+    bucket: &BucketName,
     options: SealOptions,
 ) -> Result<(), Error> {
-    let sealed = buckets.maintenance().seal(domain, &BucketName::page(), options, &mut |_| {}).await?;
+    let sealed = buckets.maintenance().seal(domain, bucket, options, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
-        tracing::info!(%domain, revisions, blocks, "sealed superseded revisions");
+        tracing::info!(%domain, %bucket, revisions, blocks, "sealed superseded revisions");
     }
     if sealed.kept > 0 {
         let (too_large, damaged) = (sealed.too_large, sealed.damaged());
-        tracing::warn!(%domain, too_large, damaged, "some revisions are too large or damaged; they are not sealed");
+        tracing::warn!(%domain, %bucket, too_large, damaged, "some revisions are too large or damaged; they are not sealed");
     }
     Ok(())
 }
 
-async fn compact_domain(buckets: &RevisionStore, domain: &DomainName, rest: Duration) -> Result<(), Error> {
+async fn compact_bucket(
+    buckets: &RevisionStore,
+    domain: &DomainName,
+    bucket: &BucketName,
+    rest: Duration,
+) -> Result<(), Error> {
     let options = CompactionOptions { parts: MIN_BLOCKS_TO_COMPACT, rest };
-    let compacted =
-        buckets.maintenance().compact_archive(domain, &BucketName::page(), options, &mut |_| {}).await?;
+    let compacted = buckets.maintenance().compact_archive(domain, bucket, options, &mut |_| {}).await?;
     if compacted.blocks > 0 {
         let (parts, blocks) = (compacted.parts, compacted.blocks);
-        tracing::info!(%domain, parts, blocks, "compacted the archive");
+        tracing::info!(%domain, %bucket, parts, blocks, "compacted the archive");
     }
     Ok(())
 }
 
-async fn rescan_once(buckets: &RevisionStore) -> Result<(), Error> {
-    let configured = buckets.settings().retention.buckets.keys().map(|(_, bucket)| bucket.clone());
-    let mut names: Vec<BucketName> = configured.chain([BucketName::page()]).collect();
-    names.sort();
-    names.dedup();
+async fn rescan_once(buckets: &RevisionStore, key_value: &KeyValueStore) -> Result<(), Error> {
     for domain in buckets.catalog().domains().await? {
-        for bucket in &names {
+        for bucket in page_buckets(key_value, &domain).await {
             let mut pages = 0;
             loop {
-                let rescan = buckets.maintenance().rescan(&domain, bucket).await?;
+                let rescan = buckets.maintenance().rescan(&domain, &bucket).await?;
                 pages += rescan.pages;
                 if rescan.finished {
                     break;
@@ -268,6 +294,7 @@ mod tests {
         ArchiveSettings, NewProperty, NewRevision, Page, PropertyName, Revision, Settings, Title, schemas,
     };
     use rashomon_clock::{Clock, ManualClock, Timestamp};
+    use rashomon_key_value::{BucketType, Definition, Settings as KeyValueSettings};
     use rashomon_tables::{Decorator, Error as StoreError, Memory, Result, Row, Scan, Schema, TableStore};
 
     use super::*;
@@ -293,15 +320,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failure_of_a_domain_does_not_stop_sealing_of_others() {
+    async fn failure_of_a_domain_does_not_stop_sealing_of_other_buckets() {
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
         let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };
         let buckets =
             RevisionStore::open(store, Arc::clone(&clock) as Arc<dyn Clock>, settings, 1).await.unwrap();
-        for domain in ["dewiki", "enwiki"] {
+        let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), KeyValueSettings::default());
+        let enwiki = DomainName::new("enwiki").unwrap();
+        let (docs, definition) = (BucketName::new("docs").unwrap(), Definition::of(BucketType::Revisioned));
+        let docs = key_value.create_bucket(&enwiki, &docs, definition).await.unwrap().bucket.pages().unwrap();
+        for (domain, bucket) in
+            [("dewiki", BucketName::page()), ("enwiki", BucketName::page()), ("enwiki", docs)]
+        {
             let (domain, title) = (DomainName::new(domain).unwrap(), Title::new("Main_Page").unwrap());
-            let page = Page { domain, bucket: BucketName::page(), title };
+            let page = Page { domain, bucket, title };
             let name = PropertyName::new("wikitext").unwrap();
             for number in 1..=3 {
                 let body = buckets.stage_bytes(&page, &name, b"text").await.unwrap();
@@ -312,8 +345,10 @@ mod tests {
             }
         }
         clock.advance(Duration::from_secs(365 * 24 * 3600));
-        seal_once(&buckets, SealOptions::default()).await.unwrap();
-        let stats = crate::stats(&buckets, &DomainName::new("enwiki").unwrap(), &mut |_| {}).await.unwrap();
-        assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2));
+        seal_once(&buckets, &key_value, SealOptions::default()).await.unwrap();
+        let stats = crate::stats(&buckets, &enwiki, &mut |_| {}).await.unwrap();
+        for (bucket, stats) in stats.into_page_buckets() {
+            assert_eq!(stats.archive.map(|archive| archive.revisions), Some(2), "{bucket}");
+        }
     }
 }

@@ -151,7 +151,7 @@ pub async fn erasures(
     domain: &DomainName,
     bucket: &BucketName,
 ) -> Result<Vec<ErasureState>> {
-    let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_str().into()];
+    let partition: Vec<Value> = vec![domain.as_str().into(), bucket.as_key().into()];
     let mut rows = store.parts().records.rows(&ERASURES, Scan::new(partition, INDEX_PAGE_ROWS));
     let mut all = Vec::new();
     while let Some(row) = rows.next().await? {
@@ -522,7 +522,7 @@ pub(crate) async fn unfinished_erasures(records: &Records, page: &Page) -> Resul
 }
 
 fn erasure_key(page: &Page, rev: Revision) -> Key {
-    let partition = vec![page.domain.as_str().into(), page.bucket.as_str().into()];
+    let partition = vec![page.domain.as_str().into(), page.bucket.as_key().into()];
     Key::new(partition, vec![page.title.as_str().into(), Value::Int(rev.get())])
 }
 

@@ -10,6 +10,7 @@
 
 mod awaited;
 mod background;
+mod delete;
 mod erase;
 mod repair;
 mod stats;
@@ -18,9 +19,10 @@ mod verify;
 
 pub use awaited::{AwaitedStore, Connect};
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
+pub use delete::delete_pages;
 pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
 pub use rashomon_key_value::{BucketStats, BucketType};
 pub use repair::{RepairReport, repair};
-pub use stats::{DomainStats, PropertyStats, stats};
+pub use stats::{BucketContent, DomainStats, PageStats, PropertyStats, page_stats, stats};
 pub use supervised::Panics;
 pub use verify::verify;

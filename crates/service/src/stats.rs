@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_recursion::async_recursion as boxed;
 use rashomon_archive::Counter;
 use rashomon_buckets::{ArchiveStats, BucketName, DomainName, Page, PropertyName, Result, RevisionStore};
-use rashomon_key_value::{BucketStats, KeyValueStore, Settings as KeyValueSettings};
+use rashomon_key_value::{BucketStats, BucketType, KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     Records,
     content::{BodyRow, Stored},
@@ -20,6 +20,34 @@ const BUCKETS_AT_ONCE: usize = 100;
 /// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DomainStats {
+    /// The statistics of the bucket `page`.
+    #[serde(flatten)]
+    pub page: PageStats,
+    /// The statistics of each further bucket.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub buckets: BTreeMap<BucketName, BucketContent>,
+}
+
+/// Statistics of a bucket that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum BucketContent {
+    /// The statistics of a key-value bucket.
+    Entries(BucketStats),
+    /// The statistics of a bucket of pages.
+    Pages {
+        /// The type of the bucket.
+        #[serde(rename = "type")]
+        bucket_type: BucketType,
+        /// The statistics of the pages.
+        #[serde(flatten)]
+        stats: Box<PageStats>,
+    },
+}
+
+/// Statistics of a bucket of pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PageStats {
     /// The number of pages.
     pub pages: u64,
     /// The number of revisions of these pages.
@@ -32,12 +60,29 @@ pub struct DomainStats {
     pub stored_bytes: u64,
     /// The statistics of each property.
     pub properties: BTreeMap<PropertyName, PropertyStats>,
-    /// The statistics of each key-value bucket.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub buckets: BTreeMap<BucketName, BucketStats>,
     /// The statistics of the archive. `None` if the store has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStats>,
+}
+
+impl DomainStats {
+    /// Like [`Self::page_buckets`].
+    pub fn into_page_buckets(self) -> impl Iterator<Item = (BucketName, PageStats)> {
+        let further = self.buckets.into_iter().filter_map(|(name, content)| match content {
+            BucketContent::Pages { stats, .. } => Some((name, *stats)),
+            BucketContent::Entries(_) => None,
+        });
+        std::iter::once((BucketName::page(), self.page)).chain(further)
+    }
+
+    /// The statistics of all buckets of pages of the domain.
+    pub fn page_buckets(&self) -> impl Iterator<Item = (BucketName, &PageStats)> {
+        let further = self.buckets.iter().filter_map(|(name, content)| match content {
+            BucketContent::Pages { stats, .. } => Some((name.clone(), &**stats)),
+            BucketContent::Entries(_) => None,
+        });
+        std::iter::once((BucketName::page(), &self.page)).chain(further)
+    }
 }
 
 /// Statistics of a property.
@@ -69,19 +114,50 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its buckets. Reads all of them. Calls `progress` regularly
-/// with the counts so far.
+/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its buckets. Reads all of
+/// them. Calls `progress` regularly with the counts of the bucket so far.
 #[boxed]
 pub async fn stats(
     store: &RevisionStore,
     domain: &DomainName,
-    progress: &mut (dyn FnMut(&DomainStats) + Send),
+    progress: &mut (dyn FnMut(&PageStats) + Send),
 ) -> Result<DomainStats> {
+    let records = store.parts().records;
+    let page = page_stats(store, domain, &BucketName::page(), progress).await?;
+    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
+    let (mut buckets, mut after) = (BTreeMap::new(), None);
+    loop {
+        let listing = entries.buckets(domain, after.as_ref(), BUCKETS_AT_ONCE).await?;
+        for bucket in listing.items {
+            let content = match bucket.pages() {
+                Some(pages) => BucketContent::Pages {
+                    bucket_type: bucket.bucket_type(),
+                    stats: Box::new(page_stats(store, domain, &pages, progress).await?),
+                },
+                None => BucketContent::Entries(entries.bucket_stats(&bucket).await?),
+            };
+            buckets.insert(bucket.name, content);
+        }
+        after = listing.next;
+        if after.is_none() {
+            return Ok(DomainStats { page, buckets });
+        }
+    }
+}
+
+/// Counts the revisions, renders and bodies of a bucket's pages. Reads all of them. `bucket` has its id. Calls
+/// `progress` regularly with the counts so far.
+#[boxed]
+pub async fn page_stats(
+    store: &RevisionStore,
+    domain: &DomainName,
+    bucket: &BucketName,
+    progress: &mut (dyn FnMut(&PageStats) + Send),
+) -> Result<PageStats> {
     let (parts, maintenance) = (store.parts(), store.maintenance());
-    let mut stats = DomainStats::default();
+    let mut stats = PageStats::default();
     let mut archive = Counter::default();
-    let bucket = BucketName::page();
-    let mut pages = parts.records.catalog.pages(domain, &bucket);
+    let mut pages = parts.records.catalog.pages(domain, bucket);
     while let Some(page) = pages.next().await? {
         count_page(parts.records, &page, &mut stats, progress).await?;
         if let Some(of_store) = parts.archive {
@@ -91,7 +167,6 @@ pub async fn stats(
         drop(maintenance.skipped_damage());
         progress(&stats);
     }
-    stats.buckets = count_buckets(parts.records, domain).await?;
     if parts.archive.is_some() {
         stats.stored_bytes += archive.stats.block_bytes;
         for (name, of) in archive.properties {
@@ -103,29 +178,11 @@ pub async fn stats(
     Ok(stats)
 }
 
-async fn count_buckets(
-    records: &Arc<Records>,
-    domain: &DomainName,
-) -> Result<BTreeMap<BucketName, BucketStats>> {
-    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
-    let (mut stats, mut after) = (BTreeMap::new(), None);
-    loop {
-        let page = entries.buckets(domain, after.as_ref(), BUCKETS_AT_ONCE).await?;
-        for bucket in page.items {
-            stats.insert(bucket.name.clone(), entries.bucket_stats(&bucket).await?);
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(stats);
-        }
-    }
-}
-
 async fn count_page(
     records: &Records,
     page: &Page,
-    stats: &mut DomainStats,
-    progress: &mut (dyn FnMut(&DomainStats) + Send),
+    stats: &mut PageStats,
+    progress: &mut (dyn FnMut(&PageStats) + Send),
 ) -> Result<()> {
     let mut after = None;
     let revisions_before = stats.revisions;
@@ -158,7 +215,7 @@ async fn count_body(
     records: &Records,
     name: PropertyName,
     body: &BodyRow,
-    stats: &mut DomainStats,
+    stats: &mut PageStats,
 ) -> Result<()> {
     let stored = match &body.stored {
         Stored::Identity(bytes) | Stored::Zstd(bytes) => bytes.len() as u64,

@@ -1,15 +1,18 @@
 //! Verification of the stored data: every index entry has its content, and all content has an index entry.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
 use rashomon_buckets::{
-    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore, Sha1, StoreParts, Tid,
-    VerifyReport, Versions,
+    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore,
+    Sha1, StoreParts, Tid, VerifyReport, Versions,
 };
 use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
@@ -57,6 +60,8 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     let mut report = VerifyReport::default();
     let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
     let StoreParts { records, retention, archive, .. } = store.parts();
+    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
+    let buckets = PageBuckets::read(records, &entries, &mut report).await?;
     let verifier = Verifier { records, retention };
     let mut after = None;
     // Pages are listed from each of these tables, so that a page with content and without an index is found
@@ -67,7 +72,11 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
             let mut pages = Vec::with_capacity(partitions.items.len());
             for partition in partitions.items {
                 match page_of(&partition) {
-                    Some(page) => pages.push(page),
+                    Some(page) => {
+                        if buckets.has_whole_pages(&page, &mut report) {
+                            pages.push(page);
+                        }
+                    }
                     None => {
                         let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
                         report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
@@ -87,9 +96,8 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
         }
     }
     if let Some(archive) = archive {
-        archive.verify(&mut report, &mut |_| {}).await?;
+        archive.verify(&buckets.deleted, &mut report, &mut |_| {}).await?;
     }
-    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
     entries.verify(&mut report, &mut |_| progress.add(1)).await?;
     let domains = records.catalog.domains().await?;
     for found in records.catalog.damage.take() {
@@ -101,6 +109,43 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
             .corrupt_is_problem(format_args!("domain {domain}"), records.catalog.site_info(&domain).await)?;
     }
     Ok(report)
+}
+
+/// The buckets of pages that have an id.
+struct PageBuckets {
+    existing: BTreeSet<(DomainName, BucketName)>,
+    deleted: BTreeSet<(DomainName, BucketName)>,
+    /// The names of the domains whose buckets cannot be read. Their pages are verified in any case.
+    unknown: BTreeSet<DomainName>,
+}
+
+impl PageBuckets {
+    async fn read(records: &Records, entries: &KeyValueStore, report: &mut VerifyReport) -> Result<Self> {
+        let deleted = entries.deleted_page_buckets().await.map_err(Error::from)?;
+        let mut this = Self { existing: BTreeSet::new(), deleted, unknown: BTreeSet::new() };
+        for domain in records.catalog.domains().await? {
+            let buckets = entries.page_buckets(&domain).await.map_err(Error::from);
+            match report.corrupt_is_problem(format_args!("domain {domain}, buckets"), buckets)? {
+                Some(buckets) => {
+                    this.existing.extend(buckets.into_iter().map(|bucket| (domain.clone(), bucket)));
+                }
+                None => drop(this.unknown.insert(domain)),
+            }
+        }
+        Ok(this)
+    }
+
+    /// Whether a page can be verified: its bucket is not being deleted. A page of an unknown bucket is a problem.
+    fn has_whole_pages(&self, page: &Page, report: &mut VerifyReport) -> bool {
+        if page.bucket == page.bucket.without_id() || self.unknown.contains(&page.domain) {
+            return true;
+        }
+        let bucket = (page.domain.clone(), page.bucket.clone());
+        if !self.existing.contains(&bucket) && !self.deleted.contains(&bucket) {
+            report.problem(page, "its bucket does not exist, and the collector does not know it");
+        }
+        self.existing.contains(&bucket)
+    }
 }
 
 /// Verifies the rows of pages.

@@ -46,12 +46,12 @@ impl Entry {
 
 /// The key of the set of a page's revisions. The title is last, since only a title may contain a colon.
 pub(crate) fn revisions_key(page: &Page) -> String {
-    format!("rashomon:revisions:{}:{}:{}", page.domain, page.bucket, page.title)
+    format!("rashomon:revisions:{}:{}:{}", page.domain, page.bucket.as_key(), page.title)
 }
 
 /// The key of the set of a page's renders.
 pub(crate) fn renders_key(page: &Page) -> String {
-    format!("rashomon:renders:{}:{}:{}", page.domain, page.bucket, page.title)
+    format!("rashomon:renders:{}:{}:{}", page.domain, page.bucket.as_key(), page.title)
 }
 
 /// The bounds of all revisions superseded at `at` or before, as Redis writes them: the lower, then the upper.

@@ -65,10 +65,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rashomon-dumps", &["rashomon-buckets", "rashomon-clock"]),
-    (
-        "rashomon-entry-dumps",
-        &["rashomon-dumps", "rashomon-buckets", "rashomon-key-value", "rashomon-clock"],
-    ),
+    ("rashomon-entry-dumps", &["rashomon-dumps", "rashomon-buckets", "rashomon-key-value", "rashomon-clock"]),
     ("rashomon-comparison", &["rashomon-dumps", "rashomon-buckets", "rashomon-tables", "rashomon-clock"]),
     (
         "rashomon-service",

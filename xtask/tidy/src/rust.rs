@@ -12,7 +12,12 @@ const LONG_FILES: &[(&str, &str)] = &[];
 const MAX_CRATE_LINES: usize = 7_000;
 
 /// Crates with another limit.
-const LARGER_CRATES: &[(&str, usize)] = &[("crates/api", 11_000), ("crates/tables-sqlite", 8_500)];
+const LARGER_CRATES: &[(&str, usize)] = &[
+    ("crates/api", 12_000),
+    ("crates/cli", 10_000),
+    ("crates/tables-sqlite", 8_500),
+    ("xtask/bench", 8_500),
+];
 
 /// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
 const CRATES_OVER_LIMIT: &[(&str, usize)] = &[];

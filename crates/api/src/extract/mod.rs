@@ -16,5 +16,5 @@ pub(crate) use parameters::{Parameters, idempotency_key, refuse_idempotency_key,
 pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};
-pub(crate) use target::{Target, domain_of_host, page_of_v1, page_of_wiki};
+pub(crate) use target::{Target, domain_of_host, page_in_bucket, page_of_v1, page_of_wiki};
 pub(crate) use title::{encode_title, parse_title};

@@ -34,9 +34,14 @@ pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
     let rest = path.strip_prefix("/v1/").unwrap_or_default();
     let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
     let domain = DomainName::new(domain)?;
-    let (title, needs_redirect) = parse_title(rest.strip_prefix("page/").unwrap_or_default())?;
-    let prefix = if needs_redirect { format!("/v1/{domain}/page/") } else { String::new() };
-    Ok(Target { page: Page { domain, bucket: bucket.clone(), title }, prefix, needs_redirect })
+    page_in_bucket(domain, bucket.clone(), rest.strip_prefix("page/").unwrap_or_default())
+}
+
+/// The page of `/v1/{domain}/{bucket}/{title}`, by its raw title. The bucket has its id.
+pub(crate) fn page_in_bucket(domain: DomainName, bucket: BucketName, raw: &str) -> Result<Target> {
+    let (title, needs_redirect) = parse_title(raw)?;
+    let prefix = if needs_redirect { format!("/v1/{domain}/{bucket}/") } else { String::new() };
+    Ok(Target { page: Page { domain, bucket, title }, prefix, needs_redirect })
 }
 
 /// The page of `/wiki/{title}`, in the domain of the request's host.

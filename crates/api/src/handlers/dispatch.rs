@@ -13,7 +13,11 @@ use http::{Method, request::Parts};
 use rashomon_access::Right;
 use rashomon_key_value::{Bucket, BucketType};
 
-use super::{bucket::list_entries, counter, entry, page::ignore_range_unless_get};
+use super::{
+    bucket::list_entries,
+    counter, entry,
+    page::{self, ignore_range_unless_get},
+};
 use crate::{
     Api,
     answer::options,
@@ -39,22 +43,20 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
         _ => return Err(Problem::method_not_allowed(METHODS)),
     };
     let bucket = find(&api, rights, &of, &head).await?;
-    match bucket.bucket_type() {
-        BucketType::Blob | BucketType::OrderedBlob => {
-            let target = EntryTarget::parse(of, raw)?;
-            entry::v1(&api, bucket, target, &head, body).await
-        }
-        BucketType::Counter => {
-            let target = EntryTarget::parse(of, raw)?;
-            counter::v1(&api, bucket, target, &head, body).await
-        }
-        BucketType::Revisioned => Err(not_served(&bucket)),
+    if let Some(pages) = bucket.pages() {
+        return page::in_bucket(&api, of.domain, pages, raw, &head, body).await;
+    }
+    let target = EntryTarget::parse(of, raw)?;
+    if bucket.bucket_type() == BucketType::Counter {
+        counter::v1(&api, bucket, target, &head, body).await
+    } else {
+        entry::v1(&api, bucket, target, &head, body).await
     }
 }
 
 /// `/v1/{domain}/{bucket}/`
 pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (head, _) = request.into_parts();
+    let (head, body) = request.into_parts();
     let of = bucket_of_v1(head.uri.path())?;
     match head.method {
         Method::GET | Method::HEAD => {}
@@ -62,12 +64,10 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
         _ => return Err(Problem::method_not_allowed(READ_METHODS)),
     }
     let bucket = find(&api, &[Right::Read], &of, &head).await?;
-    match bucket.bucket_type() {
-        BucketType::Blob | BucketType::OrderedBlob | BucketType::Counter => {
-            list_entries(&api, &bucket, &head).await
-        }
-        BucketType::Revisioned => Err(not_served(&bucket)),
+    if let Some(pages) = bucket.pages() {
+        return page::in_bucket(&api, of.domain, pages, "", &head, body).await;
     }
+    list_entries(&api, &bucket, &head).await
 }
 
 /// Finds the bucket for a caller that has at least one of the rights.
@@ -76,8 +76,4 @@ async fn find(api: &Api, rights: &[Right], of: &BucketTarget, head: &Parts) -> R
         return Err(Problem::read_only());
     }
     api.bucket_for_any(caller_of(&head.extensions), rights, of).await
-}
-
-fn not_served(bucket: &Bucket) -> Problem {
-    Problem::not_found(format!("this version has no resources in buckets of type {}", bucket.bucket_type()))
 }

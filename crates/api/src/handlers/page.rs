@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{HeaderMap, Method, header, request::Parts};
 use rashomon_access::Right;
-use rashomon_buckets::{Page, RenderBase};
+use rashomon_buckets::{BucketName, DomainName, Page, RenderBase};
 
 use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     authorize::caller_of,
     caching::{self, Caching},
     extract::{
-        Listed, READ_METHODS, Resource, Selector, Target, page_of_v1, page_of_wiki, refuse_idempotency_key,
+        Listed, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki,
+        refuse_idempotency_key,
     },
     problem::{Problem, Result},
 };
@@ -27,14 +28,32 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     ignore_range_unless_get(&mut head);
     refuse_idempotency_key(&head.headers)?;
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
-    let resource = parse_resource(&head)?;
+    answer(&api, target, &head, body).await
+}
+
+/// `/v1/{domain}/{bucket}/{title}`, in a further bucket of pages, which has its id. The caller has a right that
+/// some requests with the method need.
+pub(super) async fn in_bucket(
+    api: &Api,
+    domain: DomainName,
+    bucket: BucketName,
+    raw_title: &str,
+    head: &Parts,
+    body: Body,
+) -> Result<Response> {
+    refuse_idempotency_key(&head.headers)?;
+    answer(api, page_in_bucket(domain, bucket, raw_title)?, head, body).await
+}
+
+async fn answer(api: &Api, target: Target, head: &Parts, body: Body) -> Result<Response> {
+    let resource = parse_resource(head)?;
     match head.method {
         // Boxed, so that the future of a read does not contain the larger one of a write: the future is moved
         // several times.
-        Method::POST | Method::PUT => Box::pin(write(&api, target.page, resource, &head, body)).await,
+        Method::POST | Method::PUT => Box::pin(write(api, target.page, resource, head, body)).await,
         _ => {
             let methods = resource.methods();
-            read(&api, &target, resource, methods, &head).await
+            read(api, &target, resource, methods, head).await
         }
     }
 }

@@ -8,8 +8,14 @@ use rashomon_openapi::{PAGE, Verb, names_in, operations, parameters};
 use crate::extract::{Resource, Selector};
 
 /// Routes for incomplete requests, such as a missing title or slash, and for files that the HTML pages load.
-const UNDOCUMENTED_ROUTES: [&str; 5] =
-    ["/v1/{domain}/page/", "/wiki/", "/pages/{domain}", "/assets/style.css", "/assets/icon.svg"];
+const UNDOCUMENTED_ROUTES: [&str; 6] = [
+    "/v1/{domain}/page/",
+    "/wiki/",
+    "/pages/{domain}",
+    "/buckets/{domain}/{bucket}",
+    "/assets/style.css",
+    "/assets/icon.svg",
+];
 
 #[test]
 fn every_route_is_described_and_nothing_else() {

@@ -10,12 +10,13 @@ use crate::{
     problem::{Problem, Result},
 };
 
-/// The domain or the page that a path under `/pages/` names.
+/// The bucket or the page that a path under `/pages/` or `/buckets/` names.
 #[derive(Debug, Clone)]
 pub(super) enum Address {
-    /// The list of the pages of a domain.
-    Domain {
+    /// The list of the pages of a bucket.
+    Bucket {
         domain: DomainName,
+        bucket: BucketName,
         /// Whether the path lacks its last slash.
         needs_redirect: bool,
     },
@@ -28,46 +29,84 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Parses the raw path.
-    pub(super) fn parse(path: &str, bucket: &BucketName) -> Result<Self> {
-        let rest = path.strip_prefix("/pages/").unwrap_or_default();
-        let (domain, title) = match rest.split_once('/') {
-            Some((domain, title)) => (DomainName::new(domain)?, title),
-            None => return Ok(Self::Domain { domain: DomainName::new(rest)?, needs_redirect: true }),
+    /// Parses the raw path. The bucket has no id yet.
+    pub(super) fn parse(path: &str, page: &BucketName) -> Result<Self> {
+        let (domain, bucket, title) = match path.strip_prefix("/buckets/") {
+            Some(rest) => {
+                let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
+                let (bucket, title) = split(rest);
+                (DomainName::new(domain)?, BucketName::new(bucket)?, title)
+            }
+            None => {
+                let (domain, title) = split(path.strip_prefix("/pages/").unwrap_or_default());
+                (DomainName::new(domain)?, page.clone(), title)
+            }
         };
-        if title.is_empty() {
-            return Ok(Self::Domain { domain, needs_redirect: false });
+        match title {
+            None | Some("") => Ok(Self::Bucket { domain, bucket, needs_redirect: title.is_none() }),
+            Some(title) => {
+                let (title, needs_redirect) = parse_title(title)?;
+                Ok(Self::Page { page: Page { domain, bucket, title }, needs_redirect })
+            }
         }
-        let (title, needs_redirect) = parse_title(title)?;
-        Ok(Self::Page { page: Page { domain, bucket: bucket.clone(), title }, needs_redirect })
     }
 
     /// The domain of the address.
     pub(super) fn domain(&self) -> &DomainName {
         match self {
-            Self::Domain { domain, .. } => domain,
+            Self::Bucket { domain, .. } => domain,
             Self::Page { page, .. } => &page.domain,
+        }
+    }
+
+    /// The bucket of the address.
+    pub(super) fn bucket(&self) -> &BucketName {
+        match self {
+            Self::Bucket { bucket, .. } => bucket,
+            Self::Page { page, .. } => &page.bucket,
+        }
+    }
+
+    /// Replaces the bucket by the same one with its id.
+    pub(super) fn set_bucket(&mut self, with_id: BucketName) {
+        match self {
+            Self::Bucket { bucket, .. } => *bucket = with_id,
+            Self::Page { page, .. } => page.bucket = with_id,
         }
     }
 
     /// The canonical path, if the path of the request has to be redirected.
     pub(super) fn redirect_target(&self) -> Option<String> {
         match self {
-            Self::Domain { needs_redirect: false, .. } | Self::Page { needs_redirect: false, .. } => None,
-            Self::Domain { domain, .. } => Some(domain_url(domain)),
-            Self::Page { page, .. } => Some(page_url(&page.domain, &page.title)),
+            Self::Bucket { needs_redirect: false, .. } | Self::Page { needs_redirect: false, .. } => None,
+            Self::Bucket { domain, bucket, .. } => Some(bucket_url(domain, bucket)),
+            Self::Page { page, .. } => Some(page_url(page)),
         }
     }
 }
 
-/// The address of the list of a domain's pages.
-pub(super) fn domain_url(domain: &DomainName) -> String {
-    format!("/pages/{domain}/")
+/// The part of a path before the first slash, and the part after it.
+fn split(path: &str) -> (&str, Option<&str>) {
+    path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)))
+}
+
+/// The address of the list of a bucket's pages.
+pub(super) fn bucket_url(domain: &DomainName, bucket: &BucketName) -> String {
+    if *bucket == BucketName::page() {
+        format!("/pages/{domain}/")
+    } else {
+        format!("/buckets/{domain}/{bucket}/")
+    }
+}
+
+/// The name of a bucket for people: that of the domain for the bucket `page`, else `enwiki/docs`.
+pub(super) fn bucket_text(domain: &DomainName, bucket: &BucketName) -> String {
+    if *bucket == BucketName::page() { domain.to_string() } else { format!("{domain}/{bucket}") }
 }
 
 /// The address of a page.
-pub(super) fn page_url(domain: &DomainName, title: &Title) -> String {
-    format!("/pages/{domain}/{}", encode_title(title))
+pub(super) fn page_url(page: &Page) -> String {
+    bucket_url(&page.domain, &page.bucket) + &encode_title(&page.title)
 }
 
 /// Encodes a title as a value in a query.
@@ -83,12 +122,13 @@ pub(super) fn form_value(parameter: &str, raw: &str) -> Result<String> {
     })
 }
 
-/// The domain, the title and the addresses of a page, for templates.
+/// The bucket, the title and the addresses of a page, for templates.
 #[derive(Debug)]
 pub(super) struct PageAddresses {
-    pub(super) domain: DomainName,
-    /// The address of the list of the domain's pages.
-    pub(super) domain_url: String,
+    /// The name of the bucket for people.
+    pub(super) bucket: String,
+    /// The address of the list of the bucket's pages.
+    pub(super) bucket_url: String,
     /// The title as people write it.
     pub(super) text: String,
     /// The address of the HTML page.
@@ -100,11 +140,11 @@ pub(super) struct PageAddresses {
 impl PageAddresses {
     pub(super) fn of(page: &Page) -> Self {
         Self {
-            domain_url: domain_url(&page.domain),
+            bucket: bucket_text(&page.domain, &page.bucket),
+            bucket_url: bucket_url(&page.domain, &page.bucket),
             text: page.title.to_text(),
-            url: page_url(&page.domain, &page.title),
-            api_url: format!("/v1/{}/page/{}", page.domain, encode_title(&page.title)),
-            domain: page.domain.clone(),
+            url: page_url(page),
+            api_url: format!("/v1/{}/{}/{}", page.domain, page.bucket, encode_title(&page.title)),
         }
     }
 }

@@ -3,10 +3,9 @@
 use askama::Template;
 use axum::{body::Body, response::Response};
 use http::{Extensions, HeaderMap, HeaderValue, header};
-use rashomon_buckets::DomainName;
 use rashomon_connections::Encrypted;
 
-use super::address::{Address, PageAddresses, domain_url, encode_value};
+use super::address::{Address, PageAddresses, bucket_text, bucket_url, encode_value};
 use crate::{
     caching::Caching,
     problem::{Kind, Problem, Result},
@@ -60,7 +59,7 @@ struct ProblemPage<'a> {
     status: u16,
     title: &'a str,
     detail: String,
-    domain: Option<DomainName>,
+    bucket: Option<String>,
     links: Vec<HelpLink>,
 }
 
@@ -79,7 +78,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
         status: response.status().as_u16(),
         title: problem.kind().title(),
         detail: sentence(problem.detail()),
-        domain: address.map(|address| address.domain().clone()),
+        bucket: address.map(|address| bucket_text(address.domain(), address.bucket())),
         links: address.map_or_else(Vec::new, |address| help_links(address, has_query)),
     };
     if let Ok(text) = template.render() {
@@ -95,20 +94,20 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
 fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
     let mut links = Vec::new();
     if let Address::Page { page, .. } = address {
-        let PageAddresses { text, url, domain_url, .. } = PageAddresses::of(page);
+        let PageAddresses { text, url, bucket_url, .. } = PageAddresses::of(page);
         links.push(if has_query {
             HelpLink { text: "All revisions of", name: Some(text), url }
         } else {
-            let url = format!("{domain_url}?after={}", encode_value(&page.title));
+            let url = format!("{bucket_url}?after={}", encode_value(&page.title));
             HelpLink { text: "The titles after", name: Some(text), url }
         });
     }
     if has_query || matches!(address, Address::Page { .. }) {
-        let domain = address.domain();
+        let (domain, bucket) = (address.domain(), address.bucket());
         links.push(HelpLink {
             text: "The pages of",
-            name: Some(domain.to_string()),
-            url: domain_url(domain),
+            name: Some(bucket_text(domain, bucket)),
+            url: bucket_url(domain, bucket),
         });
     }
     links

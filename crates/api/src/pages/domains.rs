@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_buckets::DomainName;
 
-use super::{address::domain_url, html};
+use super::{address::bucket_url, html};
 use crate::{
     Api, caching,
     problem::{Problem, Result},
@@ -64,10 +64,11 @@ async fn readable(
     let mut names = Vec::new();
     loop {
         let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
-        let may_read = |name: &DomainName| {
-            api.access.may(caller, Right::Read, name, &api.page_bucket, BucketKind::Revisioned)
-        };
-        names.extend(listing.items.into_iter().filter(may_read));
+        for name in listing.items {
+            if may_read(api, caller, &name).await? {
+                names.push(name);
+            }
+        }
         after = listing.next;
         if names.len() > DOMAINS || after.is_none() {
             break;
@@ -78,9 +79,22 @@ async fn readable(
     Ok((names, has_more))
 }
 
+/// Whether a caller may read a bucket of pages of a domain.
+async fn may_read(api: &Api, caller: &Caller, domain: &DomainName) -> Result<bool> {
+    let may = |bucket| api.access.may(caller, Right::Read, domain, bucket, BucketKind::Revisioned);
+    if may(&api.page_bucket) {
+        return Ok(true);
+    }
+    if !api.access.may_in(caller, Right::Read, domain) {
+        return Ok(false);
+    }
+    let buckets = api.read_key_value(api.key_value.page_buckets(domain)).await?;
+    Ok(buckets.iter().any(may))
+}
+
 async fn line(api: &Api, name: DomainName) -> Result<DomainLine> {
     let site = site_name(api, &name).await?;
-    Ok(DomainLine { url: domain_url(&name), site, name })
+    Ok(DomainLine { url: bucket_url(&name, &api.page_bucket), site, name })
 }
 
 /// The wiki's own name, if an import had it.

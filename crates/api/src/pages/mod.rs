@@ -2,7 +2,7 @@
 //!
 //! `/` lists the domains, and `/pages/{domain}/` the pages of one domain. A page under
 //! `/pages/{domain}/{title}` has those sub-resources of the API that people want to see, and `?at=` in
-//! addition.
+//! addition. The pages of a further bucket are under `/buckets/{domain}/{bucket}/`.
 
 mod address;
 mod answer;
@@ -19,8 +19,8 @@ use axum::{
     routing::{MethodRouter, get},
 };
 use http::{Uri, header};
-use rashomon_access::{BucketKind, Right};
-use rashomon_buckets::Page;
+use rashomon_access::{BucketKind, Caller, Right};
+use rashomon_buckets::{BucketName, Page};
 
 pub(crate) use self::answer::{base_url, html};
 use self::{address::Address, answer::problem_page};
@@ -29,17 +29,20 @@ use crate::{
     answer::{redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
-    extract::{Listed, Resource, Selector},
+    extract::{BucketTarget, Listed, Resource, Selector},
     problem::{Problem, Result},
 };
 
 /// The routes of the pages and their files.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 6] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 9] {
     [
         ("/", get(first)),
         ("/pages/{domain}", get(below)),
         ("/pages/{domain}/", get(below)),
         ("/pages/{domain}/{*title}", get(below)),
+        ("/buckets/{domain}/{bucket}", get(below)),
+        ("/buckets/{domain}/{bucket}/", get(below)),
+        ("/buckets/{domain}/{bucket}/{*title}", get(below)),
         ("/assets/style.css", get(assets::style)),
         ("/assets/icon.svg", get(assets::icon)),
     ]
@@ -53,25 +56,43 @@ async fn first(State(api): State<Api>, request: Request) -> Result<Response> {
     answer.or_else(|problem| explain(problem, &request, None))
 }
 
-/// Everything under `/pages/`.
+/// Everything under `/pages/` and `/buckets/`.
 async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
-    let address = match Address::parse(request.uri().path(), &api.page_bucket) {
+    let mut address = match Address::parse(request.uri().path(), &api.page_bucket) {
         Ok(address) => address,
         Err(problem) => return explain(problem, &request, None),
     };
     let caller = caller_of(request.extensions());
-    let (domain, bucket) = (address.domain(), &api.page_bucket);
-    let answer = match api.check_right(caller, Right::Read, domain, bucket, BucketKind::Revisioned) {
-        Ok(()) => dispatch(&api, &address, request.uri()).await,
+    let answer = match find_bucket(&api, caller, &address).await {
+        Ok(bucket) => {
+            address.set_bucket(bucket);
+            dispatch(&api, caller, &address, request.uri()).await
+        }
         Err(problem) => Err(problem),
     };
     let answer = answer.map(|mut response| {
-        if !api.access.anybody_may(Right::Read, address.domain(), &api.page_bucket, BucketKind::Revisioned) {
+        let (domain, bucket) = (address.domain(), address.bucket());
+        if !api.access.anybody_may(Right::Read, domain, bucket, BucketKind::Revisioned) {
             caching::restrict(response.headers_mut());
         }
         response
     });
     answer.or_else(|problem| explain(problem, &request, Some(&address)))
+}
+
+/// The bucket of an address, with its id, for a caller that may read it.
+async fn find_bucket(api: &Api, caller: &Caller, address: &Address) -> Result<BucketName> {
+    let (domain, name) = (address.domain(), address.bucket());
+    if *name == api.page_bucket {
+        api.check_right(caller, Right::Read, domain, name, BucketKind::Revisioned)?;
+        return Ok(name.clone());
+    }
+    let target = BucketTarget { domain: domain.clone(), bucket: name.clone() };
+    let bucket = api.bucket_for(caller, Right::Read, &target).await?;
+    let type_of = bucket.bucket_type();
+    bucket
+        .pages()
+        .ok_or_else(|| Problem::not_found(format!("The bucket {name} has the type {type_of}, and no pages.")))
 }
 
 /// Shows a problem as an HTML page to clients that ask for HTML by name, as browsers do. Others get it as
@@ -87,12 +108,14 @@ fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Re
     }
 }
 
-async fn dispatch(api: &Api, address: &Address, uri: &Uri) -> Result<Response> {
+async fn dispatch(api: &Api, caller: &Caller, address: &Address, uri: &Uri) -> Result<Response> {
     if let Some(path) = address.redirect_target() {
         return Ok(redirect_to_canonical(path, uri.query(), Caching::Mutable));
     }
     match address {
-        Address::Domain { domain, .. } => titles::list(api, domain, uri.query()).await,
+        Address::Bucket { domain, bucket, .. } => {
+            titles::list(api, caller, (domain, bucket), uri.query()).await
+        }
         Address::Page { page, .. } => match uri.query().and_then(|query| query.strip_prefix("at=")) {
             Some(time) => history::as_it_was_at(api, page, time).await,
             None => sub_resource(api, page, Resource::parse(uri.query())?).await,

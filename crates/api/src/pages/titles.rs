@@ -2,10 +2,11 @@
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{DomainName, Page, Title};
+use rashomon_access::{BucketKind, Caller, Right};
+use rashomon_buckets::{BucketName, DomainName, Page, Title};
 
 use super::{
-    address::{domain_url, encode_value, form_value, page_url},
+    address::{bucket_text, bucket_url, encode_value, form_value, page_url},
     domains::site_name,
     html,
 };
@@ -27,10 +28,13 @@ struct TitleLine {
 #[derive(Template)]
 #[template(path = "titles.html")]
 struct TitlesPage {
-    domain: DomainName,
+    /// The name of the bucket for people.
+    bucket: String,
     /// The wiki's own name.
     site: Option<String>,
     url: String,
+    /// The other buckets of pages of the domain.
+    buckets: Vec<TitleLine>,
     titles: Vec<TitleLine>,
     /// The requested title, if there is no such page.
     missing_title: Option<String>,
@@ -48,31 +52,56 @@ enum TitleQuery {
     Open(Title),
 }
 
-/// `/pages/{domain}/`
-pub(super) async fn list(api: &Api, domain: &DomainName, query: Option<&str>) -> Result<Response> {
+/// `/pages/{domain}/` and `/buckets/{domain}/{bucket}/`. The bucket has its id.
+pub(super) async fn list(
+    api: &Api,
+    caller: &Caller,
+    (domain, bucket): (&DomainName, &BucketName),
+    query: Option<&str>,
+) -> Result<Response> {
+    let page_of = |title| Page { domain: domain.clone(), bucket: bucket.clone(), title };
     let (after, missing_title) = match parse(query)? {
         TitleQuery::After(title) => (title, None),
-        TitleQuery::Open(title) if exists(api, domain, &title).await? => {
-            return Ok(redirect(&page_url(domain, &title), Caching::NoStore));
+        TitleQuery::Open(title) => {
+            let page = page_of(title);
+            if exists(api, &page).await? {
+                return Ok(redirect(&page_url(&page), Caching::NoStore));
+            }
+            let text = page.title.to_text();
+            (Some(page.title), Some(text))
         }
-        TitleQuery::Open(title) => (Some(title.clone()), Some(title.to_text())),
     };
     let catalog = api.buckets.catalog();
-    let listing = catalog.titles(domain, &api.page_bucket, after.as_ref(), TITLES);
+    let listing = catalog.titles(domain, bucket, after.as_ref(), TITLES);
     let listing = api.read_catalog(listing).await?;
     if listing.items.is_empty() && !api.read_catalog(catalog.has_domain(domain)).await? {
         return Err(Problem::not_found(format!("There is no domain {domain} here.")));
     }
-    let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(domain, title) };
+    let line = |title: &Title| TitleLine { text: title.to_text(), url: page_url(&page_of(title.clone())) };
     html(&TitlesPage {
-        domain: domain.clone(),
+        bucket: bucket_text(domain, bucket),
         site: site_name(api, domain).await?,
-        url: domain_url(domain),
+        url: bucket_url(domain, bucket),
+        buckets: other_buckets(api, caller, domain, bucket).await?,
         titles: listing.items.iter().map(line).collect(),
         continued: after.is_some(),
         missing_title,
         next: listing.next.map(|last| format!("?after={}", encode_value(&last))),
     })
+}
+
+/// The other buckets of pages of the domain that the caller may read.
+async fn other_buckets(
+    api: &Api,
+    caller: &Caller,
+    domain: &DomainName,
+    shown: &BucketName,
+) -> Result<Vec<TitleLine>> {
+    let buckets = api.read_key_value(api.key_value.page_buckets(domain)).await?;
+    let may = |bucket| api.access.may(caller, Right::Read, domain, bucket, BucketKind::Revisioned);
+    let others = buckets.iter().filter(|bucket| *bucket != shown && may(bucket));
+    let line = |bucket| TitleLine { text: bucket_text(domain, bucket), url: bucket_url(domain, bucket) };
+    Ok(others.map(line).collect())
 }
 
 fn parse(query: Option<&str>) -> Result<TitleQuery> {
@@ -87,10 +116,9 @@ fn parse(query: Option<&str>) -> Result<TitleQuery> {
     }
 }
 
-/// Whether there is a page with this title.
-async fn exists(api: &Api, domain: &DomainName, title: &Title) -> Result<bool> {
-    let page = Page { domain: domain.clone(), bucket: api.page_bucket.clone(), title: title.clone() };
-    match api.read_page(&page, api.buckets.revisions(&page, None, 1)).await {
+/// Whether a page exists.
+async fn exists(api: &Api, page: &Page) -> Result<bool> {
+    match api.read_page(page, api.buckets.revisions(page, None, 1)).await {
         Ok(_) => Ok(true),
         Err(problem) if problem.kind() == crate::problem::Kind::NotFound => Ok(false),
         Err(problem) => Err(problem),

@@ -24,7 +24,7 @@ use rashomon_buckets::DomainName;
 use crate::world::{Answer, World};
 
 /// The domain that everybody may read.
-const PUBLIC: &str = "pubwiki";
+pub(crate) const PUBLIC: &str = "pubwiki";
 
 /// The page of a domain.
 fn page_of(domain: &str) -> String {
@@ -36,7 +36,7 @@ fn domain(name: &str) -> DomainName {
 }
 
 /// The rights of a grant: on these domains, and on these buckets or all.
-fn grant(rights: &[Right], domains: &[&str], buckets: Option<&[&str]>) -> Grant {
+pub(crate) fn grant(rights: &[Right], domains: &[&str], buckets: Option<&[&str]>) -> Grant {
     Grant {
         rights: rights.iter().copied().collect(),
         domains: domains.iter().map(|text| text.parse().unwrap()).collect(),
@@ -45,7 +45,7 @@ fn grant(rights: &[Right], domains: &[&str], buckets: Option<&[&str]>) -> Grant 
 }
 
 /// Everybody may read [`PUBLIC`], and nothing else.
-fn public_domain() -> AnonymousRights {
+pub(crate) fn public_domain() -> AnonymousRights {
     anonymous_on(PUBLIC, &[Right::Read])
 }
 
@@ -56,7 +56,7 @@ fn anonymous_on(name: &str, rights: &[Right]) -> AnonymousRights {
 }
 
 /// An open server, and a server of the same store with these rights for clients without a token.
-async fn servers(settings: Settings, anonymous: AnonymousRights) -> (World, World) {
+pub(crate) async fn servers(settings: Settings, anonymous: AnonymousRights) -> (World, World) {
     let open = World::with(settings.clone()).await;
     let guarded = open.with_access(settings, anonymous);
     (open, guarded)
@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Makes a token. Returns the value of the header `Authorization`.
-    async fn token_of(&self, grant: Grant, expires_after: Option<Duration>) -> String {
+    pub(crate) async fn token_of(&self, grant: Grant, expires_after: Option<Duration>) -> String {
         use rashomon_clock::Clock as _;
         let expires_at = expires_after.map(|after| self.clock.now().saturating_add(after));
         let token = self.access.create_token(NewToken { grant, expires_at, note: None }).await.unwrap();

@@ -1,6 +1,6 @@
 //! Conditional requests, ranges, and bodies that are sent compressed.
 
-use crate::world::{PAGE, World};
+use super::world::{PAGE, World};
 
 async fn world_of_one() -> (World, String, String) {
     let world = World::new().await;

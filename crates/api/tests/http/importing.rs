@@ -9,12 +9,8 @@ use rashomon_api::{ServeOptions, Settings};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    socket::{PATIENCE, Server},
-    world::{Answer, PAGE, World},
-};
-
-const IMPORT: &str = "/v1/enwiki/import";
+use super::world::{Answer, IMPORT, PAGE, World};
+use crate::socket::{PATIENCE, Server};
 
 /// An export of one page with three revisions.
 fn export() -> String {
@@ -123,6 +119,7 @@ async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {
     for (name, value) in headers {
         for (end, status) in [(end, "done"), ("", "failed")] {
             let world = World::new().await;
+            world.get(&format!("{PAGE}?rev/")).await.expect(404);
             let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
             let body = stream::unfold(body, async |mut body| Some((body.recv().await?, body)));
             let request = http::Request::post(IMPORT).header("host", "localhost").header(name, value);
@@ -233,6 +230,7 @@ async fn sizes_declared_by_an_archive_reserve_no_memory() {
 #[tokio::test]
 async fn archives_of_all_imports_share_disk_space() {
     let world = World::with(Settings { max_spool_bytes: 1000, ..Settings::default() }).await;
+    world.get(&format!("{PAGE}?rev/")).await.expect(404);
     let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Bytes>>(1);
     // The start header declares 900 bytes. All but the last byte are sent.
     const DECLARES_900: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\xfb\xaa\x63\xbd\x00\x00\x00\x00\x00\x00\x00\x00\
@@ -263,6 +261,7 @@ async fn archives_of_all_imports_share_disk_space() {
 #[tokio::test]
 async fn failed_import_is_answered_with_its_body_unread() {
     let world = World::new().await;
+    world.get(&format!("{PAGE}?rev/")).await.expect(404);
     let server = Server::of(&world, ServeOptions::default()).await;
     let mut stream = server.connect().await;
     let body = vec![b'x'; 20 << 20];

@@ -2,6 +2,8 @@
 
 // Clippy lets tests unwrap, but not their helpers.
 #![allow(clippy::unwrap_used)]
+// The tests of pages run with two buckets.
+#![allow(clippy::duplicate_mod)]
 
 mod access;
 mod auditing;
@@ -17,12 +19,14 @@ mod documents;
 mod entries;
 mod excerpts;
 mod faults;
+mod further_bucket;
 mod html;
 mod importing;
 mod large_bodies;
 mod listings;
 mod openapi;
 mod operators;
+mod page_buckets;
 mod pages;
 mod paging;
 mod peer_cases;

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use rashomon_api::Settings;
 
-use crate::{
-    html::{BROWSER, addresses, attributes, check_page, text_of},
-    world::{PAGE, World},
-};
+use super::world::{IMPORT, PAGE, World};
+use crate::html::{BROWSER, addresses, attributes, check_page, text_of};
 
 const SHOWN: &str = "/pages/enwiki/Main_Page";
 
@@ -272,7 +270,7 @@ async fn hidden_text_is_shown_as_hidden() {
       <page><title>Main Page</title><ns>0</ns><id>1</id><revision><id>3</id>
         <timestamp>2010-01-01T00:00:00Z</timestamp><contributor deleted="deleted" /><comment deleted="deleted" />
         <model>wikitext</model><format>text/x-wiki</format><text deleted="deleted" /></revision></page></mediawiki>"#;
-    world.request("POST", "/v1/enwiki/import", &[], export).await.expect(200);
+    world.request("POST", IMPORT, &[], export).await.expect(200);
     let text = text_of(&world.page(SHOWN, 200).await);
     assert!(text.contains("3 2010-01-01 00:00:00 (hidden) (hidden) 0 2010-01-01 00:00:00"), "{text}");
     let render = world.get(&format!("{SHOWN}?rev/3/")).await.expect(302);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::world::{Answer, PAGE, World};
+use super::world::{Answer, PAGE, World};
 
 /// The size at which a part of a JSON list ends early.
 const MAX_PAGE_BYTES: usize = 1 << 20;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{PAGE, World};
+use super::world::{PAGE, World};
 
 const TWO_REVISIONS: [&str; 2] = [
     "_rev=12344&wikitext=one&html=<p>one</p>&_user=Ann&_comment=first&_parent=0",

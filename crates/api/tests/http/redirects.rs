@@ -1,6 +1,6 @@
 //! Redirects: from short URLs to their targets, and to the canonical spelling of titles.
 
-use crate::world::{PAGE, World};
+use super::world::{PAGE, World};
 
 #[tokio::test]
 async fn short_urls_redirect_to_their_targets() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{PAGE, World};
+use super::world::{PAGE, World};
 
 #[tokio::test]
 async fn bytes_and_type_are_replaced_in_place() {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use rashomon_buckets::{
-    ArchivePolicy, ArchiveSettings, BucketArchive, BucketName, DomainName, RevisionStore, SealOptions,
-    Settings,
+    ArchivePolicy, ArchiveSettings, BucketArchive, DomainName, RevisionStore, SealOptions, Settings,
 };
 
-use crate::world::{PAGE, World};
+use super::world::{PAGE, World};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -150,11 +149,10 @@ async fn no_read_selects_a_render_that_the_archive_left_out() {
     let buckets =
         RevisionStore::open(world.store.clone(), world.clock.clone(), settings.clone(), 8).await.unwrap();
     let domain = DomainName::new("enwiki").unwrap();
-    buckets
-        .maintenance()
-        .seal(&domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
-        .await
-        .unwrap();
+    for bucket in world.page_buckets(&domain).await {
+        let options = SealOptions::default();
+        buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap();
+    }
     let world = World::of(world.store.clone(), world.clock.clone(), Default::default(), settings).await;
 
     let left_out = format!("{PAGE}?rev/{}/html", tids[1]);

@@ -14,10 +14,11 @@ use http_body_util::BodyExt;
 use rashomon_access::{Access, AccessOptions, AnonymousRights, Policy, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::{
-    DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore, schemas,
+    BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore,
+    schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_key_value::KeyValueStore;
+use rashomon_key_value::{BucketType, Definition, KeyValueStore};
 use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use serde_json::Value;
@@ -30,6 +31,9 @@ pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 /// The page of most tests.
 pub(crate) const PAGE: &str = "/v1/enwiki/page/Main_Page";
 
+/// The URL of most imports.
+pub(crate) const IMPORT: &str = "/v1/enwiki/import";
+
 pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) api: Api,
@@ -39,6 +43,8 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     /// The folder of a store on disk. It is deleted after the store is closed.
     _folder: Option<TempDir>,
+    /// Whether the requests for pages go to the bucket `docs` instead.
+    is_in_docs: bool,
 }
 
 /// A complete answer.
@@ -200,7 +206,7 @@ impl World {
         };
         let api = Api::new(settings, components);
         let router = rashomon_api::router(api.clone());
-        Self { router, api, access, buckets, store, clock, _folder: None }
+        Self { router, api, access, buckets, store, clock, _folder: None, is_in_docs: false }
     }
 
     /// A server of the same store on which these rights hold for clients without a token.
@@ -226,6 +232,36 @@ impl World {
         Self::serving(self.store.clone(), self.clock.clone(), settings, self.buckets.clone(), access)
     }
 
+    /// The same server. Requests for pages go to the bucket `docs` instead of `page`.
+    pub(crate) fn in_docs(self) -> Self {
+        Self { is_in_docs: true, ..self }
+    }
+
+    fn key_value(&self) -> KeyValueStore {
+        KeyValueStore::new(Arc::clone(self.buckets.parts().records), Default::default())
+    }
+
+    /// The buckets of pages of a domain.
+    pub(crate) async fn page_buckets(&self, domain: &DomainName) -> Vec<BucketName> {
+        self.key_value().page_buckets(domain).await.unwrap()
+    }
+
+    /// Replaces the bucket `page` in the URL of a request. Makes the bucket `docs` in the
+    /// domain of most tests.
+    async fn go_to_docs(&self, request: &mut Request<Body>) {
+        let url = request.uri().to_string();
+        let replaced = in_docs(&url);
+        let is_of_docs = replaced != url || url.ends_with("?bucket=docs");
+        let Some(domain) = replaced.split('/').nth(2).filter(|_| is_of_docs) else { return };
+        if domain == "enwiki" {
+            let (domain, docs) = (DomainName::new(domain).unwrap(), BucketName::new("docs").unwrap());
+            let definition = Definition::of(BucketType::Revisioned);
+            // A store that fails in a test has the bucket already.
+            let _ = self.key_value().create_bucket(&domain, &docs, definition).await;
+        }
+        *request.uri_mut() = replaced.parse().unwrap();
+    }
+
     /// The buckets behind the server.
     pub(crate) fn buckets(&self) -> RevisionStore {
         self.buckets.clone()
@@ -235,12 +271,18 @@ impl World {
         if !request.headers().contains_key(header::HOST) {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         }
+        if self.is_in_docs {
+            self.go_to_docs(&mut request).await;
+        }
         let is_head = request.method() == Method::HEAD;
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes().to_vec();
         assert!(head.headers.contains_key("x-request-id"), "{head:?}");
         assert!(!is_head || body.is_empty());
+        if self.is_in_docs {
+            return in_page(Answer { status: head.status, headers: head.headers, body });
+        }
         Answer { status: head.status, headers: head.headers, body }
     }
 
@@ -290,7 +332,12 @@ impl World {
     pub(crate) async fn dump(&self) -> BTreeMap<String, String> {
         let mut dump = BTreeMap::new();
         let many = NonZeroUsize::new(10_000).unwrap();
-        for schema in schemas::all() {
+        // The bucket of the tests is not what they look for.
+        let of_bucket = [schemas::BUCKETS.name(), schemas::DOMAINS.name()];
+        let tables = schemas::all();
+        for schema in
+            tables.into_iter().filter(|table| !self.is_in_docs || !of_bucket.contains(&table.name()))
+        {
             let mut after = None;
             loop {
                 let partitions = self.store.partitions(schema, after, many).await.unwrap();
@@ -308,4 +355,44 @@ impl World {
         }
         dump
     }
+}
+
+/// Replaces the bucket `page` by `docs` in the addresses of a text.
+fn in_docs(text: &str) -> String {
+    if let Some(query) = text.strip_prefix("/wiki/Main_Page") {
+        return format!("/v1/enwiki/docs/Main_Page{query}");
+    }
+    let pages = text.strip_prefix("/pages/").and_then(|rest| rest.split_once('/'));
+    if let Some((domain, rest)) = pages {
+        return format!("/buckets/{domain}/docs/{rest}");
+    }
+    match text.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')) {
+        Some((domain, rest)) => match rest.strip_prefix("page/") {
+            Some(title) => format!("/v1/{domain}/docs/{title}"),
+            None => text.to_owned(),
+        },
+        None => text.to_owned(),
+    }
+}
+
+/// Replaces the bucket `docs` by `page` in the addresses of an answer.
+fn in_page(answer: Answer) -> Answer {
+    fn replaced(mut text: String) -> String {
+        for domain in ["enwiki", "dewiki", "nowiki"] {
+            text = text.replace(&format!("/v1/{domain}/docs/"), &format!("/v1/{domain}/page/"));
+            text = text.replace(&format!("/buckets/{domain}/docs/"), &format!("/pages/{domain}/"));
+        }
+        text
+    }
+    let Answer { status, mut headers, body } = answer;
+    for value in headers.values_mut() {
+        if let Ok(text) = value.to_str() {
+            *value = HeaderValue::from_str(&replaced(text.to_owned())).unwrap();
+        }
+    }
+    let body = match String::from_utf8(body) {
+        Ok(text) => replaced(text).into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    Answer { status, headers, body }
 }

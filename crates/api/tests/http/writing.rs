@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::world::{Answer, PAGE, World};
+use super::world::{Answer, PAGE, World};
 
 #[tokio::test]
 async fn answer_to_a_new_revision_is_that_of_the_design() {

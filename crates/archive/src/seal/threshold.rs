@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
+use rashomon_archive_format::{MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Scan};
 
 use super::{
     Sealer,
     renders::{RendersOf, TOO_MANY_RENDERS},
 };
-use crate::{
-    index::index_of,
-    size::{MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize},
-};
+use crate::index::index_of;
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Revision,
     rows::{RenderRow, RevisionRow, index_size, partition_of, rev_key},

@@ -1,6 +1,6 @@
 //! The operations of the archive that the service offers.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
@@ -74,13 +74,17 @@ impl Maintenance {
     }
 
     /// Verifies only the archive: every block can be decoded completely, the indexes of its pages reference
-    /// the revisions in it, and the blocks have the revisions that the indexes name. Calls `progress`
-    /// regularly with the number of blocks read.
+    /// the revisions in it, and the blocks have the revisions that the indexes name. Skips the buckets that are
+    /// being deleted. Calls `progress` regularly with the number of blocks read.
     #[boxed]
-    pub async fn verify_archive(&self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+    pub async fn verify_archive(
+        &self,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         if let Some(archive) = &self.0.archive {
-            archive.verify(&mut report, progress).await?;
+            archive.verify(deleted, &mut report, progress).await?;
         }
         Ok(report)
     }

@@ -142,9 +142,9 @@ pub(crate) struct EraseArguments {
     #[arg(long, value_name = "NAME", required_unless_present = "status")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Bucket of the page
-    #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
-    pub(crate) bucket: BucketName,
+    /// Bucket of the page, which has the type `revisioned` [default: page; with --status, all buckets]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) bucket: Option<BucketName>,
 
     /// Title of the page
     #[arg(long, value_name = "TITLE", required_unless_present = "status")]

@@ -17,9 +17,9 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Bucket to import into. A key-value bucket takes the JSON lines that `export --bucket` writes; it is created
-    /// if it is missing
-    #[arg(long, value_name = "NAME", default_value = "page")]
+    /// Bucket to import into. A bucket of pages exists, and has the type `revisioned`. A key-value bucket takes the
+    /// JSON lines that `export --bucket` writes; it is created if it is missing
+    #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 
     /// Send the files to a running server (http or https) instead of opening the store
@@ -60,7 +60,7 @@ pub(crate) struct ExportArguments {
     pub(crate) domain: DomainName,
 
     /// Bucket to export. The export of a key-value bucket has all of its entries, as JSON lines
-    #[arg(long, value_name = "NAME", default_value = "page")]
+    #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 
     /// Export only this page; may be given several times

@@ -8,7 +8,7 @@ use rashomon_buckets::{
     ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, SealOptions, SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_service::{DomainStats, PropertyStats};
+use rashomon_service::{PageStats, PropertyStats};
 use serde::Serialize;
 
 use super::stats::stats_of;
@@ -21,6 +21,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, share, thousands},
+    page_buckets::{bucket_in_words, domains, page_buckets},
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -61,19 +62,6 @@ async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -
     }
 }
 
-/// The domains of a store, or the requested one.
-pub(super) async fn domains(
-    store: &Store,
-    only: Option<&DomainName>,
-) -> Result<Vec<DomainName>, CommandError> {
-    let domains = store.buckets().catalog().domains().await?;
-    match only {
-        None => Ok(domains),
-        Some(only) if domains.contains(only) => Ok(vec![only.clone()]),
-        Some(only) => Err(CommandError::Usage(format!("the store has no domain {only}"))),
-    }
-}
-
 /// The maximum number of damaged rows that are named.
 pub(super) const MAX_NAMED: usize = 20;
 
@@ -83,20 +71,18 @@ async fn seal(
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
     let mut damaged = 0;
-    for domain in domains(store, arguments.domain.as_ref()).await? {
-        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+    for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
+        let name = bucket_in_words(&domain, &bucket);
+        let mut progress = Progress::new(Arc::clone(clock), name.clone(), "revision", None);
         let mut show = |sealed: &SealReport| {
             progress.show(Done { items: sealed.revisions, bytes: sealed.raw_bytes, position: sealed.pages });
         };
-        let sealed = store
-            .buckets()
-            .maintenance()
-            .seal(&domain, &BucketName::page(), SealOptions::default(), &mut show)
-            .await;
+        let sealed =
+            store.buckets().maintenance().seal(&domain, &bucket, SealOptions::default(), &mut show).await;
         progress.finish();
         let sealed = sealed?;
         damaged += sealed.damaged();
-        output::line(format_args!("{domain}: {}", in_words(&sealed)))?;
+        output::line(format_args!("{name}: {}", in_words(&sealed)))?;
     }
     Ok(if print_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
@@ -138,17 +124,15 @@ async fn merge(
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
-    for domain in domains(store, arguments.domain.as_ref()).await? {
-        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+    for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
+        let name = bucket_in_words(&domain, &bucket);
+        let mut progress = Progress::new(Arc::clone(clock), name.clone(), "revision", None);
         let mut show = |merged: &CompactionReport| {
             progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
         };
         let options = CompactionOptions::default();
-        let merged = store
-            .buckets()
-            .maintenance()
-            .compact_archive(&domain, &BucketName::page(), options, &mut show)
-            .await;
+        let merged =
+            store.buckets().maintenance().compact_archive(&domain, &bucket, options, &mut show).await;
         progress.finish();
         let merged = merged?;
         let mut words = format!(
@@ -167,7 +151,7 @@ async fn merge(
             ));
             exit = Exit::Failed;
         }
-        output::line(format_args!("{domain}: {words}"))?;
+        output::line(format_args!("{name}: {words}"))?;
     }
     let collected = store.buckets().maintenance().collect_blocks().await?;
     if collected > 0 {
@@ -183,7 +167,8 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
     let mut show = |blocks| progress.show(Done { items: blocks, bytes: 0, position: 0 });
-    let verified = store.buckets().maintenance().verify_archive(&mut show).await;
+    let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_buckets::Error::from)?;
+    let verified = store.buckets().maintenance().verify_archive(&deleted, &mut show).await;
     progress.finish();
     let report = verified?;
     report.problems.iter().try_for_each(output::line)?;
@@ -258,7 +243,7 @@ impl Archived {
 }
 
 impl Report {
-    fn of(stats: DomainStats) -> Self {
+    fn of(stats: PageStats) -> Self {
         let open = ArchiveStats { open_revisions: stats.revisions, ..ArchiveStats::default() };
         let archive = stats.archive.unwrap_or(open);
         let properties: BTreeMap<_, _> =
@@ -322,7 +307,8 @@ async fn stats(
     store.buckets().maintenance().skip_damage();
     for domain in domains(store, arguments.domain.as_ref()).await? {
         let stats = stats_of(store, clock, &domain).await?;
-        reports.insert(domain, BTreeMap::from([(BucketName::page(), Report::of(stats))]));
+        let buckets = stats.into_page_buckets().map(|(bucket, stats)| (bucket, Report::of(stats)));
+        reports.insert(domain, buckets.collect::<BTreeMap<_, _>>());
     }
     if arguments.json {
         output::json(&reports)?;

@@ -17,6 +17,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
+    page_buckets::{bucket_in_words, page_buckets},
     progress::{Done, Progress},
     signals::Signals,
     store::Store,
@@ -25,19 +26,20 @@ use crate::{
 /// The values that the policies would delete or have deleted.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// The policy, if all domains have the same policy.
+    /// The policy, if all buckets have the same policy.
     policy: Option<String>,
-    domains: BTreeMap<DomainName, OfDomain>,
-    /// The domains for which the configuration keeps everything.
+    /// The buckets, as `enwiki` for the bucket `page`, and `enwiki/docs` for another one.
+    domains: BTreeMap<String, OfBucket>,
+    /// The buckets for which the configuration keeps everything.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    kept: BTreeSet<DomainName>,
+    kept: BTreeSet<String>,
     #[serde(flatten)]
     culled: Option<Culled>,
 }
 
-/// The values that the policy of a domain would delete.
+/// The values that the policy of a bucket would delete.
 #[derive(Debug, Serialize)]
-struct OfDomain {
+struct OfBucket {
     policy: String,
     #[serde(flatten)]
     run: DryRun,
@@ -61,7 +63,7 @@ pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandEr
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_retaining(&arguments, Arc::clone(&clock)).await?;
     let done = tokio::select! {
-        done = Box::pin(report_or_cull(&arguments, store.buckets(), &clock)) => done,
+        done = Box::pin(report_or_cull(&arguments, &store, &clock)) => done,
         exit = signals.first() => Ok(exit),
     };
     store.close().await;
@@ -70,35 +72,31 @@ pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandEr
 
 async fn report_or_cull(
     arguments: &RetentionArguments,
-    buckets: &RevisionStore,
+    store: &Store,
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
-    let domains = buckets.catalog().domains().await?;
-    if let Some(domain) = arguments.domain.as_ref().filter(|domain| !domains.contains(domain)) {
-        return Err(CommandError::Usage(format!("the store has no domain {domain}")));
-    }
-    let domains =
-        domains.into_iter().filter(|domain| arguments.domain.as_ref().is_none_or(|only| only == domain));
-    let mut report = Report::default();
-    for domain in domains {
-        let bucket = BucketName::page();
+    let buckets = store.buckets();
+    let (mut report, mut culled_buckets) = (Report::default(), Vec::new());
+    for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
+        let name = bucket_in_words(&domain, &bucket);
         let Some(policy) = buckets.settings().retention.of_bucket(&domain, &bucket) else {
-            report.kept.insert(domain);
+            report.kept.insert(name);
             continue;
         };
         let policy = in_words(policy);
-        let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "page", None);
+        let mut progress = Progress::new(Arc::clone(clock), name.clone(), "page", None);
         let mut show = |pages| progress.show(Done { items: pages, bytes: 0, position: 0 });
         let run = buckets.maintenance().dry_run(&domain, &bucket, &mut show).await;
         progress.finish();
-        report.domains.insert(domain, OfDomain { policy, run: run? });
+        report.domains.insert(name, OfBucket { policy, run: run? });
+        culled_buckets.push((domain, bucket));
     }
     report.policy = report.one_policy().map(str::to_owned);
     if !arguments.json {
         report.print(arguments.dry_run)?;
     }
     if arguments.now {
-        report.culled = Some(cull(buckets, report.domains.keys()).await?);
+        report.culled = Some(cull(buckets, &culled_buckets).await?);
     }
     match report.culled {
         _ if arguments.json => output::json(&report)?,
@@ -110,15 +108,11 @@ async fn report_or_cull(
 }
 
 /// Enqueues all stored values, and processes the queue.
-async fn cull<'a>(
-    buckets: &RevisionStore,
-    domains: impl Iterator<Item = &'a DomainName>,
-) -> Result<Culled, CommandError> {
-    let domains: Vec<_> = domains.collect();
+async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Result<Culled, CommandError> {
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
     let mut culled = Culled::default();
     // If everything is kept, there is nothing to process.
-    let mut lapsed = !domains.is_empty();
+    let mut lapsed = !of.is_empty();
     if lapsed {
         // If the clock was set back, the first sweep sets the cursor of the queue to the present, and skips
         // entries that are eligible already. So it runs before the values are enqueued.
@@ -127,7 +121,7 @@ async fn cull<'a>(
     }
     // If queue entries have expired, all values are enqueued once more.
     while std::mem::take(&mut lapsed) {
-        enqueue_existing(buckets, &domains).await?;
+        enqueue_existing(buckets, of).await?;
         loop {
             let sweep = buckets.maintenance().sweep(limit).await?;
             culled.add(sweep);
@@ -141,11 +135,14 @@ async fn cull<'a>(
 }
 
 /// Enqueues all stored values, and waits until the queue may be processed.
-async fn enqueue_existing(buckets: &RevisionStore, domains: &[&DomainName]) -> Result<(), CommandError> {
+async fn enqueue_existing(
+    buckets: &RevisionStore,
+    of: &[(DomainName, BucketName)],
+) -> Result<(), CommandError> {
     let mut eligible_in = Duration::ZERO;
-    for domain in domains {
+    for (domain, bucket) in of {
         loop {
-            let rescan = buckets.maintenance().rescan(domain, &BucketName::page()).await?;
+            let rescan = buckets.maintenance().rescan(domain, bucket).await?;
             eligible_in = eligible_in.max(rescan.eligible_in);
             if rescan.finished {
                 break;
@@ -191,7 +188,7 @@ impl Culled {
 }
 
 impl Report {
-    /// The policy of all domains, unless they differ.
+    /// The policy of all buckets, unless they differ.
     fn one_policy(&self) -> Option<&str> {
         let mut policies = self.domains.values().map(|of| of.policy.as_str());
         let first = policies.next()?;
@@ -205,13 +202,13 @@ impl Report {
         if let Some(policy) = &self.policy {
             output::line(policy)?;
         }
-        for (domain, OfDomain { policy, run }) in &self.domains {
+        for (name, OfBucket { policy, run }) in &self.domains {
             if self.policy.is_none() {
-                output::line(format_args!("{domain}: {policy}"))?;
+                output::line(format_args!("{name}: {policy}"))?;
             }
             let share = if run.bytes == 0 { 0.0 } else { run.bytes_culled as f64 / run.bytes as f64 * 100.0 };
             output::line(format_args!(
-                "{domain}: {} {} of {} ({share:.0} %): the bodies of {} of {}, and of {}, on {} of {}",
+                "{name}: {} {} of {} ({share:.0} %): the bodies of {} of {}, and of {}, on {} of {}",
                 if dry_run { "would free" } else { "frees" },
                 output::bytes(run.bytes_culled),
                 output::bytes(run.bytes),
@@ -222,8 +219,8 @@ impl Report {
                 counted(run.pages, "page"),
             ))?;
         }
-        for domain in &self.kept {
-            output::line(format_args!("{domain}: the configuration keeps everything"))?;
+        for name in &self.kept {
+            output::line(format_args!("{name}: the configuration keeps everything"))?;
         }
         if dry_run {
             output::line(

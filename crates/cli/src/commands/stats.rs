@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use rashomon_buckets::DomainName;
+use rashomon_buckets::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_configuration::ArchiveState;
-use rashomon_service::{BucketType, DomainStats};
+use rashomon_service::{BucketContent, BucketStats, BucketType, DomainStats, PageStats};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
@@ -83,7 +83,8 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     } else {
         output::line(stats.to_text().trim_end())?;
     }
-    let archives = stats.domains.values().filter_map(|domain| domain.archive.as_ref());
+    let pages = stats.domains.values().flat_map(DomainStats::page_buckets);
+    let archives = pages.filter_map(|(_, pages)| pages.archive.as_ref());
     let archives = print_damaged(archives);
     Ok(if damage { Exit::Failed } else { archives })
 }
@@ -113,7 +114,7 @@ pub(super) async fn stats_of(
     domain: &DomainName,
 ) -> Result<DomainStats, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
-    let mut show = |stats: &DomainStats| {
+    let mut show = |stats: &PageStats| {
         progress.show(Done { items: stats.revisions, bytes: stats.raw_bytes, position: stats.pages });
     };
     let stats = rashomon_service::stats(store.buckets(), domain, &mut show).await;
@@ -144,59 +145,14 @@ impl Stats {
     fn to_text(&self) -> String {
         let mut text = format!("archive: {}\n", self.archive);
         for (name, domain) in &self.domains {
-            let _ = writeln!(
-                text,
-                "{name}: {}, {}, {}; {} in {}",
-                counted(domain.pages, "page"),
-                counted(domain.revisions, "revision"),
-                counted(domain.renders, "render"),
-                output::bytes(domain.raw_bytes),
-                stored(domain.raw_bytes, domain.stored_bytes),
-            );
-            if let Some(archive) = &domain.archive {
-                let _ = writeln!(
-                    text,
-                    "  in the archive: {}, {} in {}",
-                    counted(archive.revisions, "revision"),
-                    output::bytes(archive.raw_bytes),
-                    stored(archive.raw_bytes, archive.block_bytes),
-                );
-            }
-            for (name, bucket) in &domain.buckets {
-                let kind = bucket.bucket_type;
-                let _ = match kind {
-                    BucketType::Counter => writeln!(
-                        text,
-                        "  bucket {name}, {kind}: {}, {}",
-                        output::entries(bucket.entries),
-                        counted(bucket.idempotency_keys, "idempotency key"),
-                    ),
-                    _ => writeln!(
-                        text,
-                        "  bucket {name}, {kind}: {}, {} in {}",
-                        output::entries(bucket.entries),
-                        output::bytes(bucket.raw_bytes),
-                        stored(bucket.raw_bytes, bucket.stored_bytes),
-                    ),
-                };
-            }
-            for (name, property) in &domain.properties {
-                let _ = write!(
-                    text,
-                    "  {name}: {} times, {} in {}",
-                    output::thousands(property.bodies - property.archived),
-                    output::bytes(property.raw_bytes - property.archived_raw_bytes),
-                    stored(property.raw_bytes - property.archived_raw_bytes, property.stored_bytes),
-                );
-                let _ = match property.archived {
-                    0 => writeln!(text),
-                    archived => writeln!(
-                        text,
-                        ", and {} times in the archive, {}",
-                        output::thousands(archived),
-                        output::bytes(property.archived_raw_bytes),
-                    ),
-                };
+            write_pages(&mut text, &name.to_string(), &domain.page);
+            for (bucket, content) in &domain.buckets {
+                match content {
+                    BucketContent::Pages { stats, .. } => {
+                        write_pages(&mut text, &format!("{name}/{bucket}"), stats);
+                    }
+                    BucketContent::Entries(stats) => write_entries(&mut text, bucket, stats),
+                }
             }
         }
         if let Some(files) = &self.sqlite {
@@ -210,6 +166,64 @@ impl Stats {
             );
         }
         text
+    }
+}
+
+fn write_entries(text: &mut String, name: &BucketName, bucket: &BucketStats) {
+    let kind = bucket.bucket_type;
+    let _ = match kind {
+        BucketType::Counter => writeln!(
+            text,
+            "  bucket {name}, {kind}: {}, {}",
+            output::entries(bucket.entries),
+            counted(bucket.idempotency_keys, "idempotency key"),
+        ),
+        _ => writeln!(
+            text,
+            "  bucket {name}, {kind}: {}, {} in {}",
+            output::entries(bucket.entries),
+            output::bytes(bucket.raw_bytes),
+            stored(bucket.raw_bytes, bucket.stored_bytes),
+        ),
+    };
+}
+
+fn write_pages(text: &mut String, of: &str, stats: &PageStats) {
+    let _ = writeln!(
+        text,
+        "{of}: {}, {}, {}; {} in {}",
+        counted(stats.pages, "page"),
+        counted(stats.revisions, "revision"),
+        counted(stats.renders, "render"),
+        output::bytes(stats.raw_bytes),
+        stored(stats.raw_bytes, stats.stored_bytes),
+    );
+    if let Some(archive) = &stats.archive {
+        let _ = writeln!(
+            text,
+            "  in the archive: {}, {} in {}",
+            counted(archive.revisions, "revision"),
+            output::bytes(archive.raw_bytes),
+            stored(archive.raw_bytes, archive.block_bytes),
+        );
+    }
+    for (name, property) in &stats.properties {
+        let _ = write!(
+            text,
+            "  {name}: {} times, {} in {}",
+            output::thousands(property.bodies - property.archived),
+            output::bytes(property.raw_bytes - property.archived_raw_bytes),
+            stored(property.raw_bytes - property.archived_raw_bytes, property.stored_bytes),
+        );
+        let _ = match property.archived {
+            0 => writeln!(text),
+            archived => writeln!(
+                text,
+                ", and {} times in the archive, {}",
+                output::thousands(archived),
+                output::bytes(property.archived_raw_bytes),
+            ),
+        };
     }
 }
 

@@ -23,18 +23,24 @@ pub(crate) fn post(address: &str, target: &str, form: &str) -> String {
     post_bytes(address, target, "Content-Type: application/x-www-form-urlencoded\r\n", form.as_bytes())
 }
 
+/// Returns the whole answer to a PUT of JSON.
+#[allow(dead_code, reason = "not every test binary with this module needs it")]
+pub(crate) fn put_json(address: &str, target: &str, json: &str) -> String {
+    send(address, "PUT", target, "Content-Type: application/json\r\n", json.as_bytes())
+}
+
 /// Returns the whole answer to a POST of bytes, with these lines in its head.
 pub(crate) fn post_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
-    send_bytes(address, "POST", target, lines, body)
+    send(address, "POST", target, lines, body)
 }
 
 /// Returns the whole answer to a PUT of bytes, with these lines in its head.
 #[allow(dead_code, reason = "not every test binary with this module needs it")]
 pub(crate) fn put_bytes(address: &str, target: &str, lines: &str, body: &[u8]) -> String {
-    send_bytes(address, "PUT", target, lines, body)
+    send(address, "PUT", target, lines, body)
 }
 
-fn send_bytes(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> String {
+fn send(address: &str, method: &str, target: &str, lines: &str, body: &[u8]) -> String {
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{lines}\r\n",
         body.len()

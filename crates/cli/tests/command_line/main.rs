@@ -29,6 +29,7 @@ mod importing;
 mod kept;
 mod memory;
 mod migrating;
+mod page_buckets;
 mod process;
 mod retaining;
 mod serving;

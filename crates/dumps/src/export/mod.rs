@@ -28,6 +28,8 @@ pub enum Format {
 /// What to export, and how.
 #[derive(Debug, Clone)]
 pub struct ExportOptions {
+    /// The bucket of the pages, with its id.
+    pub bucket: BucketName,
     /// The pages to export; `None`: all.
     pub titles: Option<Vec<Title>>,
     /// Whether to export all revisions, rather than only the latest of each page.
@@ -36,7 +38,7 @@ pub struct ExportOptions {
     pub format: Format,
 }
 
-/// Writes the pages of a domain: titles in byte order, revisions in ascending order of their numbers. Returns
+/// Writes the pages of a bucket: titles in byte order, revisions in ascending order of their numbers. Returns
 /// the writer, which the caller has to finish.
 ///
 /// `progress` is called after each part of a page. Must be called within a runtime of tokio; `writer` is used
@@ -77,7 +79,7 @@ pub async fn export<W: Write + Send + 'static>(
         report: ExportReport { damaged, ..ExportReport::default() },
         numbers: report::Numbers::default(),
     };
-    let page_of = |title| Page { domain: domain.clone(), bucket: BucketName::page(), title };
+    let page_of = |title| Page { domain: domain.clone(), bucket: options.bucket.clone(), title };
     if let Some(titles) = &options.titles {
         let titles: std::collections::BTreeSet<_> = titles.iter().cloned().collect();
         for title in titles {
@@ -86,8 +88,7 @@ pub async fn export<W: Write + Send + 'static>(
             }
         }
     } else {
-        let bucket = BucketName::page();
-        let mut pages = catalog.pages(domain, &bucket);
+        let mut pages = catalog.pages(domain, &options.bucket);
         while let Some(page) = pages.next().await? {
             export.page(page, &mut progress).await?;
         }

@@ -20,7 +20,7 @@ use std::{
     },
 };
 
-use rashomon_buckets::{Catalog, Definitions, DomainName, PropertyName, RevisionStore, Title};
+use rashomon_buckets::{BucketName, Catalog, Definitions, DomainName, PropertyName, RevisionStore, Title};
 use tokio::{sync::mpsc, task::JoinSet};
 
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
@@ -44,6 +44,8 @@ const MAX_BUFFERED_BYTES: u32 = 24 << 20;
 /// How to import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
+    /// The bucket of the pages, with its id.
+    pub bucket: BucketName,
     /// How many groups of revisions are hashed and compressed at the same time; at least 1.
     pub jobs: usize,
     /// The limits of decompression.
@@ -58,9 +60,10 @@ pub struct ImportOptions {
 }
 
 impl Default for ImportOptions {
-    /// As many jobs as there are processors.
+    /// Into the bucket `page`, with as many jobs as there are processors.
     fn default() -> Self {
         Self {
+            bucket: BucketName::page(),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             decompression: DecompressionLimits::default(),
             max_line: ReadLimits::default().line,
@@ -70,7 +73,7 @@ impl Default for ImportOptions {
     }
 }
 
-/// Imports a history into the pages of a domain, and returns a report.
+/// Imports a history into the pages of a bucket, and returns a report.
 ///
 /// `progress` is called whenever a group of revisions, the metadata of a page or the metadata of the wiki is
 /// stored: some hundred times a second. Must be called within a runtime of tokio; the parser runs on one of

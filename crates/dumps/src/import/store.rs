@@ -37,6 +37,7 @@ pub(super) struct Importer {
     buckets: RevisionStore,
     catalog: Catalog,
     domain: DomainName,
+    bucket: BucketName,
     staging: Semaphore,
     archiver: Option<HistoryArchiver>,
 }
@@ -52,7 +53,8 @@ impl Importer {
         options: &ImportOptions,
     ) -> Self {
         let archiver = if options.archive { buckets.maintenance().history_archiver() } else { None };
-        Self { buckets, catalog, domain, staging: Semaphore::new(options.jobs.max(1)), archiver }
+        let (bucket, staging) = (options.bucket.clone(), Semaphore::new(options.jobs.max(1)));
+        Self { buckets, catalog, domain, bucket, staging, archiver }
     }
 
     /// The queue whose groups are stored one after the other: one for each page, or one for all pages in an
@@ -71,8 +73,15 @@ impl Importer {
         Ok(())
     }
 
-    /// Stores the input's metadata of the wiki.
+    /// Stores the input's metadata of the wiki. A domain has them once. So an import into a further bucket keeps
+    /// existing metadata.
     pub(super) async fn site(&self, info: &SiteInfo) -> std::result::Result<Stored, ImportFailure> {
+        if self.bucket != BucketName::page() {
+            let stored = self.catalog.site_info(&self.domain).await.map_err(ImportFailure::Catalog)?;
+            if stored.is_some() {
+                return Ok(Stored::default());
+            }
+        }
         self.catalog.put_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
         Ok(Stored::default())
     }
@@ -245,7 +254,7 @@ impl Importer {
     }
 
     fn page_of(&self, title: Title) -> Page {
-        Page { domain: self.domain.clone(), bucket: BucketName::page(), title }
+        Page { domain: self.domain.clone(), bucket: self.bucket.clone(), title }
     }
 }
 

@@ -204,7 +204,7 @@ async fn missing_block_is_reported_for_each_page() {
     let stats = rashomon_service::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await;
     assert!(stats.is_err(), "{stats:?}");
     wiki.buckets.maintenance().skip_damage();
-    let stats = rashomon_service::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await.unwrap().page;
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");
 }

@@ -131,6 +131,7 @@ async fn titles_are_in_byte_order_and_may_be_chosen() {
     assert_eq!(titles(&all), ["B", "a/c", "a c", "b", "ä"]);
     let title = |text| Title::new(text).unwrap();
     let options = ExportOptions {
+        bucket: BucketName::page(),
         titles: Some(vec![title("b"), title("nowhere"), title("B"), title("b")]),
         history: true,
         format: Format::Xml,
@@ -146,7 +147,7 @@ async fn export_without_history_has_the_latest_only() {
     let wiki = Wiki::new().await;
     wiki.import(fixture("oddities.xml")).await.unwrap();
     for format in [Format::Xml, Format::JsonLines] {
-        let options = ExportOptions { titles: None, history: false, format };
+        let options = ExportOptions { bucket: BucketName::page(), titles: None, history: false, format };
         let (_, export) = wiki.export_with(options).await;
         let latest: Vec<_> = bodies(&export).into_keys().map(|(title, rev, _)| (title, rev)).collect();
         assert_eq!(

@@ -11,7 +11,7 @@ pub(super) const BATCHES: &[Operation] = &[Operation {
                   valid request gets 400 in its place, and so does a batch in a batch. The rights of the caller, the \
                   host and the origin hold for each request as for the batch. Redirects are returned, not followed. \
                   Up to 16 requests run concurrently. Requests with the same path, whatever their queries, run in their \
-                  order; all spellings of a title, and the URLs of one page below `/v1/`, `/wiki/` and `/pages/`, \
+                  order; all spellings of a title, and the URLs of one page below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, \
                   count as the same path. A request that is still running at the time-out gets 504 (`batch-timeout`). A \
                   request whose answer has no room in the whole answer, or in the memory of the server, gets 507 \
                   (`answer-too-large`); answers of up to 4 KiB always have room, and earlier requests take precedence \

@@ -72,8 +72,9 @@ pub(super) const BUCKETS: &[Operation] = &[
         body: Some(RequestBody::BucketDefinition),
         headers: CONDITIONS,
         description: "Creates the bucket. With `If-Match`, replaces the definition of a bucket that exists: all of it \
-                      but the type. A new `ttl` holds from the next PUT of a key. Needs the right `admin` on the \
-                      bucket.",
+                      but the type. A new `ttl` holds from the next PUT of a key. In a bucket of type `revisioned`, \
+                      all requests for pages go to `/v1/{domain}/{bucket}/{title}` instead of \
+                      `/v1/{domain}/page/{title}`. Needs the right `admin` on the bucket.",
         curl: r#"-X PUT -H 'Content-Type: application/json' -d '{"type": "blob"}'"#,
         ..plain(
             "putBucket",
@@ -101,8 +102,8 @@ pub(super) const BUCKETS: &[Operation] = &[
     Operation {
         verb: Delete,
         headers: CONDITIONS,
-        description: "The bucket and its entries cannot be read any more. The entries are deleted from the store in \
-                      the background. Needs the right `admin` on the bucket. The bucket `page` cannot be deleted (405).",
+        description: "The bucket and its entries or pages cannot be read any more. They are deleted from the store in \
+                      the background. A bucket that is made again under the name is empty. Needs the right `admin` on the bucket. The bucket `page` cannot be deleted (405).",
         ..plain(
             "deleteBucket",
             Buckets,

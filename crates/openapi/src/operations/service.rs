@@ -158,4 +158,21 @@ pub(super) const SERVICE: &[Operation] = &[
             &[page("The revisions, with their renders."), problem(404, "There is no such page.")],
         )
     },
+    plain(
+        "showTitlesOfBucket",
+        People,
+        "/buckets/{domain}/{bucket}/",
+        "The pages of a further bucket",
+        &[page("Their titles, in order."), problem(404, "There is no such bucket of pages.")],
+    ),
+    Operation {
+        description: "The requests of this page are those of `/pages/{domain}/{title}`.",
+        ..plain(
+            "showPageOfBucket",
+            People,
+            "/buckets/{domain}/{bucket}/{title}",
+            "The revisions of a page in a further bucket",
+            &[page("The revisions, with their renders."), problem(404, "There is no such page.")],
+        )
+    },
 ];

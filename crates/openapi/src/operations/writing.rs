@@ -146,7 +146,8 @@ pub(super) const WRITING: &[Operation] = &[
     Operation {
         verb: Post,
         body: Some(RequestBody::Export),
-        description: "The body is streamed and may have any length. Importing again changes nothing. Revisions that \
+        description: "`?bucket=` names the bucket of the pages, which exists and has the type `revisioned`; without it, \
+                      the bucket is `page`. The body is streamed and may have any length. Importing again changes nothing. Revisions that \
                       are stored with different content are counted, named and left as they are. Limits: 128 MiB for \
                       the window of a zstd, 256 MiB of memory for decompression, 8 GiB for a 7z, and `body_limit` for \
                       a line of JSON lines. The command `rashomon import` has higher limits.",
@@ -164,8 +165,10 @@ pub(super) const WRITING: &[Operation] = &[
                     "Progress lines, and a last line whose `status` is `done` or `failed`, with the counts. \
                      A failed import names the error and its position in the input.",
                 ),
-                problem(400, "Nothing in the body can be read."),
+                problem(400, "Nothing in the body can be read, or the query is malformed."),
                 FORBIDDEN,
+                problem(404, "There is no such bucket."),
+                problem(422, "The bucket has another type than `revisioned`."),
                 FULL,
                 problem(
                     503,

@@ -28,6 +28,33 @@ fn buckets_and_properties_begin_with_a_letter() {
 }
 
 #[test]
+fn bucket_with_an_id_has_another_key_and_the_same_name() {
+    let (docs, id) = (BucketName::new("docs").unwrap(), 0xab_u128.to_be_bytes());
+    let (one, other) = (docs.with_id(id), docs.with_id([1; 16]));
+    assert_eq!(one.as_key(), "docs~000000000000000000000000000000ab");
+    assert_eq!(BucketName::from_key(one.as_key()), Some(one.clone()));
+    assert_eq!(BucketName::from_key("docs"), Some(docs.clone()));
+    assert!(one != other && one != docs);
+    assert_eq!(
+        (one.as_str(), one.to_string(), String::from(one.clone())),
+        ("docs", "docs".into(), "docs".into())
+    );
+    assert_eq!((one.without_id(), docs.without_id(), one.with_id([1; 16])), (docs.clone(), docs, other));
+    for bad in [
+        "",
+        "~",
+        "docs~",
+        "docs~ab",
+        "docs~000000000000000000000000000000AB",
+        "Docs~000000000000000000000000000000ab",
+    ] {
+        assert_eq!(BucketName::from_key(bad), None, "{bad}");
+    }
+    // No client can name a bucket by its key.
+    assert!(BucketName::new(one.as_key()).is_err());
+}
+
+#[test]
 fn title_has_no_control_characters_and_no_dot_segments() {
     for good in ["A", "a/b", "/", "//", "...", "..a", "a./b", "?", "日本語", "\u{a0}", &"x".repeat(1024)] {
         assert_eq!(Title::new(good).unwrap().as_str(), good, "{good:?}");

@@ -94,7 +94,7 @@ impl BodyKey {
 /// The partition of a page, in all tables of a page.
 #[must_use]
 pub fn partition_of(page: &Page) -> Vec<Value> {
-    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
+    [page.domain.as_str(), page.bucket.as_key(), page.title.as_str()].map(Value::from).to_vec()
 }
 
 /// The page of a partition. `None` if the partition is not that of a page.

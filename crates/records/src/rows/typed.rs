@@ -96,7 +96,7 @@ column_type!(Revision, value => int(value).and_then(Revision::new), this => Valu
 column_type!(String, value => text(value).map(str::to_owned), this => this.as_str().into());
 column_type!(PropertyName, value => PropertyName::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(DomainName, value => DomainName::new(text(value)?).ok(), this => this.as_str().into());
-column_type!(BucketName, value => BucketName::new(text(value)?).ok(), this => this.as_str().into());
+column_type!(BucketName, value => BucketName::from_key(text(value)?), this => this.as_key().into());
 column_type!(EntryKey, value => EntryKey::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(Title, value => Title::new(text(value)?).ok(), this => this.as_str().into());
 column_type!(Bytes, value => blob(value).cloned(), this => Value::Blob(this.clone()));

@@ -171,7 +171,7 @@ async fn title_without_a_page_is_not_counted() {
     world.put_revision(&never, 1, &[("html", "x")]).await.unwrap_err();
     world.pass(Duration::from_secs(1));
     assert_eq!(titles(&world, &there, 10).await, ["Never", "There"]);
-    let stats = rashomon_service::stats(&world.buckets, &there.domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &there.domain, &mut |_| {}).await.unwrap().page;
     assert_eq!((stats.pages, stats.revisions, stats.renders), (1, 1, 1));
     assert_eq!(world.latest_rev(&never).await, None);
 }

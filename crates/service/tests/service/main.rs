@@ -13,6 +13,7 @@ mod latest_cache;
 mod mementos;
 mod migration;
 mod new_revisions;
+mod page_buckets;
 mod processes;
 mod random_writes;
 mod reading;

@@ -318,7 +318,7 @@ async fn unavailable_store_is_no_damage() {
 #[tokio::test]
 async fn statistics_add_up() {
     let (world, _) = world().await;
-    let stats = rashomon_service::stats(&world.buckets, &page("x").domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &page("x").domain, &mut |_| {}).await.unwrap().page;
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
     let bodies = |property: &str| {
         let stats = &stats.properties[&name(property)];
@@ -335,7 +335,9 @@ async fn statistics_add_up() {
     let chunks: usize = world.typed_rows::<ChunkRow>().await.iter().map(|chunk| chunk.value.len()).sum();
     assert_eq!(stats.properties[&name("meta")].stored_bytes, chunks as u64);
     assert!(stats.properties[&name("html")].stored_bytes < html as u64, "repeated text is compressed");
-    let german =
-        rashomon_service::stats(&world.buckets, &page_of("dewiki", "x").domain, &mut |_| {}).await.unwrap();
+    let german = rashomon_service::stats(&world.buckets, &page_of("dewiki", "x").domain, &mut |_| {})
+        .await
+        .unwrap()
+        .page;
     assert_eq!((german.pages, german.revisions, german.renders, german.raw_bytes), (1, 1, 1, 4));
 }

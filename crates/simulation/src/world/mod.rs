@@ -274,7 +274,7 @@ impl World {
 }
 
 fn partition(page: &Page) -> Vec<Value> {
-    [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec()
+    [page.domain.as_str(), page.bucket.as_key(), page.title.as_str()].map(Value::from).to_vec()
 }
 
 fn page(number: usize) -> Page {

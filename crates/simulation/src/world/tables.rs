@@ -44,7 +44,7 @@ pub(crate) struct Tables {
 /// Reads all rows of a page in a table.
 pub(crate) async fn rows(store: &dyn TableStore, table: &'static Schema, page: &Page) -> Result<Vec<Row>> {
     let partition: Vec<_> =
-        [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Value::from).to_vec();
+        [page.domain.as_str(), page.bucket.as_key(), page.title.as_str()].map(Value::from).to_vec();
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
         let found = store.scan(table, Scan::new(partition.clone(), ROWS).after(after)).await?;

@@ -283,7 +283,7 @@ impl<'de> Visitor<'de> for HeaderList {
 }
 
 /// What requests have in common that run in the order of the batch: the path without its query, decoded, with `_` for
-/// spaces. The three URLs of a page, below `/v1/`, `/wiki/` and `/pages/`, have the same key. `domain` is the domain of
+/// spaces. The URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have the same key. `domain` is the domain of
 /// the batch's host. `None` for an element that is no request.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
     let path = text("path", Members::of(element).ok()?.path).ok()?;
@@ -292,6 +292,9 @@ pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Opti
     let of_page = |domain: &str, title: &str| format!("/v1/{domain}/page/{title}");
     if let (Some(title), Some(domain)) = (path.strip_prefix("/wiki/"), domain) {
         return Some(of_page(domain.as_str(), title));
+    }
+    if let Some(rest) = path.strip_prefix("/buckets/") {
+        return Some(format!("/v1/{rest}"));
     }
     match path.strip_prefix("/pages/").and_then(|rest| rest.split_once('/')) {
         Some((domain, title)) => Some(of_page(domain, title)),

@@ -137,25 +137,18 @@ fn parse_number(member: &str, value: &Value) -> Result<u64> {
 /// Checks the values of a definition. Refuses members that its type does not have, and malformed ones, with 400;
 /// values that are wrong with 422.
 pub(super) fn check(definition: &Definition, body_limit: u64) -> Result<()> {
-    let Definition { bucket_type, content_type, public, ttl, max_size } = definition;
+    let Definition { bucket_type, content_type, public: _, ttl, max_size } = definition;
     let misplaced =
         !bucket_type.has_bodies() && (content_type.is_some() || ttl.is_some() || max_size.is_some());
-    let misplaced = misplaced || (*bucket_type == BucketType::Revisioned && *public);
     let malformed = content_type.as_deref().is_some_and(|text| MediaType::parse(text).is_none());
     match definition.check(body_limit) {
-        Err(error) if misplaced || malformed => return Err(Problem::malformed(error.to_string())),
-        Err(error) => return Err(Problem::invalid(error.to_string())),
+        Err(error) if misplaced || malformed => Err(Problem::malformed(error.to_string())),
+        Err(error) => Err(Problem::invalid(error.to_string())),
         Ok(()) if malformed => {
-            return Err(wrong("content_type", "a media type, such as \"text/html; charset=utf-8\""));
+            Err(wrong("content_type", "a media type, such as \"text/html; charset=utf-8\""))
         }
-        Ok(()) => {}
+        Ok(()) => Ok(()),
     }
-    if *bucket_type == BucketType::Revisioned {
-        return Err(Problem::invalid(format!(
-            "this version cannot create buckets of type {bucket_type}: use blob, ordered-blob or counter"
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -174,6 +167,10 @@ mod tests {
         for (text, definition) in [
             (r#"{"type": "blob"}"#, blob.clone()),
             (r#" {"type": "blob", "ttl": null, "public": null} "#, blob.clone()),
+            (
+                r#"{"public": true, "type": "revisioned"}"#,
+                Definition { public: true, ..Definition::of(BucketType::Revisioned) },
+            ),
             (
                 r#"{"public": true, "type": "ordered-blob"}"#,
                 Definition { public: true, ..Definition::of(BucketType::OrderedBlob) },
@@ -223,7 +220,9 @@ mod tests {
             (r#"{"type": "blob", "ttl": 99999999999999999999}"#, InvalidValue, "'ttl'"),
             (r#"{"type": "blob", "max_size": 0}"#, InvalidValue, "max_size"),
             (r#"{"type": "blob", "max_size": 1001}"#, InvalidValue, "max_size"),
-            (r#"{"type": "revisioned"}"#, InvalidValue, "revisioned"),
+            (r#"{"type": "revisioned", "content_type": "a/b"}"#, Malformed, "content_type"),
+            (r#"{"type": "revisioned", "ttl": 1}"#, Malformed, "ttl"),
+            (r#"{"type": "revisioned", "max_size": 1}"#, Malformed, "max_size"),
         ] {
             let (found, detail) = parsed(text).unwrap_err();
             assert_eq!(found, kind, "{text}: {detail}");

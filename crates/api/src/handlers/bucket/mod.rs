@@ -38,6 +38,7 @@ const METHODS_OF_PAGE: &str = "GET, HEAD, PUT, OPTIONS";
 const TAG_OF_PAGE: &str = "page";
 
 /// A definition and its entity tag, which has quotes.
+#[derive(PartialEq)]
 struct Defined {
     definition: Definition,
     etag: String,
@@ -219,7 +220,7 @@ async fn store(
 /// The problem for a bucket that exists with another definition: it shows the stored one.
 fn other_definition(api: &Api, stored: &Defined) -> Result<Problem> {
     let json = String::from_utf8(stored.to_json(api)?).unwrap_or_default();
-    let detail = if stored.definition.bucket_type == BucketType::Revisioned {
+    let detail = if *stored == Defined::page() {
         format!("the bucket exists already, with another definition: {json}; it cannot be changed")
     } else {
         format!(

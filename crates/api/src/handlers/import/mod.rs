@@ -26,7 +26,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
-use rashomon_access::{BucketKind, Right};
+use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_buckets::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
@@ -45,7 +45,7 @@ use crate::{
     authorize::caller_of,
     caching::Caching,
     client_address::came_through_a_proxy,
-    extract::refuse_idempotency_key,
+    extract::{BucketTarget, refuse_idempotency_key},
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::MAX_IMPORT_BUFFERED_BYTES,
 };
@@ -72,25 +72,49 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     refuse_idempotency_key(&head.headers)?;
     let domain = (head.uri.path().strip_prefix("/v1/")).and_then(|rest| rest.strip_suffix("/import"));
     let domain = DomainName::new(domain.unwrap_or_default())?;
-    if let Some(query) = head.uri.query().filter(|query| !query.is_empty()) {
-        return Err(Problem::malformed(format!(
-            "an import takes no query, but the query of this URL has {} bytes",
-            query.len()
-        )));
-    }
+    let name = bucket_of_query(head.uri.query(), &api.page_bucket)?;
     match head.method {
         Method::OPTIONS => Ok(options(METHODS)),
         Method::POST if api.settings.read_only => Err(Problem::read_only()),
         Method::POST => {
             let caller = caller_of(&head.extensions);
-            api.check_right(caller, Right::Import, &domain, &api.page_bucket, BucketKind::Revisioned)?;
-            let may_read =
-                api.access.may(caller, Right::Read, &domain, &api.page_bucket, BucketKind::Revisioned);
+            let target = BucketTarget { domain, bucket: name };
+            let bucket = page_bucket(&api, caller, &target).await?;
+            let BucketTarget { domain, bucket: name } = target;
+            let may_read = api.access.may(caller, Right::Read, &domain, &name, BucketKind::Revisioned);
             let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
-            run(&api, domain, Audit::of(&head.extensions), body, client).await
+            run(&api, (domain, bucket), Audit::of(&head.extensions), body, client).await
         }
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
+}
+
+/// The name of the bucket in the query `?bucket=docs`; `page` without a query.
+fn bucket_of_query(query: Option<&str>, page: &BucketName) -> Result<BucketName> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(page.clone()) };
+    match query.strip_prefix("bucket=") {
+        Some(name) => Ok(BucketName::new(name)?),
+        None => Err(Problem::malformed(format!(
+            "an import takes no query but ?bucket=, and the query of this URL has {} bytes",
+            query.len()
+        ))),
+    }
+}
+
+/// The bucket of an import, with its id, for a caller that may import into it.
+async fn page_bucket(api: &Api, caller: &Caller, target: &BucketTarget) -> Result<BucketName> {
+    let BucketTarget { domain, bucket: name } = target;
+    if *name == api.page_bucket {
+        api.check_right(caller, Right::Import, domain, name, BucketKind::Revisioned)?;
+        return Ok(name.clone());
+    }
+    let bucket = api.bucket_for(caller, Right::Import, target).await?;
+    bucket.pages().ok_or_else(|| {
+        Problem::invalid(format!(
+            "the bucket '{name}' has the type {}, and no pages: import into a bucket of type revisioned",
+            bucket.bucket_type()
+        ))
+    })
 }
 
 /// What the answer depends on besides the import.
@@ -118,11 +142,17 @@ impl Line {
     }
 }
 
-async fn run(api: &Api, domain: DomainName, audit: Audit, body: Body, client: Client) -> Result<Response> {
+async fn run(
+    api: &Api,
+    into: (DomainName, BucketName),
+    audit: Audit,
+    body: Body,
+    client: Client,
+) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(WAITING_LINES);
-    api.spawn_import(audit, import_into(api.clone(), domain, body, client, sender)).await?;
+    api.spawn_import(audit, import_into(api.clone(), into, body, client, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -137,7 +167,7 @@ async fn run(api: &Api, domain: DomainName, audit: Audit, body: Body, client: Cl
 /// Imports a body. Sends lines about the progress and the result.
 async fn import_into(
     api: Api,
-    domain: DomainName,
+    (domain, bucket): (DomainName, BucketName),
     body: RequestBody,
     Client { may_read, is_behind_a_proxy }: Client,
     lines: mpsc::Sender<Line>,
@@ -181,6 +211,7 @@ async fn import_into(
     let decompression =
         DecompressionLimits { memory: DECOMPRESSION_MEMORY, spool: Arc::clone(&api.import_spool) };
     let options = ImportOptions {
+        bucket: bucket.clone(),
         decompression,
         max_line,
         max_buffered_bytes: MAX_IMPORT_BUFFERED_BYTES,
@@ -189,16 +220,16 @@ async fn import_into(
     let done = import(&api.buckets, catalog, &domain, Source::async_stream(reader), &options, progress).await;
     let line = match &done {
         Ok(report) => {
-            tracing::info!(%domain, revisions = report.revisions(), "import finished");
+            tracing::info!(%domain, %bucket, revisions = report.revisions(), "import finished");
             Line::Done(to_line(&ReportJson::of(report, None, may_read)))
         }
         Err(error) => {
             let shown = shorten(error, MAX_DETAIL_BYTES);
-            tracing::warn!(%domain, revisions = error.report.revisions(), error = %shown, "import failed");
+            tracing::warn!(%domain, %bucket, revisions = error.report.revisions(), error = %shown, "import failed");
             let late = body_error.get().filter(|error| error.is_late());
             let problem = match (&error.failure, late) {
                 (ImportFailure::Read(_), Some(late)) => late.clone().into(),
-                _ => problem_of(error, &domain),
+                _ => problem_of(error, &domain, &bucket),
             };
             let problem = if may_read { problem } else { problem.concealed() };
             Line::Failed(to_line(&ReportJson::of(&error.report, Some(error), may_read)), problem)
@@ -213,7 +244,7 @@ async fn import_into(
 }
 
 /// The problem for a failed import. It is the answer if no line has been sent yet.
-fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
+fn problem_of(error: &ImportError, domain: &DomainName, bucket: &BucketName) -> Problem {
     match &error.failure {
         ImportFailure::Read(ReadError { problem: TooLarge(_), .. }) => Problem::new(
             Kind::TooLarge,
@@ -233,7 +264,7 @@ fn problem_of(error: &ImportError, domain: &DomainName) -> Problem {
         }
         ImportFailure::Read(_) => Problem::malformed(format!("the import cannot be read: {error}")),
         ImportFailure::Store { title, error, .. } => {
-            let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: title.clone() };
+            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title: title.clone() };
             Problem::of_page(error.clone(), &page)
         }
         ImportFailure::Catalog(error) => Problem::of_bucket(error.clone()),

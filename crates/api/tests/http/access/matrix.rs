@@ -14,11 +14,13 @@ use crate::world::World;
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
 /// URLs that `/openapi.json` does not describe: incomplete ones, files, and sub-resources of pages for people.
-const OTHER_URLS: [&str; 13] = [
+const OTHER_URLS: [&str; 15] = [
     "/v1/{domain}/open",
     "/v1/{domain}/open/{key}",
     "/v1/{domain}/counters/",
     "/v1/{domain}/counters/{key}",
+    "/v1/{domain}/docs/{title}?rev/",
+    "/v1/{domain}/docs/",
     "/v1/{domain}/page/",
     "/wiki/",
     "/wiki/{title}?rev/latest/{property}",
@@ -76,6 +78,7 @@ const TOKENS: [Granted; 12] = [
 ];
 
 const BLOB: &str = r#"{"type": "blob"}"#;
+const REVISIONED: &str = r#"{"type": "revisioned"}"#;
 const PUBLIC_BLOB: &str = r#"{"type": "blob", "public": true}"#;
 
 const COUNTER: &str = r#"{"type": "counter"}"#;
@@ -92,7 +95,8 @@ const LEGEND: &str = "\
 # everything. 'all*': all rights on everything. 'wrong', 'expired', 'revoked': tokens that are not valid.
 #
 # Buckets: '{bucket}' is the private bucket 'other', and 'open' is a public bucket. 'counters' is a private bucket of
-# counters. Closed and public domains have all of them, with an entry.
+# counters. Closed and public domains have all of them, with an entry. They also have 'docs', a bucket of pages, with a
+# page; below '/buckets/', '{bucket}' is 'docs'.
 #
 # Requests that change something are complete, so that they succeed for those who may send them. The pages for operators
 # need a token on this server (operator_pages = \"token\").
@@ -144,6 +148,10 @@ impl Matrix {
             assert!(defined.status.is_success(), "{defined:?}");
             self.open.ask("", "PUT", &format!("{url}/a.png"), &[HTML], "bytes").await;
         }
+        let docs = format!("/v1/{domain}/docs");
+        let defined = self.open.ask("", "PUT", &docs, &[JSON], REVISIONED).await;
+        assert!(defined.status.is_success(), "{defined:?}");
+        self.open.ask("", "POST", &format!("{docs}/Main_Page?rev/"), &[FORM], "_rev=1&html=x").await;
     }
 
     /// The status of the answer to one request.
@@ -164,12 +172,13 @@ impl Matrix {
             }
             _ => "0".repeat(20),
         };
-        let is_of_bucket = ["{bucket}", "/open", "/counters"].iter().any(|name| url.contains(name));
+        let is_of_bucket =
+            ["{bucket}", "/open", "/counters", "}/docs/"].iter().any(|name| url.contains(name));
         if is_of_bucket && kind != Kind::Empty {
             self.fill_buckets(&name).await;
         }
         let filled = [
-            ("{bucket}", "other"),
+            ("{bucket}", if url.starts_with("/buckets/") { "docs" } else { "other" }),
             ("{key}", "a.png"),
             ("{domain}", name.as_str()),
             ("{title}", "Main_Page"),

@@ -255,6 +255,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { headers: &[], ..post("importHistory", 400, "/v1/imported/import", "<html/>") },
     Scenario { headers: &[], ..post("importHistory", 403, "/v1/imported/import", EXPORT) }
         .on(Server::ReadOnly),
+    Scenario { headers: &[], ..post("importHistory", 404, "/v1/enwiki/import?bucket=none", EXPORT) },
+    Scenario { headers: &[], ..post("importHistory", 422, "/v1/enwiki/import?bucket=math-png", EXPORT) },
     Scenario { headers: &[], ..post("importHistory", 507, "/v1/imported/import", EXPORT) }.on(Server::Full),
     Scenario { headers: &[], ..post("importHistory", 503, "/v1/imported/import", EXPORT) }.on(Server::Busy),
     batch(200, BATCH),
@@ -351,6 +353,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("showPage", 200, "/pages/enwiki/Main_Page"),
     get("showPage", 200, "/pages/enwiki/Main_Page?rev/{tid}/"),
     get("showPage", 404, "/pages/enwiki/Other"),
+    get("showTitlesOfBucket", 200, "/buckets/enwiki/docs/"),
+    get("showTitlesOfBucket", 404, "/buckets/enwiki/none/"),
+    get("showPageOfBucket", 200, "/buckets/enwiki/docs/Main_Page"),
+    get("showPageOfBucket", 404, "/buckets/enwiki/docs/Other"),
 ];
 
 /// A request for a token with all members.
@@ -369,6 +375,8 @@ async fn fill_bucket(world: &World) {
     world.request("PUT", "/v1/enwiki/math-png/a.png", &[], "image").await.expect(201);
     world.request("PUT", "/v1/enwiki/clicks", &json, r#"{"type": "counter"}"#).await.expect(201);
     world.request("POST", "/v1/enwiki/clicks/a", &[], "").await.expect(200);
+    world.request("PUT", "/v1/enwiki/docs", &json, r#"{"type": "revisioned"}"#).await.expect(201);
+    world.post("/v1/enwiki/docs/Main_Page?rev/", "_rev=1&html=x").await.expect(201);
 }
 
 /// The servers that get requests.
@@ -436,6 +444,7 @@ impl Servers {
     /// Fills in a URL template with existing values.
     pub(crate) fn fill(&self, template: &str) -> String {
         [
+            ("domain}/{bucket}/{title", "enwiki/docs/Main_Page"),
             ("domain", "enwiki"),
             ("title", "Main_Page"),
             ("rev", "2"),

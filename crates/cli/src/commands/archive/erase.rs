@@ -1,16 +1,15 @@
 //! `rashomon archive erase`.
 
-use rashomon_buckets::{Erasure, Error, Page, Revision, SkippedDamage, StoreError};
+use rashomon_buckets::{BucketName, Erasure, Error, Page, Revision, SkippedDamage, StoreError};
 use rashomon_clock::Timestamp;
-use rashomon_configuration::check_bucket;
 use rashomon_service::{EraseOptions, EraseReport, ErasureState, SameBytes};
 
-use super::domains;
 use crate::{
     arguments::EraseArguments,
     errors::CommandError,
     exit::Exit,
     output::{self, counted},
+    page_buckets::{bucket_in_words, domains, page_bucket, page_buckets},
     store::Store,
 };
 
@@ -19,8 +18,14 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     let (Some(domain), Some(title)) = (&arguments.domain, &arguments.title) else {
         return Err(CommandError::Usage("give --domain and --title".to_owned()));
     };
-    check_bucket(&arguments.bucket).map_err(CommandError::Usage)?;
-    let page = Page { domain: domain.clone(), bucket: arguments.bucket.clone(), title: title.clone() };
+    let bucket = match &arguments.bucket {
+        None => BucketName::page(),
+        Some(name) => {
+            domains(store, Some(domain)).await?;
+            page_bucket(store, domain, name).await?
+        }
+    };
+    let page = Page { domain: domain.clone(), bucket, title: title.clone() };
     let buckets = store.buckets();
     // The text to be erased may itself be damaged.
     buckets.maintenance().skip_damage();
@@ -196,8 +201,12 @@ fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
 /// Lists the erasures.
 pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
-    for domain in domains(store, arguments.domain.as_ref()).await? {
-        for state in rashomon_service::erasures(store.buckets(), &domain, &arguments.bucket).await? {
+    for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
+        if arguments.bucket.as_ref().is_some_and(|only| *only != bucket.without_id()) {
+            continue;
+        }
+        let name = bucket_in_words(&domain, &bucket);
+        for state in rashomon_service::erasures(store.buckets(), &domain, &bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
             let by_whom = by_whom_and_why(erasure);
             let what = match (finished_at, kept_until) {
@@ -215,7 +224,7 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
                 }
             };
             let (title, at) = (&page.title, time(erasure.at));
-            output::line(format_args!("{domain}: revision {rev} of {title}, {at}{by_whom}: {what}"))?;
+            output::line(format_args!("{name}: revision {rev} of {title}, {at}{by_whom}: {what}"))?;
         }
     }
     Ok(exit)

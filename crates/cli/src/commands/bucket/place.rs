@@ -21,7 +21,7 @@ pub(super) enum Place {
     /// A store that this command has opened.
     Store(Local),
     /// A running server.
-    Server(Remote),
+    Server(Box<Remote>),
 }
 
 /// What a request to create a bucket has done.
@@ -49,7 +49,7 @@ impl Place {
     /// Opens the place for a command that may change something.
     pub(super) async fn open(arguments: &BucketPlaceArguments, absent: Absent) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Remote::connect(server).await?));
+            return Ok(Self::Server(Box::new(Remote::connect(server).await?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Box::pin(Store::open_offline(&arguments.store, clock, absent)).await;
@@ -59,7 +59,7 @@ impl Place {
     /// Opens the place for a command that only reads.
     pub(super) async fn open_for_reading(arguments: &BucketPlaceArguments) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Remote::connect(server).await?));
+            return Ok(Self::Server(Box::new(Remote::connect(server).await?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of_store(Box::pin(Store::open_for_reading(&arguments.store, clock)).await)

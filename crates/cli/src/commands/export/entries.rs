@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rashomon_clock::Clock;
 use rashomon_dumps::Format;
 use rashomon_entry_dumps::{EntryExportError, EntryExportReport, export_entries};
-use rashomon_key_value::{Bucket, BucketType};
+use rashomon_key_value::Bucket;
 
 use super::{check_domain, target::Target};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Refuses flags that are for pages. Entries have only one format.
-pub(super) fn check_arguments(arguments: &ExportArguments, format: Format) -> Result<(), CommandError> {
+fn check_arguments(arguments: &ExportArguments, format: Format) -> Result<(), CommandError> {
     let bucket = &arguments.bucket;
     let wrong = if !arguments.titles.is_empty() {
         "--title"
@@ -39,12 +39,14 @@ pub(super) fn check_arguments(arguments: &ExportArguments, format: Format) -> Re
 /// Writes the entries of the bucket.
 pub(super) async fn write(
     arguments: &ExportArguments,
+    format: Format,
     store: &Store,
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
     let bucket = bucket_of(arguments, store).await?;
+    check_arguments(arguments, format)?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let label = format!("{}/{}", arguments.domain, arguments.bucket);
     let mut progress = Progress::new(clock, label, "entry", None);
@@ -76,17 +78,11 @@ pub(super) async fn write(
 async fn bucket_of(arguments: &ExportArguments, store: &Store) -> Result<Arc<Bucket>, CommandError> {
     let (domain, name) = (&arguments.domain, &arguments.bucket);
     let bucket = store.key_value().bucket(domain, name).await.map_err(CommandError::of_bucket)?;
-    let bucket = bucket.ok_or_else(|| {
+    bucket.ok_or_else(|| {
         CommandError::Export(format!(
             "{domain} has no bucket {name}: `rashomon bucket list {domain}` has those that exist; nothing was written"
         ))
-    })?;
-    match bucket.bucket_type() {
-        BucketType::Revisioned => Err(CommandError::Export(format!(
-            "the bucket {name} has pages, and this version exports only the pages of the bucket page"
-        ))),
-        _ => Ok(bucket),
-    }
+    })
 }
 
 fn failure(error: &EntryExportError, arguments: &ExportArguments) -> CommandError {

@@ -18,6 +18,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
+    page_buckets::{bucket_in_words, has_pages, page_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::Store,
@@ -27,16 +28,13 @@ use crate::{
 pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError> {
     logging::start_quietly();
     let format = format_of(&arguments)?;
-    let is_page = arguments.bucket == BucketName::page();
-    if !is_page {
-        entries::check_arguments(&arguments, format)?;
-    }
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
-    let outcome = match is_page {
-        true => Box::pin(write(&arguments, format, &store, clock, signals)).await,
-        false => Box::pin(entries::write(&arguments, &store, clock, signals)).await,
+    let outcome = match has_pages(&store, &arguments.domain, &arguments.bucket).await {
+        Ok(true) => Box::pin(write(&arguments, format, &store, clock, signals)).await,
+        Ok(false) => Box::pin(entries::write(&arguments, format, &store, clock, signals)).await,
+        Err(error) => Err(error),
     };
     store.close().await;
     outcome
@@ -85,10 +83,13 @@ async fn check_domain(arguments: &ExportArguments, store: &Store) -> Result<(), 
 }
 
 /// Refuses the titles if none of them has a page, before a file is replaced by an empty export.
-async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), CommandError> {
+async fn check_titles(
+    arguments: &ExportArguments,
+    bucket: &BucketName,
+    store: &Store,
+) -> Result<(), CommandError> {
     for title in &arguments.titles {
-        let page =
-            Page { domain: arguments.domain.clone(), bucket: BucketName::page(), title: title.clone() };
+        let page = Page { domain: arguments.domain.clone(), bucket: bucket.clone(), title: title.clone() };
         match store.buckets().latest_render(&page).await {
             Ok(_) => return Ok(()),
             Err(rashomon_buckets::Error::NotFound(_)) => {}
@@ -96,7 +97,8 @@ async fn check_titles(arguments: &ExportArguments, store: &Store) -> Result<(), 
         }
     }
     let Some(first) = arguments.titles.first() else { return Ok(()) };
-    let message = format!("{} has no page {first}: nothing was written", arguments.domain);
+    let name = bucket_in_words(&arguments.domain, bucket);
+    let message = format!("{name} has no page {first}: nothing was written");
     Err(CommandError::Export(message))
 }
 
@@ -108,10 +110,11 @@ async fn write(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
-    check_titles(arguments, store).await?;
+    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
+    check_titles(arguments, &bucket, store).await?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
-    let options = ExportOptions { titles, history: arguments.history, format };
+    let options = ExportOptions { bucket, titles, history: arguments.history, format };
     let mut progress = Progress::new(clock, arguments.domain.to_string(), "revision", None);
     let buckets = store.buckets();
     buckets.maintenance().skip_damage();

@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::DomainName;
+use rashomon_buckets::{BucketName, DomainName};
 use rashomon_http_client::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
@@ -52,14 +52,21 @@ pub(super) struct Answer {
 pub(super) async fn send(
     server: &ServerUrl,
     domain: &DomainName,
+    bucket: &BucketName,
     upload: Upload,
 ) -> Result<Answer, CommandError> {
     let mut client = connect(server).await?;
     output::warn_of_exposed_token(server, &client);
     let Upload { reader, size } = upload;
     let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
-    let mut request = (client.request(Method::POST, &format!("/v1/{domain}/import")))
-        .header(header::CONTENT_TYPE, "application/octet-stream");
+    // An earlier version knows the path without a bucket.
+    let path = if *bucket == BucketName::page() {
+        format!("/v1/{domain}/import")
+    } else {
+        format!("/v1/{domain}/import?bucket={bucket}")
+    };
+    let mut request =
+        (client.request(Method::POST, &path)).header(header::CONTENT_TYPE, "application/octet-stream");
     if let Some(size) = size {
         request = request.header(header::CONTENT_LENGTH, size);
     }

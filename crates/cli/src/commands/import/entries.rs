@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use rashomon_clock::Clock;
 use rashomon_dumps::{CountedItems, DecompressionLimits};
 use rashomon_entry_dumps::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
-use rashomon_key_value::{BucketType, check_new_bucket};
+use rashomon_key_value::check_new_bucket;
 
 use super::{label, local, not_read, shown};
 use crate::{
@@ -15,55 +15,23 @@ use crate::{
     output::{self, entries, thousands},
     progress::{Done, Progress},
     signals::Signals,
-    store::{Absent, Store},
+    store::Store,
 };
 
-/// Imports files into the store.
+/// Imports files into the bucket, which has no pages or does not exist.
 pub(super) async fn run(
-    arguments: &ImportArguments,
-    clock: Arc<dyn Clock>,
-    mut signals: Signals,
-) -> Result<Exit, CommandError> {
-    let bucket = &arguments.bucket;
-    check_new_bucket(bucket).map_err(|error| CommandError::Usage(error.to_string()))?;
-    let only_pages = [
-        ("--to", arguments.to.is_some()),
-        ("--archive", arguments.archive),
-        ("--rows", arguments.rows),
-        ("--jobs", arguments.jobs.is_some()),
-    ];
-    if let Some((flag, _)) = only_pages.into_iter().find(|(_, is_given)| *is_given) {
-        let cure = match flag {
-            "--to" => {
-                "stop the server and import into its store, or store single entries with `rashomon bucket put --to`"
-            }
-            _ => "leave it out",
-        };
-        return Err(CommandError::Usage(format!(
-            "{flag} is for pages, and not for entries of the bucket {bucket}: {cure}"
-        )));
-    }
-    let store = Box::pin(Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make)).await;
-    let store = store.map_err(|error| {
-        error.if_busy(", stop it, or store single entries with `rashomon bucket put --to`")
-    })?;
-    let outcome = Box::pin(files(arguments, &store, &clock, &mut signals)).await;
-    // In any case, acknowledged writes must be on disk.
-    store.close().await;
-    outcome
-}
-
-async fn files(
     arguments: &ImportArguments,
     store: &Store,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
-    let (domain, name) = (&arguments.domain, &arguments.bucket);
-    let stored = store.key_value().bucket(domain, name).await.map_err(CommandError::of_bucket)?;
-    if stored.is_some_and(|bucket| bucket.bucket_type() == BucketType::Revisioned) {
+    let bucket = &arguments.bucket;
+    check_new_bucket(bucket).map_err(|error| CommandError::Usage(error.to_string()))?;
+    let only_pages =
+        [("--archive", arguments.archive), ("--rows", arguments.rows), ("--jobs", arguments.jobs.is_some())];
+    if let Some((flag, _)) = only_pages.into_iter().find(|(_, is_given)| *is_given) {
         return Err(CommandError::Usage(format!(
-            "the bucket {name} has pages, and this version imports only into the bucket page"
+            "{flag} is for pages, and not for entries of the bucket {bucket}: leave it out"
         )));
     }
     let mut is_clean = true;

@@ -2,15 +2,17 @@
 
 use std::{fs::File, path::Path, sync::Arc};
 
+use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
 
-use super::{is_standard_input, label, not_read, report::Outcome, shown};
+use super::{entries, is_standard_input, label, not_read, report::Outcome, shown};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
     exit::Exit,
     output,
+    page_buckets::{has_pages, page_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -34,7 +36,11 @@ pub(super) async fn run(
     };
     let store =
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
-    let outcome = files(arguments, &store, &clock, &mut signals).await;
+    let outcome = match has_pages(&store, &arguments.domain, &arguments.bucket).await {
+        Ok(true) => files(arguments, &store, &clock, &mut signals).await,
+        Ok(false) => Box::pin(entries::run(arguments, &store, &clock, &mut signals)).await,
+        Err(error) => Err(error),
+    };
     // In any case, acknowledged writes must be on disk.
     store.close().await;
     outcome
@@ -47,9 +53,10 @@ async fn files(
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
+    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
     let mut total = Outcome::default();
     for file in &arguments.files {
-        match one_file(arguments, file, store, clock, signals).await? {
+        match one_file(arguments, &bucket, file, store, clock, signals).await? {
             Ended::Finished(outcome) => {
                 outcome.print_exceptions(&shown(file));
                 total.add(&outcome);
@@ -78,6 +85,7 @@ async fn files(
 
 async fn one_file(
     arguments: &ImportArguments,
+    bucket: &BucketName,
     file: &Path,
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -88,7 +96,7 @@ async fn one_file(
     // nothing else may write to pages that are imported into blocks.
     let is_alone = store.sqlite().is_some();
     let archive = arguments.archive || (is_alone && !arguments.rows);
-    let mut options = ImportOptions { archive, ..ImportOptions::default() };
+    let mut options = ImportOptions { bucket: bucket.clone(), archive, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }

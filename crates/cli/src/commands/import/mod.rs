@@ -12,7 +12,6 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_buckets::BucketName;
 use rashomon_clock::{Clock, SystemClock};
 
 use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, logging, signals::Signals};
@@ -25,9 +24,6 @@ pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError
     // Checks all names first, so that a mistyped name is reported before the other files take hours. So every
     // problem with a name is an error of the command line.
     arguments.files.iter().try_for_each(|file| check_readable(file))?;
-    if arguments.bucket != BucketName::page() {
-        return Box::pin(entries::run(&arguments, clock, signals)).await;
-    }
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
         None => Box::pin(local::run(&arguments, clock, signals)).await,

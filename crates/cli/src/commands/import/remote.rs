@@ -80,7 +80,7 @@ async fn one_file(
     progress: &mut Progress,
 ) -> Result<(Outcome, Option<String>), CommandError> {
     let upload = Upload::open(file).await?;
-    let mut answer = send(server, &arguments.domain, upload).await?;
+    let mut answer = send(server, &arguments.domain, &arguments.bucket, upload).await?;
     loop {
         match next_line(&mut answer, server).await? {
             Line::Progress { revisions, text_bytes, read_bytes } => {

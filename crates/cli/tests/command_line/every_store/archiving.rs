@@ -204,9 +204,10 @@ fn erased_content_is_returned_by_no_read() {
             .stderr_contains(&["--by <NAME>"]);
     }
     erase("9").ends_with(2).stderr_contains(&["the page has no revision 9"]);
-    for (domain, bucket, expected) in
-        [("wikis", "page", "the store has no domain wikis"), ("wiki", "pages", "there is no bucket 'pages'")]
-    {
+    for (domain, bucket, expected) in [
+        ("wikis", "page", "the store has no domain wikis"),
+        ("wiki", "pages", "the domain wiki has no bucket pages: its buckets of pages are page"),
+    ] {
         let wrong = ["--domain", domain, "--bucket", bucket, "--title", "A", "--rev", "4"];
         home.run(&[&["archive", "erase"], &wrong[..]].concat()).ends_with(2).stderr_contains(&[expected]);
     }

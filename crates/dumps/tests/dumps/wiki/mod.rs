@@ -56,7 +56,13 @@ impl Wiki {
     }
 
     pub async fn export(&self, format: Format) -> (ExportReport, String) {
-        self.export_with(ExportOptions { titles: None, history: true, format }).await
+        self.export_with(ExportOptions {
+            bucket: rashomon_buckets::BucketName::page(),
+            titles: None,
+            history: true,
+            format,
+        })
+        .await
     }
 
     pub async fn export_with(&self, options: ExportOptions) -> (ExportReport, String) {

@@ -106,8 +106,15 @@ async fn verify_examines_each_index_row(world: World) {
     world.store.as_ref().write(Vec::new(), lost).await.unwrap();
     let altered = IndexRow { revisions: 1000, ..IndexRow::from_row(second).unwrap() };
     overwrite(&world, &schemas::ARCHIVE_INDEX, second, altered.values()).await;
-    let problems =
-        world.reopened().await.buckets.maintenance().verify_archive(&mut |_| {}).await.unwrap().problems;
+    let problems = world
+        .reopened()
+        .await
+        .buckets
+        .maintenance()
+        .verify_archive(&std::collections::BTreeSet::new(), &mut |_| {})
+        .await
+        .unwrap()
+        .problems;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(
         problems[0].contains("is incomplete") && problems[1].contains("does not match the block"),
@@ -129,7 +136,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         assert_eq!(world.seal().await.revisions, sealed);
     }
     let domain = page.domain.clone();
-    let stats = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
+    let stats = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
     let row =
         (world.rows(&schemas::ARCHIVE_BLOCKS).await.into_iter()).max_by_key(Row::size).expect("two blocks");
     let block = block_bytes(&row);
@@ -146,9 +153,9 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             found = true;
             assert!(bodies.len() >= 500 - lost.len(), "at {place}");
-            let counted = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
+            let counted = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
             assert_eq!(counted.revisions, 530);
-            let bodies = |stats: &rashomon_service::DomainStats| stats.properties[&name("wikitext")].bodies;
+            let bodies = |stats: &rashomon_service::PageStats| stats.properties[&name("wikitext")].bodies;
             assert_eq!(bodies(&counted) + lost.len() as u64, bodies(&stats), "at {place}: {}", lost.len());
             assert_eq!(counted.archive.unwrap().damaged_blocks, 1);
             break;

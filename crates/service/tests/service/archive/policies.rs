@@ -87,6 +87,7 @@ async fn policy_keeps_the_first_render_of_each_revision(world: World) {
     let stats = rashomon_service::stats(&world.buckets, &page("Main_Page").domain, &mut |_| {})
         .await
         .unwrap()
+        .page
         .archive
         .unwrap();
     assert_eq!((stats.renders, stats.left_out), (6, 4));
@@ -126,6 +127,7 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
     let stats = rashomon_service::stats(&world.buckets, &imported.domain, &mut |_| {})
         .await
         .unwrap()
+        .page
         .archive
         .unwrap();
     assert_eq!(stats.left_out, 4 + 2, "renders of the two pages");

@@ -152,12 +152,13 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     world.edit(&page, 1..=6).await;
     world.pass(later());
     let domain = DomainName::new("enwiki").unwrap();
-    let before = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap();
+    let before = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
     world.seal().await;
     let mut progress = Vec::new();
     let after = rashomon_service::stats(&world.buckets, &domain, &mut |stats| progress.push(stats.raw_bytes))
         .await
-        .unwrap();
+        .unwrap()
+        .page;
     // Progress is reported within a page too, since a page may have very many revisions.
     assert!(progress.is_sorted() && progress.len() > after.pages as usize, "{progress:?}");
     assert_eq!(progress.last(), Some(&after.raw_bytes));

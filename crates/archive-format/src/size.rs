@@ -7,25 +7,29 @@
 
 use std::collections::BTreeSet;
 
-use rashomon_archive_format::Unit;
 use rashomon_blocks::{Limits, MAX_VALUE};
 use rashomon_tables::Value;
 
-use super::large::MAX_BODY_IN_BLOCK;
 use rashomon_records::{
     ImportRevision, NewProperty, PropertyInfo, Tid,
     rows::{Properties, RenderRow, RevisionRow, index_size, to_json},
 };
 
+use crate::Unit;
+
+/// The maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the whole block
+/// in memory.
+pub const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
+
 /// The maximum number of bytes of bodies that a block takes of one revision with its renders.
-pub(super) const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
+pub const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
 
 /// Maximum number of entries that a block takes of one revision: one for each body, and for each render
 /// without a body.
-pub(super) const MAX_UNIT_ENTRIES: usize = 32 << 10;
+pub const MAX_UNIT_ENTRIES: usize = 32 << 10;
 
 /// Maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
-pub(super) const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
+pub const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
 
 /// The bytes of a body's values that are not in the row of its revision or render: times, and the name of its
 /// chunk set.
@@ -40,21 +44,21 @@ const RENDER_VALUE_BYTES: usize = 64;
 
 /// An upper bound of the space in a block that a revision takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct UnitSize {
+pub struct UnitSize {
     /// Entries.
-    pub(super) entries: usize,
+    pub entries: usize,
     /// Bytes of values in columns.
-    pub(super) values: usize,
+    pub values: usize,
     /// The largest of these values.
     largest_value: usize,
     /// Bytes of bodies.
-    pub(super) bodies: u64,
+    pub bodies: u64,
 }
 
 impl UnitSize {
     /// Returns the size of a revision and its renders, by their rows. Bodies that stay in chunks, and bodies
     /// of renders that are left out, are not in the block.
-    pub(super) fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
+    pub fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
         let mut size = Self::default();
         size.add_record(&revision.to_values());
         size.add_owner(&revision.properties, true);
@@ -66,7 +70,7 @@ impl UnitSize {
     }
 
     /// Returns the size of a unit that is added to a block.
-    pub(super) fn of_unit(unit: &Unit) -> Self {
+    pub fn of_unit(unit: &Unit) -> Self {
         let mut size = Self::default();
         size.add_record(&unit.revision.to_values());
         size.add_owner(&unit.revision.properties, true);
@@ -78,7 +82,7 @@ impl UnitSize {
     }
 
     /// Returns the size of a revision that is imported.
-    pub(super) fn of_import(revision: &ImportRevision) -> Self {
+    pub fn of_import(revision: &ImportRevision) -> Self {
         let mut size = Self::default();
         let record = &revision.record;
         for text in [&record.user, &record.comment].into_iter().flatten() {
@@ -133,7 +137,7 @@ impl UnitSize {
     }
 
     /// Returns the reason why no block takes the revision. `None` if blocks take it.
-    pub(super) fn excess(&self) -> Option<&'static str> {
+    pub fn excess(&self) -> Option<&'static str> {
         if self.bodies > MAX_UNIT_BODY_BYTES {
             Some("its bodies have more bytes than a block takes of one revision")
         } else if self.entries > MAX_UNIT_ENTRIES {
@@ -146,7 +150,7 @@ impl UnitSize {
     }
 
     /// Whether the revision fits into a block that already has this number of entries and bytes of values.
-    pub(super) fn fits_beside(&self, entries: usize, values: usize) -> bool {
+    pub fn fits_beside(&self, entries: usize, values: usize) -> bool {
         let limits = Limits::default();
         entries.saturating_add(self.entries) <= limits.entries
             && values.saturating_add(self.values) <= limits.scripts

@@ -1,0 +1,76 @@
+//! The buckets of pages that a command works on.
+
+use rashomon_buckets::{BucketName, DomainName};
+use rashomon_key_value::Error;
+
+use crate::{errors::CommandError, store::Store};
+
+/// The domains of a store, or the requested one.
+pub(crate) async fn domains(
+    store: &Store,
+    only: Option<&DomainName>,
+) -> Result<Vec<DomainName>, CommandError> {
+    let domains = store.buckets().catalog().domains().await?;
+    match only {
+        None => Ok(domains),
+        Some(only) if domains.contains(only) => Ok(vec![only.clone()]),
+        Some(only) => Err(CommandError::Usage(format!("the store has no domain {only}"))),
+    }
+}
+
+/// The buckets of pages in a store, or in the requested domain. Each bucket has its id.
+pub(crate) async fn page_buckets(
+    store: &Store,
+    only: Option<&DomainName>,
+) -> Result<Vec<(DomainName, BucketName)>, CommandError> {
+    let mut buckets = Vec::new();
+    for domain in domains(store, only).await? {
+        let of_domain = of_domain(store, &domain).await?;
+        buckets.extend(of_domain.into_iter().map(|bucket| (domain.clone(), bucket)));
+    }
+    Ok(buckets)
+}
+
+async fn of_domain(store: &Store, domain: &DomainName) -> Result<Vec<BucketName>, CommandError> {
+    Ok(store.key_value().page_buckets(domain).await.map_err(rashomon_buckets::Error::from)?)
+}
+
+/// The bucket of pages that has this name, with its id.
+pub(crate) async fn page_bucket(
+    store: &Store,
+    domain: &DomainName,
+    name: &BucketName,
+) -> Result<BucketName, CommandError> {
+    match store.key_value().page_bucket(domain, name).await {
+        Ok(bucket) => Ok(bucket),
+        Err(Error::NoBucket) => {
+            let names: Vec<_> = of_domain(store, domain).await?.iter().map(ToString::to_string).collect();
+            Err(CommandError::Usage(format!(
+                "the domain {domain} has no bucket {name}: its buckets of pages are {}",
+                names.join(", ")
+            )))
+        }
+        Err(Error::NoPages { bucket_type }) => Err(CommandError::Usage(format!(
+            "the bucket {name} of the domain {domain} has the type {bucket_type}, and no pages"
+        ))),
+        Err(error) => Err(rashomon_buckets::Error::from(error).into()),
+    }
+}
+
+/// Whether a bucket exists and has pages. `page` always has.
+pub(crate) async fn has_pages(
+    store: &Store,
+    domain: &DomainName,
+    name: &BucketName,
+) -> Result<bool, CommandError> {
+    match store.key_value().page_bucket(domain, name).await {
+        Ok(_) => Ok(true),
+        Err(Error::NoBucket | Error::NoPages { .. }) => Ok(false),
+        Err(error) => Err(rashomon_buckets::Error::from(error).into()),
+    }
+}
+
+/// A bucket of pages in the output: `enwiki` for the bucket `page`, and `enwiki/docs` for another one.
+pub(crate) fn bucket_in_words(domain: &DomainName, bucket: &BucketName) -> String {
+    if *bucket == BucketName::page() { domain.to_string() } else { format!("{domain}/{bucket}") }
+}

@@ -1,0 +1,52 @@
+//! Checks that the settings fit one another, and that the components can be built.
+
+use super::{ByteSize, MergedSettings, Problem, Settings, access};
+
+/// Checks that the settings fit one another.
+pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
+    check_components(settings, problems);
+    problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), place: None }));
+    problems.extend(check_staging(settings));
+    let listen = settings.merged.listen;
+    if !settings.access.is_configured() && !listen.0.ip().is_loopback() {
+        problems.push(Problem {
+            message: format!(
+                "other machines can reach {listen}, but no access rights are configured. Add these lines to the \
+                 configuration file, and make a token for each writer with `rashomon token new`:\n\n{}\n\n\
+                 If every client may do everything, use --access open (in the file: access = \"open\"). If \
+                 only this machine needs the server, listen on 127.0.0.1",
+                access::EXAMPLE
+            ),
+            place: None,
+        });
+    }
+    problems.extend(check_jwks_file(settings));
+    problems.extend(settings.check_registry());
+    problems.extend(settings.declared_buckets().check_places());
+}
+
+/// Checks that the file with the keys of JSON Web Tokens can be used.
+fn check_jwks_file(settings: &Settings) -> Option<Problem> {
+    let error = rashomon_access::check_jwks_file(settings.access.jwks_file()?).err()?;
+    Some(Problem { message: format!("jwks_file of [access]: {error}"), place: None })
+}
+
+/// Checks that writes have enough staging memory while the maximum number of imports runs.
+fn check_staging(settings: &Settings) -> Option<Problem> {
+    let MergedSettings { staging_memory, max_imports, .. } = settings.merged;
+    let least = ByteSize(rashomon_api::least_staging_bytes(max_imports.get()));
+    (staging_memory < least).then(|| Problem {
+        message: format!(
+            "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \
+             need {least}: raise staging_memory, or lower max_imports"
+        ),
+        place: None,
+    })
+}
+
+/// Checks that the components can be built.
+pub(super) fn check_components(settings: &Settings, problems: &mut Vec<Problem>) {
+    let timeline = settings.retention.timeline.find_error();
+    let errors = [settings.generator().err(), settings.check_archive_strategy(), timeline];
+    problems.extend(errors.into_iter().flatten().map(|message| Problem { message, place: None }));
+}
