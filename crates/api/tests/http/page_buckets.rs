@@ -32,7 +32,7 @@ async fn bucket_of_pages_is_defined_and_listed() {
     let other = define(&world, DOCS, r#"{"type": "revisioned", "public": true}"#).await.expect(409);
     assert!(other.text().contains("If-Match"), "{}", other.text());
     for definition in ["content_type\": \"a/b\"", "ttl\": 5", "max_size\": 5"] {
-        let refused = format!(r#"{{"type": "revisioned", "{}}}"#, definition);
+        let refused = format!(r#"{{"type": "revisioned", "{definition}}}"#);
         define(&world, "/v1/enwiki/other", &refused).await.expect(400);
     }
     let list = world.get("/v1/enwiki/").await.expect(200).json();
