@@ -1,10 +1,11 @@
 //! The parts of HTTP that depend only on the headers of a request and on the version of a resource.
 //!
 //! [`conditional`] decides about conditional requests, [`range`] selects a range of bytes, [`negotiate`] the content
-//! encoding, and [`cache_control`] makes the `Cache-Control` of an answer from a stored one. All of them are functions
+//! encoding, [`spec_version`] the version of a format, and [`cache_control`] makes the `Cache-Control` of an answer from a stored one. All of them are functions
 //! without I/O.
 
 pub mod cache_control;
 pub mod conditional;
 pub mod negotiate;
 pub mod range;
+pub mod spec_version;
