@@ -7,12 +7,12 @@ use futures::future::try_join_all;
 use rashomon_buckets::{
     BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, excerpt,
 };
-use rashomon_http_client::TokenFile;
+use rashomon_http_client::{
+    TokenFile,
+    bounded::{BoundedClient, Bounds, FetchError, Hosts, MediaType, Outgoing, Wanted},
+};
 
 use crate::{
-    answer::{MediaType, Wanted},
-    client::{Bounds, Client},
-    hosts::Hosts,
     settings::{Settings, SettingsError, Source, Upstream},
     template::Template,
 };
@@ -20,7 +20,7 @@ use crate::{
 /// Makes properties by asking renderers over HTTP.
 #[derive(Debug)]
 pub struct HttpGenerator {
-    client: Client,
+    client: BoundedClient,
     renderer: Option<Renderer>,
     buckets: BTreeMap<(DomainName, BucketName), Renderer>,
 }
@@ -57,7 +57,8 @@ impl HttpGenerator {
             .collect::<Result<BTreeMap<_, _>, SettingsError>>()?;
         let mut templates = renderer.iter().chain(buckets.values()).flat_map(|renderer| &renderer.places);
         let needs_tls = templates.any(|place| place.template.is_https());
-        let client = Client::new(authorities.as_deref(), needs_tls)?;
+        let client = BoundedClient::new(authorities.as_deref(), needs_tls)
+            .map_err(|error| SettingsError::Authorities(error.to_string()))?;
         Ok(Self { client, renderer, buckets })
     }
 
@@ -79,7 +80,7 @@ impl HttpGenerator {
         let url = template.url(page, rev).map_err(|why| {
             GenerateError::Failed(format!("{name}: no URL can be made for this page: {why}"))
         })?;
-        let answer = self.client.get(url.clone(), &renderer.bounds, wanted).await;
+        let answer = self.client.send(Outgoing::get(url.clone()), &renderer.bounds, wanted).await;
         let answer = answer.map_err(|error| {
             // Readers do not get the URL, which is only for the operator.
             tracing::warn!(
@@ -147,13 +148,12 @@ impl Place {
 }
 
 /// Puts the name of the property before the error.
-fn named(name: &PropertyName, error: GenerateError) -> GenerateError {
+fn named(name: &PropertyName, error: FetchError) -> GenerateError {
     let say = |why: String| format!("{name}: {why}");
     match error {
-        GenerateError::Unknown(why) => GenerateError::Unknown(say(why)),
-        GenerateError::TimedOut(why) => GenerateError::TimedOut(say(why)),
-        GenerateError::Busy(why) => GenerateError::Busy(say(why)),
-        GenerateError::Failed(why) => GenerateError::Failed(say(why)),
-        other => other,
+        FetchError::Unknown(why) => GenerateError::Unknown(say(why)),
+        FetchError::TimedOut(why) => GenerateError::TimedOut(say(why)),
+        FetchError::Busy(why) => GenerateError::Busy(say(why)),
+        FetchError::Failed(why) => GenerateError::Failed(say(why)),
     }
 }

@@ -11,15 +11,13 @@
 //! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision.
 //! `index.php?oldid={rev}&action=render` then answers with 200 and a message for people.
 
-mod answer;
-mod client;
 mod generator;
-mod hosts;
 mod settings;
 mod template;
 
+pub use rashomon_http_client::bounded::MAX_REDIRECTS;
+
 pub use self::{
-    client::MAX_REDIRECTS,
     generator::HttpGenerator,
     settings::{Settings, SettingsError, Source, Upstream},
 };

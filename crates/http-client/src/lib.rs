@@ -3,9 +3,10 @@
 //!
 //! [`BearerToken`] is a token in the form of a header, and [`TokenFile`] a file with one, which may change.
 //! [`client_config()`] has the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
-//! requests to a server of Rashomon at a [`ServerUrl`].
+//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
 
 mod authorities;
+pub mod bounded;
 mod client;
 mod late_reader;
 mod server_url;

@@ -16,20 +16,20 @@ struct Allowed {
 /// result of the parser. So the check and the connection always mean the same host, even with text before an
 /// `@`, another spelling of an address, or capital letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hosts(Vec<Allowed>);
+pub struct Hosts(Vec<Allowed>);
 
 /// Why a text is not a host, and how to correct it.
 type Why = String;
 
 impl Hosts {
     /// Parses the configured hosts. The error names the invalid text.
-    pub(crate) fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
+    pub fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
         let parsed = texts.iter().map(|text| Allowed::parse(text).map_err(|why| (text.clone(), why)));
         parsed.collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether this URL may be requested.
-    pub(crate) fn allow(&self, url: &Url) -> bool {
+    pub fn allow(&self, url: &Url) -> bool {
         let Some(host) = url.host() else { return false };
         self.0.iter().any(|allowed| {
             let port_fits = match allowed.port {

@@ -1,38 +1,41 @@
-//! The answer of a renderer, and whether it can be stored.
+//! The answer of a service that is not trusted, and whether it is as expected.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
-use rashomon_buckets::{GenerateError, excerpt};
+use rashomon_records::excerpt;
 
-use crate::client::{failed, with_causes};
+use super::{FetchError, failed, with_causes};
 
-/// The longest content type that is stored.
+/// The longest content type that is accepted.
 const MAX_CONTENT_TYPE: usize = 256;
 
 /// The expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The expected media type. `None` if any type is accepted.
-    pub(crate) media_type: Option<MediaType>,
-    pub(crate) max_size: u64,
+    pub media_type: Option<MediaType>,
+    /// The maximum size of the body.
+    pub max_size: u64,
 }
 
 /// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) content_type: Option<String>,
-    pub(crate) body: Bytes,
+pub struct Answer {
+    /// The content type.
+    pub content_type: Option<String>,
+    /// The whole body.
+    pub body: Bytes,
 }
 
 /// A type and a subtype in lower case, without parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MediaType(String);
+pub struct MediaType(String);
 
 impl MediaType {
     /// Parses the value of a `Content-Type` (RFC 9110, section 8.3.1).
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let essence = text.split(';').next()?.trim().to_ascii_lowercase();
         let is_token = |text: &str| {
             !text.is_empty()
@@ -45,7 +48,7 @@ impl MediaType {
 
 impl Wanted {
     /// Reads an answer to its end. Fails if it is not as expected.
-    pub(crate) async fn read(&self, response: Response<Incoming>) -> Result<Answer, GenerateError> {
+    pub(super) async fn read(&self, response: Response<Incoming>) -> Result<Answer, FetchError> {
         let (head, body) = response.into_parts();
         if let Some(encoding) = head.headers.get(header::CONTENT_ENCODING)
             && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
@@ -56,8 +59,7 @@ impl Wanted {
             ));
         }
         let content_type = self.content_type(&head.headers)?;
-        let too_large =
-            || failed(format!("its answer has more than {} bytes, the limit of the property", self.max_size));
+        let too_large = || failed(format!("its answer has more than {} bytes, the limit", self.max_size));
         if body.size_hint().lower() > self.max_size {
             return too_large();
         }
@@ -69,7 +71,7 @@ impl Wanted {
         }
     }
 
-    fn content_type(&self, headers: &HeaderMap) -> Result<Option<String>, GenerateError> {
+    fn content_type(&self, headers: &HeaderMap) -> Result<Option<String>, FetchError> {
         let Some(given) = headers.get(header::CONTENT_TYPE) else {
             return match &self.media_type {
                 Some(MediaType(wanted)) => {
