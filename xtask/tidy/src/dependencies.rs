@@ -51,6 +51,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-http-client", &["rashomon-records", "rashomon-watched-file"]),
+    ("rashomon-transformer-http", &["rashomon-http-client", "rashomon-http-semantics", "rashomon-records"]),
     ("rashomon-generator-http", &["rashomon-http-client", "rashomon-buckets"]),
     (
         "rashomon-simulation",

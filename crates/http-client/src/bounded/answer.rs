@@ -1,5 +1,7 @@
 //! The answer of a service that is not trusted, and whether it is as expected.
 
+use std::fmt;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -43,6 +45,12 @@ impl MediaType {
         };
         let (kind, subtype) = essence.split_once('/')?;
         (is_token(kind) && is_token(subtype)).then_some(Self(essence))
+    }
+}
+
+impl fmt::Display for MediaType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

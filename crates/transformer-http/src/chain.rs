@@ -1,0 +1,79 @@
+//! The shortest chain of steps between two versions.
+
+use std::collections::VecDeque;
+
+use rashomon_http_semantics::spec_version::Profile;
+
+/// The ends of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) from: Profile,
+    pub(crate) to: Profile,
+}
+
+/// The shortest chain of steps that makes a version which satisfies `wanted`, as indexes. `None` if there is none. The
+/// first of equally short chains counts.
+pub(crate) fn shortest(steps: &[Ends], stored: &Profile, wanted: &Profile) -> Option<Vec<usize>> {
+    // For each step, the step before it in the shortest chain to it.
+    let mut reached: Vec<Option<Option<usize>>> = vec![None; steps.len()];
+    let mut waiting = VecDeque::from([(None, stored)]);
+    while let Some((last, version)) = waiting.pop_front() {
+        if let Some(last) = last
+            && version.satisfies(wanted)
+        {
+            let mut chain = vec![last];
+            let mut step = last;
+            while let Some(Some(before)) = reached[step] {
+                chain.push(before);
+                step = before;
+            }
+            chain.reverse();
+            return Some(chain);
+        }
+        for (index, step) in steps.iter().enumerate() {
+            if reached[index].is_none() && version.satisfies(&step.from) {
+                reached[index] = Some(last);
+                waiting.push_back((Some(index), &step.to));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(version: &str) -> Profile {
+        Profile::parse(&format!("https://example.org/html/{version}")).unwrap()
+    }
+
+    fn chain(steps: &[(&str, &str)], stored: &str, wanted: &str) -> Option<Vec<usize>> {
+        let ends = |(from, to): &(&str, &str)| Ends { from: profile(from), to: profile(to) };
+        shortest(&steps.iter().map(ends).collect::<Vec<_>>(), &profile(stored), &profile(wanted))
+    }
+
+    #[test]
+    fn shortest_chain_is_found() {
+        let steps = &[("3.0.0", "2.8.0"), ("2.0.0", "1.5.0"), ("3.1.0", "1.2.0"), ("1.0.0", "3.0.0")];
+        assert_eq!(chain(steps, "3.0.0", "2.8.0"), Some(vec![0]));
+        assert_eq!(chain(steps, "3.0.0", "1.5.0"), Some(vec![0, 1]));
+        assert_eq!(chain(steps, "3.1.0", "1.2.0"), Some(vec![2]));
+        // Only the long way leads to 1.5, and the short way of 3.1 does not exist for 3.0.
+        assert_eq!(chain(steps, "3.1.0", "1.5.0"), Some(vec![0, 1]));
+        assert_eq!(chain(steps, "3.0.0", "1.2.0"), Some(vec![0, 1]));
+        assert_eq!(chain(steps, "2.8.0", "3.0.0"), Some(vec![1, 3]));
+    }
+
+    #[test]
+    fn chain_that_does_not_exist_is_not_found() {
+        let steps = &[("3.0.0", "2.8.0"), ("2.8.0", "3.0.0")];
+        assert_eq!(chain(steps, "3.0.0", "2.9.0"), None);
+        assert_eq!(chain(steps, "3.0.0", "1.0.0"), None);
+        assert_eq!(chain(steps, "2.7.0", "3.0.0"), None);
+        assert_eq!(chain(&[], "3.0.0", "2.9.0"), None);
+        let other = Profile::parse("https://example.org/other/2.8.0").unwrap();
+        let ends = [Ends { from: profile("3.0.0"), to: profile("2.8.0") }];
+        assert_eq!(shortest(&ends, &profile("3.0.0"), &other), None);
+    }
+}

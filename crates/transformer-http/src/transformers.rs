@@ -1,0 +1,219 @@
+//! The steps, checked, and the requests to them.
+
+use std::{future::Future, num::NonZeroUsize};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
+use rashomon_http_client::{
+    TokenFile,
+    bounded::{Answer, BoundedClient, Bounds, FetchError, Hosts, MediaType, Outgoing, Wanted},
+};
+use rashomon_http_semantics::spec_version::Profile;
+use rashomon_records::excerpt;
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::{
+    chain::{Ends, shortest},
+    settings::{Settings, SettingsError, Step},
+};
+
+/// A document with its content type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// The content type, with the profile.
+    pub content_type: String,
+    /// The bytes.
+    pub body: Bytes,
+}
+
+/// The reasons why a document cannot be transformed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransformError {
+    /// No chain of steps leads to the version.
+    #[error("no transformer makes {wanted} of {stored}")]
+    NoChain {
+        /// The stored profile.
+        stored: String,
+        /// The wanted profile.
+        wanted: Profile,
+    },
+    /// The document is larger than a transformer gets.
+    #[error("the document has {size} bytes, and a transformer gets at most {limit}")]
+    TooLarge {
+        /// The size of the document.
+        size: u64,
+        /// The maximum size.
+        limit: u64,
+    },
+    /// A transformer answered with an error, or with an unusable answer.
+    #[error("the transformer from {step} failed: {why}")]
+    Failed {
+        /// The versions of the step.
+        step: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// A transformer did not answer in time.
+    #[error("the transformer from {step} did not answer in time: {why}")]
+    TimedOut {
+        /// The versions of the step.
+        step: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// The limit of transformations in progress is reached.
+    #[error("too many transformations are in progress")]
+    Busy,
+}
+
+/// All steps.
+#[derive(Debug)]
+pub struct Transformers {
+    client: BoundedClient,
+    bounds: Bounds,
+    ends: Vec<Ends>,
+    /// The URL of each step.
+    urls: Vec<Url>,
+    max_size: u64,
+    timeout: std::time::Duration,
+    /// The documents in memory.
+    places: Semaphore,
+}
+
+impl Transformers {
+    /// Creates transformers with these settings, without making a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting cannot be used, or a URL leads to a host that is not allowed.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let Settings { steps, hosts, timeout, max_requests, max_size, token_file, authorities } = settings;
+        if timeout.is_zero() {
+            return Err(SettingsError::Timeout);
+        }
+        if steps.len() > Settings::MAX_STEPS {
+            return Err(SettingsError::TooManySteps(steps.len()));
+        }
+        let hosts = Hosts::parse(&hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
+        let checked = steps.into_iter().map(|step| checked(step, &hosts));
+        let (ends, urls): (Vec<_>, Vec<_>) = checked.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let token = token_file.map(TokenFile::open).transpose();
+        let token = token.map_err(|error| SettingsError::Token(error.to_string()))?;
+        let needs_tls = urls.iter().any(|url| url.scheme() == "https");
+        let client = BoundedClient::new(authorities.as_deref(), needs_tls)
+            .map_err(|error| SettingsError::Authorities(error.to_string()))?;
+        let places = NonZeroUsize::get(max_requests).min(Semaphore::MAX_PERMITS);
+        let bounds = Bounds::new(hosts, timeout, token, max_requests);
+        Ok(Self { client, bounds, ends, urls, max_size, timeout, places: Semaphore::new(places) })
+    }
+
+    /// Whether any other version can be made from a document of this version.
+    pub fn can_make_any(&self, stored: &Profile) -> bool {
+        self.ends.iter().any(|ends| stored.satisfies(&ends.from))
+    }
+
+    /// Whether a version that satisfies a request can be made from a document of this version.
+    pub fn can_make(&self, stored: &Profile, wanted: &Profile) -> bool {
+        shortest(&self.ends, stored, wanted).is_some()
+    }
+
+    /// Makes a version that satisfies a request. `size` is the size of the stored document. `read` reads it, once there
+    /// is a place for it in memory.
+    pub async fn transform<E: From<TransformError>>(
+        &self,
+        content_type: &str,
+        size: u64,
+        wanted: &Profile,
+        read: impl Future<Output = Result<Bytes, E>>,
+    ) -> Result<Document, E> {
+        let stored = Profile::of_content_type(content_type);
+        let chain = stored.as_ref().and_then(|stored| shortest(&self.ends, stored, wanted));
+        let Some(chain) = chain else {
+            let stored = stored.map_or_else(|| content_type.to_owned(), |stored| stored.to_string());
+            return Err(TransformError::NoChain { stored, wanted: wanted.clone() }.into());
+        };
+        if size > self.max_size {
+            return Err(TransformError::TooLarge { size, limit: self.max_size }.into());
+        }
+        let Ok(_place) = tokio::time::timeout(self.timeout, self.places.acquire()).await else {
+            return Err(TransformError::Busy.into());
+        };
+        let mut document = Document { content_type: content_type.to_owned(), body: read.await? };
+        for index in chain {
+            document = self.step(index, document).await?;
+        }
+        Ok(document)
+    }
+
+    async fn step(&self, index: usize, document: Document) -> Result<Document, TransformError> {
+        let Ends { from, to } = &self.ends[index];
+        let step = format!("{} to {}", from.version(), to.version());
+        let failed = |why| TransformError::Failed { step: step.clone(), why };
+        let Some(media_type) = MediaType::parse(&document.content_type) else {
+            return Err(failed("the stored content type is no media type".to_owned()));
+        };
+        let mut headers = HeaderMap::new();
+        let accept = format!("{media_type}; profile=\"{to}\"");
+        for (name, value) in [(header::CONTENT_TYPE, &document.content_type), (header::ACCEPT, &accept)] {
+            let value = HeaderValue::try_from(value);
+            headers.insert(name, value.map_err(|_| failed("the content type is no header".to_owned()))?);
+        }
+        let url = self.urls[index].clone();
+        let request = Outgoing { method: Method::POST, url: url.clone(), headers, body: document.body };
+        let wanted = Wanted { media_type: Some(media_type), max_size: self.max_size };
+        let answer = self.client.send(request, &self.bounds, &wanted).await.map_err(|error| match error {
+            FetchError::Unknown(why) | FetchError::Failed(why) => failed(why),
+            FetchError::TimedOut(why) => TransformError::TimedOut { step: step.clone(), why },
+            FetchError::Busy(_) => TransformError::Busy,
+        });
+        let made = answer.and_then(|answer| made(answer, to).map_err(failed));
+        // Readers do not get the URL, which is only for the operator.
+        made.inspect_err(|error| tracing::warn!(%url, %error, "cannot transform a document"))
+    }
+}
+
+/// The document of an answer, which must have the expected version.
+fn made(answer: Answer, expected: &Profile) -> Result<Document, String> {
+    let content_type = answer.content_type.unwrap_or_default();
+    match Profile::of_content_type(&content_type) {
+        Some(profile) if profile.satisfies(expected) && expected.satisfies(&profile) => {
+            Ok(Document { content_type, body: answer.body })
+        }
+        Some(profile) => Err(format!("it answered with {}, but {expected} was expected", excerpt(profile))),
+        None => Err(format!("it answered without a profile, but {expected} was expected")),
+    }
+}
+
+/// The ends and the URL of a step.
+fn checked(step: Step, hosts: &Hosts) -> Result<(Ends, Url), SettingsError> {
+    let Step { from, to, url } = step;
+    let profile = |text: String| Profile::parse(&text).ok_or(SettingsError::Profile(text));
+    let ends = Ends { from: profile(from)?, to: profile(to)? };
+    if ends.from.spec() != ends.to.spec() {
+        return Err(SettingsError::OtherSpec { from: ends.from, to: ends.to });
+    }
+    if ends.from.satisfies(&ends.to) {
+        return Err(SettingsError::NotNeeded { from: ends.from, to: ends.to });
+    }
+    let error = |why: String| SettingsError::Url { url: url.clone(), why };
+    let example = "write a URL such as http://10.0.0.4:8000/html/2-to-1";
+    let parsed = Url::parse(&url).map_err(|reason| error(format!("{reason}; {example}")))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err(error(format!("it begins with neither http:// nor https://; {example}")));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(error("it must not have a user or a password: use token_file".to_owned()));
+    }
+    if parsed.fragment().is_some() {
+        return Err(error("the part after # is never sent: leave it out".to_owned()));
+    }
+    if !hosts.allow(&parsed) {
+        return Err(error(format!(
+            "its host is {}, which is not one of the allowed hosts: add it to the allowed hosts",
+            excerpt(parsed.authority())
+        )));
+    }
+    Ok((ends, parsed))
+}
