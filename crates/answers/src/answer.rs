@@ -3,7 +3,10 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Page, Written};
-use rashomon_http_semantics::conditional::{self, Verdict};
+use rashomon_http_semantics::{
+    conditional::{self, Verdict},
+    spec_version::{self, Choice},
+};
 use serde::Serialize;
 
 use crate::{
@@ -64,6 +67,14 @@ pub fn json_type(name: &str) -> HeaderValue {
     header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 
+/// Checks that a client accepts a document with this content type, of which there is only one version: 406 otherwise.
+pub fn check_version(request: &HeaderMap, content_type: &HeaderValue) -> Result<()> {
+    match spec_version::choose(request, content_type.to_str().unwrap_or_default(), |_| false) {
+        Choice::NotAcceptable { expected, received } => Err(Problem::not_acceptable(expected, received)),
+        Choice::Stored | Choice::Other(_) => Ok(()),
+    }
+}
+
 /// The answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
 /// 304, or 412.
 pub fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
@@ -90,6 +101,7 @@ pub fn document(
     body: Vec<u8>,
     caching: Caching,
 ) -> Result<Response> {
+    check_version(request, &content_type)?;
     let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
     let mut response = match conditional::evaluate(request, &etag, None) {
         Verdict::Failed => {

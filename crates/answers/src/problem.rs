@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::shorten;
+use rashomon_buckets::{excerpt, shorten};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -25,6 +25,9 @@ pub const TYPE_BASE: &str = "urn:rashomon:problem:";
 /// Most messages shorten the input that they quote. This limit covers the other messages, so that no answer
 /// and no log line grows with the request.
 pub const MAX_DETAIL_BYTES: usize = 4096;
+
+/// The size limit of a spec version in an answer.
+const MAX_VERSION_BYTES: usize = 1024;
 
 /// The `Retry-After` of answers to requests that may succeed later, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -85,6 +88,8 @@ pub enum Kind {
     StorageFault,
     /// A disk is full.
     InsufficientStorage,
+    /// The client accepts no version of the document that can be returned.
+    NotAcceptable,
     /// The server is busy.
     Busy,
     /// A problem of this name.
@@ -97,6 +102,10 @@ pub enum Kind {
     BackendFailed,
     /// Another backend did not answer in time.
     BackendTimeout,
+    /// A transformer of spec versions failed.
+    TransformerFailed,
+    /// A transformer of spec versions did not answer in time.
+    TransformerTimeout,
     /// A request was forwarded in a circle.
     LoopDetected,
 }
@@ -129,12 +138,15 @@ impl Kind {
         Self::Unavailable,
         Self::StorageFault,
         Self::InsufficientStorage,
+        Self::NotAcceptable,
         Self::Busy,
         Self::AnswerTooLarge,
         Self::BatchTimeout,
         Self::GatewayTimeout,
         Self::BackendFailed,
         Self::BackendTimeout,
+        Self::TransformerFailed,
+        Self::TransformerTimeout,
         Self::LoopDetected,
     ];
 
@@ -214,6 +226,9 @@ impl Kind {
             Self::InsufficientStorage => {
                 (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
             }
+            Self::NotAcceptable => {
+                (StatusCode::NOT_ACCEPTABLE, "not-acceptable", "No acceptable version can be returned")
+            }
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy"),
             Self::AnswerTooLarge => (
                 StatusCode::INSUFFICIENT_STORAGE,
@@ -230,6 +245,14 @@ impl Kind {
                 StatusCode::GATEWAY_TIMEOUT,
                 "backend-timeout",
                 "The backend of this path did not answer in time",
+            ),
+            Self::TransformerFailed => {
+                (StatusCode::BAD_GATEWAY, "transformer-failed", "The transformer of spec versions failed")
+            }
+            Self::TransformerTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "transformer-timeout",
+                "The transformer of spec versions did not answer in time",
             ),
             Self::LoopDetected => {
                 (StatusCode::LOOP_DETECTED, "loop-detected", "Servers forward the request to each other")
@@ -249,6 +272,8 @@ struct Inner {
     headers: Vec<(HeaderName, HeaderValue)>,
     latest: Option<Box<RawValue>>,
     definition: Option<Box<RawValue>>,
+    /// The expected and the received spec version.
+    versions: Option<(String, String)>,
     /// The cause for the log, which is not sent to the client.
     cause: Option<String>,
 }
@@ -268,6 +293,7 @@ impl Problem {
             headers: Vec::new(),
             latest: None,
             definition: None,
+            versions: None,
             cause: None,
         }))
     }
@@ -285,6 +311,20 @@ impl Problem {
     /// The resource does not exist: 404.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::NotFound, detail)
+    }
+
+    /// The client accepts no version that can be returned: 406. `expected` is the version that it prefers, and `received`
+    /// the stored one.
+    pub fn not_acceptable(expected: String, received: String) -> Self {
+        let detail = format!(
+            "the stored version is {}, and Accept names {}: accept another version, or leave out the profile",
+            excerpt(&received),
+            excerpt(&expected)
+        );
+        let mut problem = Self::new(Kind::NotAcceptable, detail);
+        let versions = [expected, received].map(|version| shorten(version, MAX_VERSION_BYTES));
+        Arc::make_mut(&mut problem.0).versions = Some(versions.into());
+        problem
     }
 
     /// A value is invalid: 422.
@@ -380,6 +420,8 @@ impl Problem {
             instance,
             latest: self.0.latest.as_deref(),
             definition: self.0.definition.as_deref(),
+            expected: self.0.versions.as_ref().map(|(expected, _)| expected.as_str()),
+            received: self.0.versions.as_ref().map(|(_, received)| received.as_str()),
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let content_type = HeaderValue::from_static("application/problem+json");
@@ -420,6 +462,14 @@ pub struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<json::BucketJson<'_>>, nullable = false)]
     definition: Option<&'a RawValue>,
+    /// For the type `not-acceptable`: the version that the client prefers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    expected: Option<&'a str>,
+    /// For the type `not-acceptable`: the stored version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    received: Option<&'a str>,
 }
 
 impl IntoResponse for Problem {

@@ -11,7 +11,9 @@ use rashomon_http_semantics::{
     conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
     negotiate::{self, ContentEncoding},
     range::{self, Selection},
+    spec_version::Profile,
 };
+use rashomon_transformer_http::Document;
 
 use crate::{
     caching::Caching,
@@ -57,8 +59,14 @@ pub(crate) struct Representation {
 }
 
 impl Representation {
-    /// Makes the headers of a property.
-    pub(crate) fn new(title: &Title, name: &PropertyName, property: &Property, address: Address) -> Self {
+    /// Makes the headers of a property. `has_versions`: whether other spec versions of it can be returned.
+    pub(crate) fn new(
+        title: &Title,
+        name: &PropertyName,
+        property: &Property,
+        address: Address,
+        has_versions: bool,
+    ) -> Self {
         let etag = conditional::etag(&property.version);
         let size = property.info.size;
         let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
@@ -66,7 +74,39 @@ impl Representation {
         // For the latest, an equal date does not prove that nothing changed: the latest can change twice
         // within a second, or to a render with an earlier time.
         let modified = Modified { at: modified, is_exact: address == Address::Tid };
-        Self::with_headers(headers, etag, modified, size)
+        let mut representation = Self::with_headers(headers, etag, modified, size);
+        if has_versions {
+            representation.vary_by_version();
+        }
+        representation
+    }
+
+    /// Makes the headers of another spec version of a property.
+    pub(crate) fn of_version(
+        title: &Title,
+        name: &PropertyName,
+        property: &Property,
+        address: Address,
+        version: &Document,
+    ) -> Self {
+        let mut headers = common_headers(title, name, property, address);
+        headers.insert(header::CONTENT_TYPE, content_type_of(&version.content_type));
+        let spec = Profile::of_content_type(&version.content_type);
+        let etag = conditional::etag(&property.version);
+        // A transformer may make other bytes of the same document tomorrow.
+        let hash = xxhash_rust::xxh3::xxh3_64(&version.body);
+        let flavor = spec.as_ref().map_or_else(|| "other", Profile::version);
+        let etag = format!("{};{flavor}-{hash:016x}\"", &etag[..etag.len() - 1]);
+        let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
+        // An equal date does not prove that the transformer is the same.
+        let modified = Modified { at: modified, is_exact: false };
+        let mut representation = Self::with_headers(headers, etag, modified, version.body.len() as u64);
+        representation.vary_by_version();
+        representation
+    }
+
+    fn vary_by_version(&mut self) {
+        self.identity.insert(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
     }
 
     /// Adds the headers of a body to other headers. `etag` is quoted and has no suffix.
@@ -283,7 +323,7 @@ mod tests {
         let body = Body::Inline(InlineBody::new(Bytes::from_static(b"x")));
         let property = Property { version, parent: None, info, body };
         let (title, name) = (Title::new("A").unwrap(), PropertyName::new("html").unwrap());
-        let headers = Representation::new(&title, &name, &property, Address::Tid).identity;
+        let headers = Representation::new(&title, &name, &property, Address::Tid, false).identity;
         assert_eq!(headers["x-review"], "done");
         assert_eq!(headers["x-rev"], "A?rev/7");
         assert_eq!(headers["content-type"], "application/octet-stream");

@@ -10,6 +10,7 @@ use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
 use rashomon_forms::BodyLimits;
 use rashomon_key_value::{Entry, KeyValueStore};
+use rashomon_transformer_http::Transformers;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
@@ -63,12 +64,14 @@ pub struct Components {
 pub struct Api(Arc<OfStore>);
 
 /// The API of one store.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OfStore {
     pub(crate) buckets: RevisionStore,
     pub(crate) key_value: KeyValueStore,
     /// The other backends, if this is the main store of a server that has some.
-    pub(crate) forwarding: Option<Forwarding>,
+    pub(crate) forwarding: Option<Arc<Forwarding>>,
+    /// The transformers of spec versions, if there are any.
+    pub(crate) transformers: Option<Arc<Transformers>>,
     shared: Arc<Shared>,
 }
 
@@ -141,21 +144,31 @@ impl Api {
             registry,
             audit_log,
         };
-        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, shared: Arc::new(shared) }))
+        let shared = Arc::new(shared);
+        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, transformers: None, shared }))
     }
 
     /// The same API, which passes some requests on to other backends.
     #[must_use]
     pub fn with_forwarding(self, forwarding: Forwarding) -> Self {
-        let (buckets, key_value) = (self.buckets.clone(), self.key_value.clone());
-        let shared = Arc::clone(&self.shared);
-        Self(Arc::new(OfStore { buckets, key_value, forwarding: Some(forwarding), shared }))
+        let mut of_store = OfStore::clone(&self.0);
+        of_store.forwarding = Some(Arc::new(forwarding));
+        Self(Arc::new(of_store))
+    }
+
+    /// The same API, which returns other spec versions of properties too.
+    #[must_use]
+    pub fn with_transformers(self, transformers: Transformers) -> Self {
+        let mut of_store = OfStore::clone(&self.0);
+        of_store.transformers = Some(Arc::new(transformers));
+        Self(Arc::new(of_store))
     }
 
     /// The API of another store in the same server.
     pub(crate) fn of_store(&self, store: OtherStore) -> Self {
         let OtherStore { buckets, key_value } = store;
-        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, shared: Arc::clone(&self.shared) }))
+        let (transformers, shared) = (self.transformers.clone(), Arc::clone(&self.shared));
+        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, transformers, shared }))
     }
 
     /// Waits until every accepted write is done, including those whose clients have gone. Must be called when

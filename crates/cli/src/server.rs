@@ -87,6 +87,9 @@ pub(crate) async fn serve(
     if let Some(others) = others {
         api = api.with_forwarding(others.forwarding());
     }
+    if let Some(transformers) = settings.transformers().map_err(CommandError::Usage)? {
+        api = api.with_transformers(transformers);
+    }
     let shutdown = async {
         signals.first().await;
         tracing::info!("stopping: finishing accepted requests");

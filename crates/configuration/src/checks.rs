@@ -47,6 +47,7 @@ fn check_staging(settings: &Settings) -> Option<Problem> {
 /// Checks that the components can be built.
 pub(super) fn check_components(settings: &Settings, problems: &mut Vec<Problem>) {
     let timeline = settings.retention.timeline.find_error();
-    let errors = [settings.generator().err(), settings.check_archive_strategy(), timeline];
-    problems.extend(errors.into_iter().flatten().map(|message| Problem { message, place: None }));
+    let clients = [settings.generator().err(), settings.transformers().err()];
+    let errors = clients.into_iter().chain([settings.check_archive_strategy(), timeline]);
+    problems.extend(errors.flatten().map(|message| Problem { message, place: None }));
 }

@@ -21,6 +21,7 @@ mod registry;
 mod retention;
 mod store;
 mod tls;
+mod transformers;
 mod values;
 
 use std::{
@@ -43,6 +44,7 @@ use self::{
     raw::{RawDomain, RawProperty},
     registry::RegistrySettings,
     retention::{BucketRetention, RetentionSettings},
+    transformers::TransformerSettings,
     values::{ContentType, Host},
 };
 pub use self::{
@@ -89,6 +91,8 @@ pub struct Settings {
     pub archive: ArchiveSettings,
     #[serde(skip_serializing_if = "Option::is_none")]
     generator: Option<GeneratorSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transformers: Option<TransformerSettings>,
     /// The backends of paths. `None` if the file has no registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     registry: Option<RegistrySettings>,
@@ -209,6 +213,7 @@ impl Settings {
             archive,
             retention,
             generator: GeneratorSettings::merge(merged.generator.take()),
+            transformers: TransformerSettings::merge(merged.transformers.take()),
             registry,
             merged,
         }

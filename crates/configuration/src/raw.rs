@@ -15,6 +15,7 @@ use super::{
     registry::RawRegistry,
     retention::RawRetention,
     store::{RawStore, StoreUrl},
+    transformers::RawTransformers,
     values::{
         Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
         ServerName, Span,
@@ -261,6 +262,11 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(skip)))]
     #[serde(skip)]
     pub(crate) generator: Option<Spanned<RawGenerator>>,
+
+    /// The transformers of spec versions.
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
+    pub(crate) transformers: Option<Spanned<RawTransformers>>,
 
     /// The registry, by prefix.
     #[config(layer_attr(arg(skip)))]

@@ -515,8 +515,27 @@ fn flags_override_a_table_of_retention() {
 }
 
 #[test]
+fn transformers_are_configured_by_their_steps() {
+    assert!(load("").unwrap().transformers().unwrap().is_none());
+    let file = "[transformers]\nhosts = ['a.example:8000']\ntimeout = '5s'\n[[transformers.steps]]\n\
+                from = 'https://x.example/2.0.0'\nto = 'https://x.example/1.0.0'\nurl = 'http://a.example:8000/'\n";
+    let settings = load(file).unwrap();
+    assert!(settings.transformers().unwrap().is_some());
+    assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+}
+
+#[test]
 fn unusable_renderer_or_timeline_is_refused() {
     for (file, expected) in [
+        (
+            "[[transformers.steps]]\nfrom = 'a/2.0'\nto = 'a/1.0'\nurl = 'http://b/'",
+            "[transformers]: the URL 'http://b/'",
+        ),
+        (
+            "[[transformers.steps]]\nfrom = 'a'\nto = 'a/1.0'\nurl = 'http://b/'",
+            "[transformers]: 'a' is not a profile",
+        ),
+        ("[transformers]\ntimeout = '0s'", "[transformers]: a timeout of zero"),
         ("[generator.properties.html]\nurl = 'ftp://x/{rev}'", "[generator]"),
         ("[generator]\nhosts = ['a']\n[generator.properties.html]\nurl = 'http://b/{rev}'", "[generator]"),
         ("[domains.a.buckets.page.generator]\nmax_requests = 3", "move them to [generator]"),

@@ -206,10 +206,10 @@ fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a
         .find(|tag| is_tag_of(tag, etag))
 }
 
-/// Whether a text may follow a tag of this server: nothing, a suffix of the server, or one that proxies add
-/// (`-gzip`, `--br`).
+/// Whether a text may follow a tag of this server: nothing, the suffix of the compressed form, or one that proxies add
+/// (`-gzip`, `--br`). Any other suffix is that of a spec version, which has other bytes.
 fn is_suffix(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with(['-', ';'])
+    rest.is_empty() || rest.starts_with('-') || rest.starts_with(ZSTD_FLAVOR)
 }
 
 /// The opaque parts of a list of entity tags, without `W/` and quotes.
@@ -259,6 +259,7 @@ mod tests {
             (format!("\"other\", W/\"12345/{TID}\" , \"x\""), Some(false)),
             ("*".to_owned(), Some(false)),
             (format!("\"12345/{TID}/77\""), None),
+            (format!("\"12345/{TID};1.4.0\""), None),
             (format!("\"1234/{TID}\""), None),
             ("\"12345\"".to_owned(), None),
             (String::new(), None),

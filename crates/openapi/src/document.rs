@@ -33,7 +33,12 @@ list of keys and values, and each sub-resource has exactly one spelling. The pat
 
 Every GET also works as HEAD. OPTIONS works on every path, and lists the methods in `Allow`. Every answer has an \
 `x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in answers are relative to the page, so that \
-they work under any prefix.";
+they work under any prefix.
+
+A content type may name a *spec version* by the parameter `profile`, as in `profile=\"urn:rashomon:render/1.0\"`. An \
+`Accept` header may do the same. A version satisfies a request for an equal or lower minor version of the same major \
+version; the patch number does not count. If no member of `Accept` that matches the media type can be satisfied, the \
+answer is 406 with both versions. Members without a profile accept every version.";
 
 /// The name of the way in which clients send tokens.
 const BEARER: &str = "token";
@@ -186,7 +191,7 @@ fn any_problem() -> Response {
                   (400), a missing token or one that is not valid (401), a missing right or a write from a \
                   web page of another origin (403), an unsupported method (405), a \
                   head or a body that did not arrive in time (408), erased content (410), a URL that is \
-                  too long (414), a host that is not this server (421), too many tokens that are not valid \
+                  too long (414), a spec version that `Accept` names and that cannot be returned (406), a host that is not this server (421), too many tokens that are not valid \
                   (429), headers that are too large (431), \
                   a store that does not answer, or no free memory for the body (503), and for writes a \
                   full disk (507).",

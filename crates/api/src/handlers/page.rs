@@ -12,7 +12,7 @@ use rashomon_buckets::{BucketName, DomainName, Page, RenderBase};
 use super::{read, rewrite, time, timegate, timemap, write};
 use crate::{
     Api,
-    answer::{options, redirect, redirect_to_canonical},
+    answer::{check_version, json_type, options, redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
     extract::{
@@ -85,6 +85,10 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     let methods = resource.methods();
     if methods != READ_METHODS && api.settings.read_only {
         return Err(Problem::read_only());
+    }
+    // Before the write: an answer that the client does not accept must not follow a write.
+    if methods != READ_METHODS {
+        check_version(&head.headers, &json_type("written"))?;
     }
     let caller = caller_of(&head.extensions);
     let may = |right| api.check_write(caller, right, &page, &head.headers);

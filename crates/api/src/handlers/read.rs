@@ -11,7 +11,8 @@ use crate::{
     extract::Listed,
     json,
     problem::{Problem, Result},
-    representation::{Address, Representation},
+    representation::Address,
+    versions::VersionOf,
 };
 
 /// The default number of entries in a result page.
@@ -26,12 +27,15 @@ pub(crate) async fn latest(
 ) -> Result<Response> {
     let property = api.read(api.buckets.latest(page, name)).await?;
     let property = property.map_err(|error| Problem::of_latest(error, page, name))?;
-    let prepare = || Representation::new(&page.title, name, &property, Address::Latest);
-    let (prepared, was_prepared) = api.prepared.of(&property, prepare);
-    if was_prepared {
-        api.metrics.prepared_hits.inc();
-    }
-    prepared.answer(request, &property.body)
+    let of = VersionOf { api, title: &page.title, name, property: &property, address: Address::Latest };
+    of.answer(request, || {
+        let (prepared, was_prepared) = api.prepared.of(&property, || of.representation());
+        if was_prepared {
+            api.metrics.prepared_hits.inc();
+        }
+        prepared.answer(request, &property.body)
+    })
+    .await
 }
 
 /// `?rev/{tid}/html`
@@ -43,7 +47,8 @@ pub(crate) async fn property(
     request: &HeaderMap,
 ) -> Result<Response> {
     let property = api.read_page(page, api.buckets.property(page, tid, name)).await?;
-    Representation::new(&page.title, name, &property, Address::Tid).answer(request, &property.body)
+    let of = VersionOf { api, title: &page.title, name, property: &property, address: Address::Tid };
+    of.answer(request, || of.representation().answer(request, &property.body)).await
 }
 
 /// `?rev/12345/html`: redirects to the newest render of the revision from which the property can be read.

@@ -43,6 +43,7 @@ mod staging;
 mod time_travel;
 mod tls;
 mod tls_files;
+mod versions;
 mod wiki;
 mod world;
 mod writing;

@@ -262,6 +262,13 @@ impl World {
         *request.uri_mut() = replaced.parse().unwrap();
     }
 
+    /// The same server, which returns other spec versions too.
+    pub(crate) fn transforming(mut self, transformers: rashomon_transformer_http::Transformers) -> Self {
+        self.api = self.api.with_transformers(transformers);
+        self.router = rashomon_api::router(self.api.clone());
+        self
+    }
+
     /// The buckets behind the server.
     pub(crate) fn buckets(&self) -> RevisionStore {
         self.buckets.clone()

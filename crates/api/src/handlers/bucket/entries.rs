@@ -9,7 +9,7 @@ use rashomon_key_value::{Bucket, BucketType, CounterSummary, EntryKey, EntrySumm
 
 use crate::{
     Api,
-    answer::{json_type, of_type},
+    answer::{check_version, json_type, of_type},
     caching::Caching,
     entry_answer::quoted,
     extract::{Parameters, encode_parameter},
@@ -33,6 +33,7 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
     let limit = parameters.limit()?.unwrap_or(DEFAULT_LIMIT);
     let after = parameters.get("after").map(EntryKey::new).transpose()?;
     let (range, order) = (range(&parameters)?, order(&parameters)?);
+    check_version(&head.headers, &json_type("entry-list"))?;
     let ordered = OF_ORDERED.into_iter().find(|name| parameters.get(name).is_some());
     if let Some(name) = ordered
         && bucket.bucket_type() != BucketType::OrderedBlob

@@ -11,7 +11,7 @@ use rashomon_key_value::BucketType;
 
 use crate::{
     Api,
-    answer::{json_type, of_type, options},
+    answer::{check_version, json_type, of_type, options},
     authorize::{caller_of, kind_of},
     caching::Caching,
     extract::{Parameters, READ_METHODS, domain_of_v1},
@@ -42,6 +42,7 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
     let after = parameters.get("after").map(BucketName::new).transpose()?;
     let caller = caller_of(&head.extensions);
     api.check_domain(caller, Right::Read, &domain)?;
+    check_version(&head.headers, &json_type("bucket-list"))?;
     let mut buckets = readable(&api, caller, &domain, after, limit.unwrap_or(DEFAULT_LIMIT)).await?;
     let has_more = buckets.len() > limit.unwrap_or(DEFAULT_LIMIT);
     buckets.truncate(limit.unwrap_or(DEFAULT_LIMIT));

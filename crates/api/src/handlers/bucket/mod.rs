@@ -20,7 +20,7 @@ pub(super) use self::entries::list as list_entries;
 pub(crate) use self::{definition::MAX_DEFINITION_BYTES, list::list};
 use crate::{
     Api,
-    answer::{json_type, of_type, options},
+    answer::{check_version, json_type, of_type, options},
     audit::Audit,
     authorize::{Writer, caller_of, kind_of},
     caching::Caching,
@@ -97,6 +97,7 @@ async fn get(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Response>
     } else {
         Defined::of(&*api.bucket_for(caller, Right::Read, target).await?)
     };
+    check_version(&head.headers, &json_type("bucket"))?;
     match conditional::evaluate(&head.headers, &defined.etag, None) {
         Verdict::Proceed => defined.answer(api, StatusCode::OK),
         Verdict::NotModified { .. } => {

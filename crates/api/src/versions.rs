@@ -1,0 +1,120 @@
+//! Spec versions of a property: the version that the client accepts (`Accept`), made by transformers if it is not the
+//! stored one.
+
+use axum::response::Response;
+use http::HeaderMap;
+use rashomon_buckets::{Body, InlineBody, Property, PropertyName, Title};
+use rashomon_http_semantics::spec_version::{self, Choice, Profile};
+use rashomon_transformer_http::TransformError;
+
+use crate::{
+    Api,
+    problem::{Kind, Problem, Result},
+    representation::{Address, Representation},
+};
+
+/// Why there is no other version.
+enum Failure {
+    /// The stored version cannot be read.
+    Read(Problem),
+    /// It cannot be transformed.
+    Transform(TransformError),
+}
+
+impl From<TransformError> for Failure {
+    fn from(error: TransformError) -> Self {
+        Self::Transform(error)
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Read(problem) => problem,
+            Failure::Transform(error) => of_transformer(&error),
+        }
+    }
+}
+
+/// The problem for an error of the transformers. Readers do not learn the reason, which may name hosts.
+fn of_transformer(error: &TransformError) -> Problem {
+    let problem = match error {
+        TransformError::Failed { step, .. } => Problem::new(
+            Kind::TransformerFailed,
+            format!("the transformer from {step} failed: try again, or accept the stored version"),
+        ),
+        TransformError::TimedOut { step, .. } => Problem::new(
+            Kind::TransformerTimeout,
+            format!(
+                "the transformer from {step} did not answer in time: try again, or accept the stored version"
+            ),
+        ),
+        TransformError::Busy => Problem::busy("too many transformations are in progress; try again"),
+        TransformError::TooLarge { .. } => {
+            Problem::new(Kind::TransformerFailed, format!("{error}: accept the stored version"))
+        }
+        other => Problem::new(Kind::Internal, other.to_string()),
+    };
+    problem.with_cause(error)
+}
+
+/// A property that a client reads in one of its versions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VersionOf<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) title: &'a Title,
+    pub(crate) name: &'a PropertyName,
+    pub(crate) property: &'a Property,
+    pub(crate) address: Address,
+}
+
+impl VersionOf<'_> {
+    /// Answers with the version that the request accepts. `stored` answers with the stored one.
+    pub(crate) async fn answer(
+        self,
+        request: &HeaderMap,
+        stored: impl FnOnce() -> Result<Response>,
+    ) -> Result<Response> {
+        let can_make = |wanted: &Profile| {
+            let transformers = self.api.transformers.as_ref();
+            transformers.zip(self.profile()).is_some_and(|(all, profile)| all.can_make(&profile, wanted))
+        };
+        match spec_version::choose(request, self.content_type(), can_make) {
+            Choice::Stored => stored(),
+            Choice::NotAcceptable { expected, received } => Err(Problem::not_acceptable(expected, received)),
+            // Boxed, so that the future of a read of the stored version stays small.
+            Choice::Other(wanted) => Box::pin(self.transformed(request, &wanted)).await,
+        }
+    }
+
+    /// The headers of the stored version.
+    pub(crate) fn representation(self) -> Representation {
+        let transformers = self.api.transformers.as_ref();
+        let has_versions =
+            transformers.zip(self.profile()).is_some_and(|(all, profile)| all.can_make_any(&profile));
+        Representation::new(self.title, self.name, self.property, self.address, has_versions)
+    }
+
+    async fn transformed(self, request: &HeaderMap, wanted: &Profile) -> Result<Response> {
+        let Self { api, title, name, property, address } = self;
+        let Some(transformers) = &api.transformers else {
+            return Err(Problem::not_acceptable(wanted.to_string(), self.content_type().to_owned()));
+        };
+        let read = async {
+            let body = api.read(property.body.clone().whole()).await.map_err(Failure::Read)?;
+            body.map_err(|error| Failure::Read(Problem::of_bucket(error)))
+        };
+        let size = property.info.size;
+        let document = transformers.transform(self.content_type(), size, wanted, read).await?;
+        let representation = Representation::of_version(title, name, property, address, &document);
+        representation.answer(request, &Body::Inline(InlineBody::new(document.body)))
+    }
+
+    fn content_type(&self) -> &str {
+        &self.property.info.headers.content_type
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        Profile::of_content_type(self.content_type())
+    }
+}
