@@ -57,7 +57,7 @@ use crate::{
     answer::options,
     extract::READ_METHODS,
     forwarding::Forward,
-    handlers::{batch, bucket, dispatch, import, operators, page, tokens},
+    handlers::{batch, bucket, dispatch, entry, import, operators, page, tokens},
     observe::Observe,
     problem::Problem,
 };
@@ -98,7 +98,7 @@ fn routes(batch: MethodRouter<Api>) -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/v1/tokens", any(tokens::all)),
         ("/v1/tokens/{id}", any(tokens::one)),
         ("/wiki/{*title}", any(page::wiki)),
-        ("/wiki/", any(page::wiki)),
+        ("/wiki/", any(entry::wiki)),
         ("/healthz", get(operators::healthz)),
         ("/readyz", get(operators::readyz)),
         ("/metrics", get(operators::metrics)),

@@ -134,7 +134,7 @@ fn operation(of: &Operation, max_list_entries: usize) -> path::Operation {
     for answer in of.answers {
         operation = operation.response(answer.status.to_string(), response(answer));
     }
-    if of.verb == Verb::Get && names_in(of.path).any(|name| ["title", "key"].contains(&name)) {
+    if of.verb == Verb::Get && names_in(&of.url_template()).any(|name| ["title", "key"].contains(&name)) {
         operation = operation.response(MOVED.status.to_string(), response(&MOVED));
     }
     operation.response("default", Ref::from_response_name(ANY_PROBLEM)).build()

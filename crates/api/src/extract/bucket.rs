@@ -39,6 +39,11 @@ impl EntryTarget {
         Ok(Self { of, key: parse_key(raw)?, needs_redirect: needs_redirect(raw.as_bytes(), Space::Encoded) })
     }
 
+    /// The canonical URL of the entry under `/wiki/`.
+    pub(crate) fn canonical_url_of_wiki(&self) -> String {
+        format!("/wiki/?blob/{}/{}", self.of.bucket, encode_key(&self.key))
+    }
+
     /// The path with the canonical spelling of the key.
     pub(crate) fn canonical_path(&self) -> String {
         let BucketTarget { domain, bucket } = &self.of;
@@ -65,6 +70,12 @@ pub(crate) fn bucket_and_key_of_v1(path: &str) -> Result<(BucketTarget, &str)> {
     let (domain, rest) = domain_of_v1(path)?;
     let (bucket, raw) = rest.split_once('/').unwrap_or((rest, ""));
     Ok((BucketTarget { domain, bucket: parse_bucket(bucket)? }, raw))
+}
+
+/// The bucket and the raw key of `/wiki/?blob/{bucket}/{key}`, by its raw query. `None` for another query.
+pub(crate) fn bucket_and_key_of_wiki(query: Option<&str>) -> Option<(Result<BucketName>, &str)> {
+    let (bucket, raw) = query?.strip_prefix("blob/")?.split_once('/')?;
+    Some((parse_bucket(bucket), raw))
 }
 
 fn parse_bucket(text: &str) -> Result<BucketName> {

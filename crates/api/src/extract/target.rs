@@ -72,7 +72,7 @@ pub(crate) fn domain_of_host(
     with_port.and_then(|name| hosts.get(&name)).or_else(|| hosts.get(&host)).cloned().ok_or_else(|| {
         Problem::not_found(format!(
             "no domain is configured for the host '{}': add it to the hosts in the configuration, \
-             or ask for /v1/{{domain}}/page/{{title}}",
+             or ask for a URL under /v1/{{domain}}/",
             excerpt(host)
         ))
     })

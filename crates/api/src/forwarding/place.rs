@@ -7,7 +7,7 @@ use rashomon_access::Right;
 use rashomon_buckets::{BucketName, DomainName};
 
 use crate::{
-    extract::{READ_METHODS, domain_of_host, percent_decode},
+    extract::{READ_METHODS, bucket_and_key_of_wiki, domain_of_host, percent_decode},
     problem::{Problem, Result},
 };
 
@@ -52,6 +52,9 @@ impl Place {
                 return None;
             }
             let domain = domain_of_host(uri, headers, hosts).ok()?;
+            if let Some((bucket, key)) = bucket_and_key_of_wiki(uri.query()).filter(|_| title.is_empty()) {
+                return Self::new(domain, bucket.ok()?, key, PlaceKind::Wiki);
+            }
             return Self::new(domain, BucketName::page(), title, PlaceKind::Wiki);
         }
         let rest = uri.path().strip_prefix("/v1/")?;
@@ -166,6 +169,9 @@ mod tests {
             ("/v1/enwiki/import", Some("enwiki|page")),
             ("/v1/enwiki/import?bucket=drafts", Some("enwiki|drafts")),
             ("/wiki/A?rev/", Some("enwiki|page|A")),
+            ("/wiki/?blob/math-png/a%2Fb", Some("enwiki|math-png|a|b")),
+            ("/wiki/A?blob/math-png/a", Some("enwiki|page|A")),
+            ("/wiki/?blob/Math/a", None),
             ("/v1/batch", None),
             ("/v1/tokens/1", None),
             ("/v1/En/page/A", None),

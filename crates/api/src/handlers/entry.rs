@@ -2,25 +2,35 @@
 
 use std::sync::Arc;
 
-use axum::{body::Body, response::Response};
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
 use http::{Method, StatusCode, header, request::Parts};
 use http_body::Body as _;
-use rashomon_access::Right;
+use rashomon_access::{BucketKind, Right};
 use rashomon_buckets::{Headers, Staged};
 use rashomon_clock::http_date;
 use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional::WriteCondition;
-use rashomon_key_value::{Bucket, Entry, EntryTag, PutOutcome};
+use rashomon_key_value::{Bucket, BucketType, Entry, EntryTag, PutOutcome};
 
-use super::write::receive_body;
+use super::{
+    page::{self, ignore_range_unless_get},
+    write::receive_body,
+};
 use crate::{
     Api,
-    answer::redirect_to_canonical,
+    answer::{options, redirect_to_canonical},
     audit::Audit,
     authorize::{Writer, caller_of, kind_of},
     caching::{self, Caching},
     entry_answer::{EntryAnswer, quoted},
-    extract::{EntryTarget, refuse_idempotency_key, refuse_query},
+    extract::{
+        BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_wiki, domain_of_host,
+        refuse_idempotency_key, refuse_query,
+    },
     no_body::no_body,
     problem::{Problem, Result, header_value},
     staging::Claim,
@@ -53,6 +63,45 @@ async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> 
     if target.needs_redirect {
         return Ok(canonical_redirect(api, bucket, target));
     }
+    read(api, bucket, target, head).await
+}
+
+/// `/wiki/?blob/{bucket}/{key}`: an entry of a public bucket, in the domain of the host. Other queries lack a title.
+pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
+    let Some((name, raw)) = bucket_and_key_of_wiki(request.uri().query()) else {
+        return page::wiki(State(api), request).await;
+    };
+    let domain = domain_of_host(request.uri(), request.headers(), &api.settings.hosts)?;
+    let target = EntryTarget::parse(BucketTarget { domain, bucket: name? }, raw)?;
+    let (mut head, _) = request.into_parts();
+    match head.method {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return Ok(options(READ_METHODS)),
+        _ => return Err(Problem::method_not_allowed(READ_METHODS)),
+    }
+    ignore_range_unless_get(&mut head);
+    let BucketTarget { domain, bucket: name } = &target.of;
+    api.check_right(caller_of(&head.extensions), Right::Read, domain, name, BucketKind::Public)?;
+    let bucket = api.read_key_value(api.key_value.bucket(domain, name)).await?;
+    let is_served = |bucket: &Arc<Bucket>| {
+        let has_entries = matches!(bucket.bucket_type(), BucketType::Blob | BucketType::OrderedBlob);
+        has_entries && bucket.definition.public
+    };
+    // Whether the bucket is private or does not exist is not shown.
+    let bucket = bucket.filter(is_served).ok_or_else(|| {
+        Problem::not_found(format!("this wiki has no public bucket '{name}' of type blob or ordered-blob"))
+    })?;
+    if target.needs_redirect {
+        let mut response = redirect_to_canonical(target.canonical_url_of_wiki(), None, Caching::Tid);
+        if !api.is_public_bucket(&bucket) {
+            caching::restrict(response.headers_mut());
+        }
+        return Ok(response);
+    }
+    read(&api, &bucket, &target, &head).await
+}
+
+async fn read(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Response> {
     let is_public = api.is_public_bucket(bucket);
     let entry = api.read_key_value(api.key_value.entry(bucket, &target.key)).await?;
     let entry = entry.ok_or_else(|| {

@@ -4,7 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod bucket;
 mod counter;
 pub(crate) mod dispatch;
-mod entry;
+pub(crate) mod entry;
 pub(crate) mod form;
 pub(crate) mod import;
 pub(crate) mod operators;

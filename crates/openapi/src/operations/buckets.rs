@@ -159,6 +159,30 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
+        query: Some("blob/{bucket}/{key}"),
+        headers: OF_A_BODY,
+        description: "An entry of a public bucket of type `blob` or `ordered-blob`, under the public URL of the wiki. The \
+                      Host header selects the domain, by the configuration.",
+        ..plain(
+            "readEntryOfHost",
+            Buckets,
+            "/wiki/",
+            "An entry under its public URL",
+            &[
+                answer(200, Property, ENTRY_HEADERS, "The body of the entry."),
+                PART,
+                NOT_MODIFIED,
+                problem(
+                    404,
+                    "No domain is configured for this host. Or there is no such public bucket, or no such entry, or the \
+                     entry has expired.",
+                ),
+                problem(412, "If-Match does not name the current version, or the entry was changed since."),
+                BAD_RANGE,
+            ],
+        )
+    },
+    Operation {
         verb: Put,
         body: Some(RequestBody::Bytes),
         headers: &[

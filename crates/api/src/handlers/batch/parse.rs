@@ -286,8 +286,11 @@ impl<'de> Visitor<'de> for HeaderList {
 /// spaces. The URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have the same key. `domain` is the domain of
 /// the batch's host. `None` for an element that is no request.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
-    let path = text("path", Members::of(element).ok()?.path).ok()?;
-    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let url = text("path", Members::of(element).ok()?.path).ok()?;
+    let (path, query) = url.split_once(['?', '#']).unwrap_or((&url, ""));
+    if let (Some(entry), "/wiki/", Some(domain)) = (query.strip_prefix("blob/"), path, domain) {
+        return Some(format!("/v1/{domain}/{}", decoded(entry).replace(' ', "_")));
+    }
     let path = decoded(path).replace(' ', "_");
     let of_page = |domain: &str, title: &str| format!("/v1/{domain}/page/{title}");
     if let (Some(title), Some(domain)) = (path.strip_prefix("/wiki/"), domain) {

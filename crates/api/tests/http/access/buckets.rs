@@ -357,3 +357,21 @@ async fn refused_request_does_not_ask_the_store_for_the_bucket() {
         }
     }
 }
+
+#[tokio::test]
+async fn public_entry_needs_the_right_to_read_the_pages() {
+    let host = ("host", "en.example.org");
+    let open = World::new().await;
+    let json = [("content-type", "application/json")];
+    open.request("PUT", "/v1/enwiki/open", &json, r#"{"type": "blob", "public": true}"#).await.expect(201);
+    open.request("PUT", "/v1/enwiki/open/a", &[], "image").await.expect(201);
+    let settings =
+        Settings { hosts: [("en.example.org".to_owned(), domain("enwiki"))].into(), ..Default::default() };
+    let closed = open.with_access(settings, AnonymousRights::default());
+    for key in ["open/a", "open/b", "missing/a"] {
+        closed.get_with(&format!("/wiki/?blob/{key}"), &[host]).await.expect(401);
+    }
+    let token = closed.token(&[Right::Read], &["enwiki"]).await;
+    let answer = closed.ask(&token, "GET", "/wiki/?blob/open/a", &[host], "").await.expect(200);
+    assert!(answer.header("cache-control").starts_with("private"), "{:?}", answer.headers);
+}

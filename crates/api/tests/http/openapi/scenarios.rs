@@ -91,6 +91,9 @@ const fn put(id: &'static str, status: u16, url: &'static str, body: &'static st
 
 const ANY: &[(&str, &str)] = &[("if-none-match", "*")];
 const OTHER: &[(&str, &str)] = &[("if-match", "\"other\"")];
+/// The host of the domain `enwiki`.
+const HOST: (&str, &str) = ("host", "en.example.org");
+
 const RANGE: &[(&str, &str)] = &[("range", "bytes=0-1")];
 const BEYOND: &[(&str, &str)] = &[("range", "bytes=1000-")];
 const XML: &[(&str, &str)] = &[("content-type", "application/xml")];
@@ -276,7 +279,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("readBucket", 404, "/v1/enwiki/none"),
     get("readBucket", 412, "/v1/enwiki/math-png").with(OTHER),
     define(201, "/v1/enwiki/new", r#"{"type": "ordered-blob", "public": true, "ttl": 60, "max_size": 5}"#),
-    define(200, "/v1/enwiki/math-png", r#"{"type": "blob"}"#),
+    define(200, "/v1/enwiki/math-png", r#"{"type": "blob", "public": true}"#),
     define(400, "/v1/enwiki/math-png", r#"{"type": "blob", "x": 1}"#),
     define(403, "/v1/enwiki/math-png", r#"{"type": "blob"}"#).on(Server::Restricted),
     define(409, "/v1/enwiki/math-png", r#"{"type": "blob", "ttl": 60}"#),
@@ -291,6 +294,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     get("readEntry", 404, "/v1/enwiki/math-png/b.png"),
     get("readEntry", 412, "/v1/enwiki/math-png/a.png").with(OTHER),
     get("readEntry", 416, "/v1/enwiki/math-png/a.png").with(BEYOND),
+    get("readEntryOfHost", 200, "/wiki/?blob/math-png/a.png").with(&[HOST]),
+    get("readEntryOfHost", 206, "/wiki/?blob/math-png/a.png").with(const { &[HOST, RANGE[0]] }),
+    get("readEntryOfHost", 304, "/wiki/?blob/math-png/a.png").with(const { &[HOST, ANY[0]] }),
+    get("readEntryOfHost", 404, "/wiki/?blob/math-png/b.png").with(&[HOST]),
+    get("readEntryOfHost", 412, "/wiki/?blob/math-png/a.png").with(const { &[HOST, OTHER[0]] }),
+    get("readEntryOfHost", 416, "/wiki/?blob/math-png/a.png").with(const { &[HOST, BEYOND[0]] }),
     put_entry(201, "/v1/enwiki/math-png/new.png"),
     put_entry(200, "/v1/enwiki/math-png/new.png"),
     put_entry(400, "/v1/enwiki/math-png/new.png").with(&[("content-type", "png")]),
@@ -371,7 +380,10 @@ const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.
 /// Creates a bucket with an entry, and one with a counter.
 async fn fill_bucket(world: &World) {
     let json = [("content-type", "application/json")];
-    world.request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob"}"#).await.expect(201);
+    world
+        .request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob", "public": true}"#)
+        .await
+        .expect(201);
     world.request("PUT", "/v1/enwiki/math-png/a.png", &[], "image").await.expect(201);
     world.request("PUT", "/v1/enwiki/clicks", &json, r#"{"type": "counter"}"#).await.expect(201);
     world.request("POST", "/v1/enwiki/clicks/a", &[], "").await.expect(200);
