@@ -152,6 +152,9 @@ fn flags_in_the_documents_are_known() {
         "--release",
         "--profile",
         "--all",
+        "--cassandra",
+        "--keys",
+        "--quick",
     ];
     fn flags(command: &clap::Command, known: &mut BTreeSet<String>) {
         known.extend(command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))));

@@ -84,6 +84,8 @@ problem_kinds! {
     NotLatest = "not-latest",
     /// 410: the content was erased.
     Erased = "erased",
+    /// 406: `Accept` names a spec version that cannot be returned.
+    NotAcceptable = "not-acceptable",
     /// 412: a condition such as `If-Match` does not hold.
     PreconditionFailed = "precondition-failed",
     /// 413: a property or the whole body is too large.
@@ -126,6 +128,10 @@ problem_kinds! {
     BackendFailed = "backend-failed",
     /// 504: the backend to which the server forwards requests of this path did not answer in time.
     BackendTimeout = "backend-timeout",
+    /// 502: the transformer of spec versions behind the server failed.
+    TransformerFailed = "transformer-failed",
+    /// 504: the transformer of spec versions behind the server did not answer in time.
+    TransformerTimeout = "transformer-timeout",
     /// 508: servers forward the request to each other.
     LoopDetected = "loop-detected",
 }

@@ -146,6 +146,9 @@ fn declaration(
     ByteSize(body_limit): ByteSize,
 ) -> Result<Option<Declaration>, (Option<&'static str>, String)> {
     let is_page = *name == BucketName::page();
+    if !is_page {
+        check_new_bucket(name).map_err(|error| (None, format!("{table}: {error}")))?;
+    }
     let Some(bucket_type) = raw.bucket_type.as_ref().map(|given| *given.get_ref()) else {
         let member = MEMBERS.into_iter().find(|member| span_of(raw, member).is_some());
         return match member {
@@ -174,9 +177,6 @@ fn declaration(
             Some("public"),
             format!("{table}: public is not for the bucket page, whose readers [access] names: leave it out"),
         ));
-    }
-    if !is_page {
-        check_new_bucket(name).map_err(|error| (Some("type"), format!("{table}: {error}")))?;
     }
     if bucket_type != BucketType::Revisioned {
         let of_pages = [

@@ -67,7 +67,7 @@ pub struct MergedSettings {
     pub(crate) max_idempotency_keys: u64,
 
     /// Interval between garbage collections. A collection deletes replaced blocks, chunks that nothing references,
-    /// such as those of unfinished uploads and of sealed bodies, and the entries of deleted buckets. Before that,
+    /// such as those of unfinished uploads and of sealed bodies, and the entries and pages of deleted buckets. Before that,
     /// blocks and chunks are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]

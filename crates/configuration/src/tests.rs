@@ -299,7 +299,7 @@ fn impossible_retention_is_refused() {
         ("[retention]\nstrategy = 'table-per-query'\ncull = 'renders'", "app-ttl or two-table"),
         ("[domains.a.buckets.page.retention]\nsample = '1s'", "move them to [retention]"),
         ("[domains.a.buckets.pages.retention]\ngrace = '2h'", "1:1: [domains.a.buckets.pages] has no type"),
-        ("[domains.a.buckets.import.retention]\ngrace = '2h'", "1:20: 'import' is reserved"),
+        ("[domains.a.buckets.import.retention]\ngrace = '2h'", "1:1: [domains.a.buckets.import]: "),
         (
             "[retention]\nmin_keep = 0",
             "2:12: integer '0' is not allowed here: write a whole number from 1 to 4294967295",

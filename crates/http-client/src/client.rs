@@ -187,6 +187,8 @@ where
     ///
     /// Returns an error if the connection breaks before the answer begins.
     pub async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
+        // The connection may still be occupied with the end of the answer before.
+        self.sender.ready().await?;
         self.sender.send_request(request).await
     }
 }

@@ -146,12 +146,15 @@ impl Stats {
         let mut text = format!("archive: {}\n", self.archive);
         for (name, domain) in &self.domains {
             write_pages(&mut text, &name.to_string(), &domain.page);
+            // The lines of key-value buckets are indented below the name of the domain.
             for (bucket, content) in &domain.buckets {
-                match content {
-                    BucketContent::Pages { stats, .. } => {
-                        write_pages(&mut text, &format!("{name}/{bucket}"), stats);
-                    }
-                    BucketContent::Entries(stats) => write_entries(&mut text, bucket, stats),
+                if let BucketContent::Entries(stats) = content {
+                    write_entries(&mut text, bucket, stats);
+                }
+            }
+            for (bucket, content) in &domain.buckets {
+                if let BucketContent::Pages { stats, .. } = content {
+                    write_pages(&mut text, &format!("{name}/{bucket}"), stats);
                 }
             }
         }
