@@ -215,9 +215,11 @@ impl Client<Full<Bytes>> {
         }
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let request = request.body(Full::new(body)).map_err(|error| failed(&error.to_string()))?;
-        let sent = self.sender.send_request(request);
+        let sender = &mut self.sender;
         let exchange = async {
-            let response = sent.await.map_err(|error| failed(&last_cause(&error)))?;
+            // The connection may still be occupied with the end of the answer before.
+            sender.ready().await.map_err(|error| failed(&last_cause(&error)))?;
+            let response = sender.send_request(request).await.map_err(|error| failed(&last_cause(&error)))?;
             let status = response.status();
             let body = match Limited::new(response.into_body(), MAX_JSON_BYTES).collect().await {
                 Ok(body) => body.to_bytes(),
