@@ -39,7 +39,8 @@ impl EntryAnswer {
             None => Caching::Mutable.header(),
         };
         headers.insert(header::CACHE_CONTROL, caching);
-        let modified = Modified { at: *modified, is_exact: true };
+        // An equal date does not prove that nothing changed: an entry can change twice within a second.
+        let modified = Modified { at: *modified, is_exact: false };
         let representation = Representation::with_headers(headers, quoted(etag), modified, *size);
         Self { representation, directives, expires_at: *expires_at }
     }

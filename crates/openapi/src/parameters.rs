@@ -162,8 +162,8 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 13] = [
     ),
     (
         "If-Modified-Since",
-        "304 if the content has not changed since. Used only for URLs with a tid and for entries: the latest can change \
-         twice in a second.",
+        "304 if the content has not changed since. Used only for URLs with a tid: the latest, and an entry, can \
+         change twice in a second.",
         "Wed, 25 Sep 2013 16:43:09 GMT",
     ),
     (

@@ -90,7 +90,7 @@ fn parse_bucket(text: &str) -> Result<BucketName> {
 /// Parses a key from a URL, in any spelling.
 pub(crate) fn parse_key(raw: &str) -> Result<EntryKey> {
     let decoded = percent_decode(raw).ok_or_else(|| {
-        Problem::malformed("a key must be percent-encoded UTF-8: each % must be followed by two hex digits")
+        Problem::malformed("a key must be percent-encoded UTF-8: two hex digits follow each %, and the bytes are valid UTF-8")
     })?;
     Ok(EntryKey::new(&decoded)?)
 }

@@ -32,7 +32,7 @@ impl<'a> Parameters<'a> {
             }
             let value = percent_decode(value).ok_or_else(|| {
                 Problem::malformed(format!(
-                    "{name}= must be percent-encoded UTF-8: each % must be followed by two hex digits"
+                    "{name}= must be percent-encoded UTF-8: two hex digits follow each %, and the bytes are valid UTF-8"
                 ))
             })?;
             parameters.push((name, value));

@@ -38,7 +38,7 @@ pub(super) const ENCODED: AsciiSet = {
 /// Parses a title from a URL. Also returns whether its spelling needs a redirect to the canonical spelling.
 pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
     let decoded = percent_decode(raw).ok_or_else(|| {
-        Problem::malformed("a title must be percent-encoded UTF-8: each % must be followed by two hex digits")
+        Problem::malformed("a title must be percent-encoded UTF-8: two hex digits follow each %, and the bytes are valid UTF-8")
     })?;
     Ok((Title::new(&decoded)?, needs_redirect(raw.as_bytes(), Space::Underscore)))
 }

@@ -22,7 +22,9 @@ use crate::{
     Api,
     answer::options,
     authorize::caller_of,
-    extract::{BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_v1, bucket_of_v1},
+    extract::{
+        BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_v1, bucket_of_v1, refuse_idempotency_key,
+    },
     problem::{Problem, Result},
 };
 
@@ -56,7 +58,8 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
 
 /// `/v1/{domain}/{bucket}/`
 pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
-    let (head, body) = request.into_parts();
+    let (head, _) = request.into_parts();
+    refuse_idempotency_key(&head.headers)?;
     let of = bucket_of_v1(head.uri.path())?;
     match head.method {
         Method::GET | Method::HEAD => {}
@@ -64,8 +67,12 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
         _ => return Err(Problem::method_not_allowed(READ_METHODS)),
     }
     let bucket = find(&api, &[Right::Read], &of, &head).await?;
-    if let Some(pages) = bucket.pages() {
-        return page::in_bucket(&api, of.domain, pages, "", &head, body).await;
+    if bucket.pages().is_some() {
+        let BucketTarget { domain, bucket } = of;
+        return Err(Problem::malformed(format!(
+            "the bucket '{bucket}' has pages, and no list of entries: ask for a page at /v1/{domain}/{bucket}/{{title}}, or \
+             open /buckets/{domain}/{bucket}/ for their titles"
+        )));
     }
     list_entries(&api, &bucket, &head).await
 }

@@ -80,6 +80,7 @@ pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Res
         _ => return Err(Problem::method_not_allowed(READ_METHODS)),
     }
     ignore_range_unless_get(&mut head);
+    refuse_idempotency_key(&head.headers)?;
     let BucketTarget { domain, bucket: name } = &target.of;
     api.check_right(caller_of(&head.extensions), Right::Read, domain, name, BucketKind::Public)?;
     let bucket = api.read_key_value(api.key_value.bucket(domain, name)).await?;

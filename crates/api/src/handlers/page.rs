@@ -129,6 +129,7 @@ fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);
+    refuse_idempotency_key(&head.headers)?;
     let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
     let resource = parse_resource(&head)?;
     read(&api, &target, resource, READ_METHODS, &head).await

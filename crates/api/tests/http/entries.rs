@@ -133,7 +133,7 @@ async fn reader_that_has_the_entry_gets_304() {
         ([("if-none-match", "\"other\"")], 200),
         ([("if-match", &etag)], 200),
         ([("if-match", "\"other\"")], 412),
-        ([("if-modified-since", same)], 304),
+        ([("if-modified-since", same)], 200),
         ([("if-modified-since", before)], 200),
         ([("if-modified-since", "yesterday")], 200),
         ([("if-unmodified-since", same)], 200),

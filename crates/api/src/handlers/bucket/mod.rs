@@ -225,8 +225,9 @@ fn other_definition(api: &Api, stored: &Defined) -> Result<Problem> {
         format!("the bucket exists already, with another definition: {json}; it cannot be changed")
     } else {
         format!(
-            "the bucket exists already, with another definition: {json}; to replace all of it but the type, send the \
-             request with If-Match and the entity tag of that definition"
+            "the bucket exists already, with another definition: {json}; its type never changes: for another type, \
+             choose another name; to replace the rest, send the request with If-Match and the entity tag of that \
+             definition"
         )
     };
     let raw = serde_json::value::RawValue::from_string(json).map_err(|error| {
