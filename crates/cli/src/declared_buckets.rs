@@ -87,7 +87,8 @@ async fn make_one(
             let stored = stored.definition;
             let replace = if stored.bucket_type == definition.bucket_type {
                 format!(
-                    "replace the stored definition with `rashomon bucket create {domain}/{name} --replace`, "
+                    "replace the stored definition with `rashomon bucket create {domain}/{name} --type {} --replace`, ",
+                    definition.bucket_type
                 )
             } else {
                 String::new()
@@ -164,7 +165,9 @@ mod tests {
         assert_eq!(server.start(&with_default).await, Ok(true));
         let other =
             server.start("[domains.enwiki.buckets.thumbs]\ntype = 'blob'\nttl = '2d'\n").await.unwrap_err();
-        for part in [stored, r#""ttl":172800"#, "bucket create enwiki/thumbs --replace", "bucket delete"] {
+        for part in
+            [stored, r#""ttl":172800"#, "bucket create enwiki/thumbs --type blob --replace", "bucket delete"]
+        {
             assert!(other.contains(part), "{other}");
         }
         let other = server.start("[domains.enwiki.buckets.thumbs]\ntype = 'counter'\n").await.unwrap_err();

@@ -93,7 +93,7 @@ fn failure(error: &EntryImportError, arguments: &ImportArguments, file: &Path) -
     let cure = match error {
         EntryImportError::OtherDefinition { .. } => format!(
             "\nImport into a bucket of another name with --bucket, change the stored definition with `rashomon \
-             bucket create {domain}/{bucket} --replace`, or delete the bucket with `rashomon bucket delete \
+             bucket create {domain}/{bucket} --type TYPE --replace`, or delete the bucket with `rashomon bucket delete \
              {domain}/{bucket} --yes`"
         ),
         _ => String::new(),
