@@ -40,6 +40,7 @@ use axum::{
 pub use backends::{
     Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream,
 };
+pub use extract::encode_key;
 use http::Method;
 pub use ipnet::IpNet;
 pub use prometheus_client::registry::Registry;

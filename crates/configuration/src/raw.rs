@@ -323,16 +323,9 @@ pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
 }
 
-/// Names of resources of a domain, which no bucket can have.
-const RESERVED_BUCKETS: [&str; 3] = ["import", "changes", "timeline"];
-
 /// Checks that a bucket can have this name.
 fn check_bucket(name: &BucketName) -> Result<(), String> {
-    if RESERVED_BUCKETS.contains(&name.as_str()) {
-        Err(format!("'{name}' is reserved and cannot be a bucket"))
-    } else {
-        Ok(())
-    }
+    if name.is_reserved() { Err(format!("'{name}' is reserved and cannot be a bucket")) } else { Ok(()) }
 }
 
 /// The settings of a bucket of a domain in a file. A bucket with a type is made at the start if it is missing.

@@ -24,13 +24,11 @@ pub(crate) const MAX_ATTEMPTS: usize = 64;
 /// The one partition of the table of deleted buckets.
 pub(crate) const DELETED: &str = "deleted";
 
-/// Names that no bucket can be made under: that of the built-in bucket of pages, and those of other resources of
-/// a domain.
-const RESERVED: [&str; 4] = ["page", "import", "changes", "timeline"];
-
-/// Checks that a bucket can be made under a name. Fails with `ReservedName`.
+/// Checks that a bucket can be made under a name: it is neither reserved, nor that of the built-in bucket of pages.
+/// Fails with `ReservedName`.
 pub fn check_new_bucket(name: &BucketName) -> Result<()> {
-    if RESERVED.contains(&name.as_str()) { Err(Error::ReservedName { name: name.clone() }) } else { Ok(()) }
+    let is_taken = name.is_reserved() || *name == BucketName::page();
+    if is_taken { Err(Error::ReservedName { name: name.clone() }) } else { Ok(()) }
 }
 
 /// A bucket that was made.

@@ -121,6 +121,12 @@ impl BucketName {
         Self("page".into())
     }
 
+    /// Whether the name is that of another resource of a domain, which no bucket can have.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        ["import", "changes", "timeline"].contains(&self.as_str())
+    }
+
     /// The bucket of this name that has an id.
     #[must_use]
     pub fn with_id(&self, id: [u8; 16]) -> Self {

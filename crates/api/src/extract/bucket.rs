@@ -10,9 +10,6 @@ use super::{
 };
 use crate::problem::{Problem, Result};
 
-/// Names of resources of a domain, which no bucket can have.
-const RESERVED: [&str; 3] = ["import", "changes", "timeline"];
-
 /// The bucket that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketTarget {
@@ -79,12 +76,13 @@ pub(crate) fn bucket_and_key_of_wiki(query: Option<&str>) -> Option<(Result<Buck
 }
 
 fn parse_bucket(text: &str) -> Result<BucketName> {
-    if RESERVED.contains(&text) {
+    let name = BucketName::new(text)?;
+    if name.is_reserved() {
         return Err(
             NameError(format!("'{text}' is reserved and cannot be a bucket: choose another name")).into()
         );
     }
-    Ok(BucketName::new(text)?)
+    Ok(name)
 }
 
 /// Parses a key from a URL, in any spelling.
@@ -96,7 +94,7 @@ pub(crate) fn parse_key(raw: &str) -> Result<EntryKey> {
 }
 
 /// The canonical spelling of a key in a URL, in ASCII.
-pub(crate) fn encode_key(key: &EntryKey) -> String {
+pub fn encode_key(key: &EntryKey) -> String {
     encode_parameter(key.as_str())
 }
 

@@ -9,9 +9,10 @@ mod reference;
 mod target;
 mod title;
 
+pub use bucket::encode_key;
 pub(crate) use bucket::{
     BucketTarget, EntryTarget, bucket_and_key_of_v1, bucket_and_key_of_wiki, bucket_of_v1, domain_of_v1,
-    encode_key, encode_parameter,
+    encode_parameter,
 };
 pub(crate) use parameters::{Parameters, idempotency_key, refuse_idempotency_key, refuse_query};
 pub(crate) use percent::percent_decode;

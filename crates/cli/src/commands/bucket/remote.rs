@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rashomon_api::encode_key;
 use rashomon_buckets::{BucketName, DomainName};
 use rashomon_http_client::{Client, ServerUrl, connect, last_cause, refusal_reason};
 use rashomon_key_value::{BucketType, Definition, EntryKey};
@@ -30,23 +30,6 @@ const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// The number of bytes of a file that are read at once.
 const READ_BYTES: usize = 1 << 16;
-
-/// The characters that are encoded in the canonical spelling of a key.
-const ENCODED: AsciiSet = NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b';')
-    .remove(b':')
-    .remove(b'@')
-    .remove(b'$')
-    .remove(b'!')
-    .remove(b'*')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b',')
-    .remove(b'/');
 
 type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -249,7 +232,7 @@ impl Remote {
             entries: Vec<Summary>,
             next: Option<String>,
         }
-        let after = after.map(|key| format!("&after={}", encode(key))).unwrap_or_default();
+        let after = after.map(|key| format!("&after={}", encode_key(key))).unwrap_or_default();
         let answer = self.ask(Method::GET, &format!("/v1/{path}/?limit={PAGE_ROWS}{after}")).await?;
         let list: List = self.parse(answer)?;
         let next = list.next.and_then(|_| list.entries.last().map(|last| last.key.clone()));
@@ -337,12 +320,8 @@ fn invalid_request(error: &http::Error) -> CommandError {
     CommandError::Usage(format!("these arguments make no valid request: {error}"))
 }
 
-fn encode(key: &EntryKey) -> String {
-    utf8_percent_encode(key.as_str(), &ENCODED).to_string()
-}
-
 fn path_of(path: &EntryPath) -> String {
-    format!("/v1/{}/{}", path.bucket, encode(&path.key))
+    format!("/v1/{}/{}", path.bucket, encode_key(&path.key))
 }
 
 #[cfg(test)]
