@@ -57,15 +57,15 @@ pub(crate) async fn page_bucket(
     }
 }
 
-/// Whether a bucket exists and has pages. `page` always has.
-pub(crate) async fn has_pages(
+/// The bucket of pages that has this name, with its id. `None` if the bucket has no pages, or does not exist.
+pub(crate) async fn find_page_bucket(
     store: &Store,
     domain: &DomainName,
     name: &BucketName,
-) -> Result<bool, CommandError> {
+) -> Result<Option<BucketName>, CommandError> {
     match store.key_value().page_bucket(domain, name).await {
-        Ok(_) => Ok(true),
-        Err(Error::NoBucket | Error::NoPages { .. }) => Ok(false),
+        Ok(bucket) => Ok(Some(bucket)),
+        Err(Error::NoBucket | Error::NoPages { .. }) => Ok(None),
         Err(error) => Err(rashomon_buckets::Error::from(error).into()),
     }
 }

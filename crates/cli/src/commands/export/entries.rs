@@ -7,7 +7,7 @@ use rashomon_dumps::Format;
 use rashomon_entry_dumps::{EntryExportError, EntryExportReport, export_entries};
 use rashomon_key_value::Bucket;
 
-use super::{check_domain, target::Target};
+use super::{check_domain, target::Target, until_signal, write_failure};
 use crate::{
     arguments::ExportArguments,
     errors::CommandError,
@@ -53,22 +53,11 @@ pub(super) async fn write(
     let exported = export_entries(store.key_value(), &bucket, target, |now| {
         progress.show(Done { items: now.entries, bytes: now.body_bytes, position: 0 });
     });
-    let exported = tokio::select! {
-        exported = Box::pin(exported) => Ok(exported),
-        exit = signals.first() => Err(exit),
-    };
+    let exported = until_signal(exported, &mut signals, gone).await;
     progress.finish();
     let (report, target) = match exported {
-        Ok(Ok(done)) => done,
-        Ok(Err(error)) => {
-            gone.wait().await;
-            return Err(failure(&error, arguments));
-        }
-        Err(exit) => {
-            gone.wait().await;
-            output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
-            return Ok(exit);
-        }
+        Ok(exported) => exported.map_err(|error| failure(&error, arguments))?,
+        Err(exit) => return Ok(exit),
     };
     target.finish()?;
     print(&report, progress.elapsed());
@@ -87,15 +76,7 @@ async fn bucket_of(arguments: &ExportArguments, store: &Store) -> Result<Arc<Buc
 
 fn failure(error: &EntryExportError, arguments: &ExportArguments) -> CommandError {
     match error {
-        EntryExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
-            CommandError::Export("the reader of the export stopped before its end".to_owned())
-        }
-        EntryExportError::Write(source) => {
-            let target = arguments.output.as_deref();
-            let target =
-                target.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
-            CommandError::Export(format!("cannot write {target}: {source}"))
-        }
+        EntryExportError::Write(source) => write_failure(source, arguments.output.as_deref()),
         error => CommandError::Export(error.to_string()),
     }
 }

@@ -3,7 +3,7 @@
 mod entries;
 mod target;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{future::Future, io, path::Path, sync::Arc, time::Duration};
 
 use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_clock::{Clock, SystemClock};
@@ -11,14 +11,14 @@ use rashomon_dumps::{
     CountedItems, ExportError, ExportOptions, ExportReport, Format, Loss, Unreadable, Warning, export,
 };
 
-use self::target::Target;
+use self::target::{Gone, Target};
 use crate::{
     arguments::{ExportArguments, ExportFormat},
     errors::CommandError,
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    page_buckets::{bucket_in_words, has_pages, page_bucket},
+    page_buckets::{bucket_in_words, find_page_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::Store,
@@ -31,9 +31,9 @@ pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
-    let outcome = match has_pages(&store, &arguments.domain, &arguments.bucket).await {
-        Ok(true) => Box::pin(write(&arguments, format, &store, clock, signals)).await,
-        Ok(false) => Box::pin(entries::write(&arguments, format, &store, clock, signals)).await,
+    let outcome = match find_page_bucket(&store, &arguments.domain, &arguments.bucket).await {
+        Ok(Some(bucket)) => Box::pin(write(&arguments, bucket, format, &store, clock, signals)).await,
+        Ok(None) => Box::pin(entries::write(&arguments, format, &store, clock, signals)).await,
         Err(error) => Err(error),
     };
     store.close().await;
@@ -104,13 +104,13 @@ async fn check_titles(
 
 async fn write(
     arguments: &ExportArguments,
+    bucket: BucketName,
     format: Format,
     store: &Store,
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
-    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
     check_titles(arguments, &bucket, store).await?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
@@ -121,22 +121,11 @@ async fn write(
     let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
         progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
     });
-    let exported = tokio::select! {
-        exported = Box::pin(exported) => Ok(exported),
-        exit = signals.first() => Err(exit),
-    };
+    let exported = until_signal(exported, &mut signals, gone).await;
     progress.finish();
     let (report, target) = match exported {
-        Ok(Ok(done)) => done,
-        Ok(Err(error)) => {
-            gone.wait().await;
-            return Err(failure(&error, arguments.output.as_deref()));
-        }
-        Err(exit) => {
-            gone.wait().await;
-            output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
-            return Ok(exit);
-        }
+        Ok(exported) => exported.map_err(|error| failure(&error, arguments.output.as_deref()))?,
+        Err(exit) => return Ok(exit),
     };
     target.finish()?;
     print_unreadable(&report, &arguments.domain);
@@ -144,18 +133,40 @@ async fn write(
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
+/// Waits for the end of an export, or for a signal, whose exit code is the error. Without a complete export, waits until
+/// its file is gone.
+async fn until_signal<T, E>(
+    export: impl Future<Output = Result<T, E>>,
+    signals: &mut Signals,
+    gone: Gone,
+) -> Result<Result<T, E>, Exit> {
+    let exported = tokio::select! {
+        exported = Box::pin(export) => Ok(exported),
+        exit = signals.first() => Err(exit),
+    };
+    if !matches!(exported, Ok(Ok(_))) {
+        gone.wait().await;
+    }
+    if exported.is_err() {
+        output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
+    }
+    exported
+}
+
 fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
     match error {
-        ExportError::Write(source) if source.kind() == std::io::ErrorKind::BrokenPipe => {
-            CommandError::Export("the reader of the export stopped before its end".to_owned())
-        }
-        ExportError::Write(source) => {
-            let target =
-                output.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
-            CommandError::Export(format!("cannot write {target}: {source}"))
-        }
+        ExportError::Write(source) => write_failure(source, output),
         error => CommandError::Export(error.to_string()),
     }
+}
+
+/// The error for a target that cannot be written.
+fn write_failure(source: &io::Error, output: Option<&Path>) -> CommandError {
+    if source.kind() == io::ErrorKind::BrokenPipe {
+        return CommandError::Export("the reader of the export stopped before its end".to_owned());
+    }
+    let target = output.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+    CommandError::Export(format!("cannot write {target}: {source}"))
 }
 
 /// Reports the losses of the format and the totals on standard error.

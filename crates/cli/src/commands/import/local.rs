@@ -12,7 +12,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     output,
-    page_buckets::{has_pages, page_bucket},
+    page_buckets::find_page_bucket,
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -36,9 +36,9 @@ pub(super) async fn run(
     };
     let store =
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
-    let outcome = match has_pages(&store, &arguments.domain, &arguments.bucket).await {
-        Ok(true) => files(arguments, &store, &clock, &mut signals).await,
-        Ok(false) => Box::pin(entries::run(arguments, &store, &clock, &mut signals)).await,
+    let outcome = match find_page_bucket(&store, &arguments.domain, &arguments.bucket).await {
+        Ok(Some(bucket)) => files(arguments, &bucket, &store, &clock, &mut signals).await,
+        Ok(None) => Box::pin(entries::run(arguments, &store, &clock, &mut signals)).await,
         Err(error) => Err(error),
     };
     // In any case, acknowledged writes must be on disk.
@@ -48,15 +48,15 @@ pub(super) async fn run(
 
 async fn files(
     arguments: &ImportArguments,
+    bucket: &BucketName,
     store: &Store,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
-    let bucket = page_bucket(store, &arguments.domain, &arguments.bucket).await?;
     let mut total = Outcome::default();
     for file in &arguments.files {
-        match one_file(arguments, &bucket, file, store, clock, signals).await? {
+        match one_file(arguments, bucket, file, store, clock, signals).await? {
             Ended::Finished(outcome) => {
                 outcome.print_exceptions(&shown(file));
                 total.add(&outcome);
