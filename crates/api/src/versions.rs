@@ -77,7 +77,8 @@ impl VersionOf<'_> {
     ) -> Result<Response> {
         let can_make = |wanted: &Profile| {
             let transformers = self.api.transformers.as_ref();
-            transformers.zip(self.profile()).is_some_and(|(all, profile)| all.can_make(&profile, wanted))
+            transformers
+                .is_some_and(|all| self.profile().is_some_and(|profile| all.can_make(&profile, wanted)))
         };
         match spec_version::choose(request, self.content_type(), can_make) {
             Choice::Stored => stored(),
@@ -89,9 +90,10 @@ impl VersionOf<'_> {
 
     /// The headers of the stored version.
     pub(crate) fn representation(self) -> Representation {
+        // Without transformers, the content type is not parsed.
         let transformers = self.api.transformers.as_ref();
         let has_versions =
-            transformers.zip(self.profile()).is_some_and(|(all, profile)| all.can_make_any(&profile));
+            transformers.is_some_and(|all| self.profile().is_some_and(|profile| all.can_make_any(&profile)));
         Representation::new(self.title, self.name, self.property, self.address, has_versions)
     }
 
