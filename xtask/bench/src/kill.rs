@@ -17,7 +17,7 @@ use xtask::http::Client;
 
 use super::{
     content::Contents,
-    load::{self, Pace, Plan},
+    load::{self, Measured, Pace, Plan, Traffic},
     report::Report,
     service,
     writes::{self, Acknowledged, Write, Writes},
@@ -83,14 +83,14 @@ struct Killed {
     next: u64,
 }
 
-fn load_and_kill(
+/// Starts the service, sends it requests for a time, and kills it. Returns how the requests ended.
+fn run_until_killed(
     binary: &Path,
     store: &Path,
-    contents: &Contents,
-    first: u64,
+    traffic: &mut (dyn Traffic + Send),
     after: Duration,
     clock: &dyn Clock,
-) -> Result<Killed> {
+) -> Result<Result<Measured>> {
     let service = service::serve(binary, store)?;
     let plan = Plan {
         address: service.address(),
@@ -100,13 +100,24 @@ fn load_and_kill(
         // A limit that is never reached: the load ends when the service dies.
         measure: Duration::from_secs(60),
     };
-    let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();
-    let ended = thread::scope(|scope| {
-        let load = scope.spawn(|| load::run(&plan, clock, &mut writes));
+    thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(&plan, clock, traffic));
         thread::sleep(after);
         service.kill()?;
-        anyhow::Ok(load.join().expect("the load generator does not panic"))
-    })?;
+        Ok(load.join().expect("the load generator does not panic"))
+    })
+}
+
+fn load_and_kill(
+    binary: &Path,
+    store: &Path,
+    contents: &Contents,
+    first: u64,
+    after: Duration,
+    clock: &dyn Clock,
+) -> Result<Killed> {
+    let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();
+    let ended = run_until_killed(binary, store, &mut writes, after, clock)?;
     if let Some(refused) = &writes.refused {
         bail!("VIOLATION: {refused}");
     }

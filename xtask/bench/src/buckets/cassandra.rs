@@ -50,7 +50,7 @@ pub(super) fn run(
     let contents = Contents::new(1);
     let bench = Bench { options, contents: &contents, address: service.address(), clock };
     bench.must_create(BUCKET, r#"{"type": "blob"}"#)?;
-    let has_counters = counters::prepare(&bench)?;
+    counters::prepare(&bench)?;
     let (paths, bodies) = COMPARED.store(&bench)?;
     let runtime = Runtime::new()?;
     let mut driver = runtime.block_on(Driver::connect())?;
@@ -77,9 +77,7 @@ pub(super) fn run(
         report.add("GET of 20 KiB", "a second", get);
         report.add("SELECT of 20 KiB by the driver", "a second", select);
         report.add("GET / driver", "", get / select);
-        if has_counters {
-            counters::measure(&bench, report)?;
-        }
+        counters::measure(&bench, report)?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    thread,
     time::Duration,
 };
 
@@ -13,10 +12,10 @@ use rashomon_clock::Clock;
 use serde_json::Value;
 use xtask::http::{self, Client};
 
-use super::{CONNECTIONS, LOAD, Options};
+use super::{CONNECTIONS, LOAD, Options, run_until_killed};
 use crate::{
     content::{Contents, HTML_SIZE},
-    load::{self, Pace, Plan, Traffic},
+    load::Traffic,
     report::Report,
     service::{self, DOMAIN},
 };
@@ -43,8 +42,8 @@ pub(super) fn run(
 ) -> Result<()> {
     let store = folder.join("entries");
     let contents = Contents::new(options.seed);
-    let has_counters = create_buckets(binary, &store)?;
-    let mut writes = Writes::new(&contents, options.seed, has_counters);
+    create_buckets(binary, &store)?;
+    let mut writes = Writes::new(&contents, options.seed);
     let mut rng = Rng::with_seed(options.seed);
     for round in 1..=options.rounds {
         writes.begin(round);
@@ -58,8 +57,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Creates the buckets. Returns whether the server has counters.
-fn create_buckets(binary: &Path, store: &Path) -> Result<bool> {
+/// Creates the buckets.
+fn create_buckets(binary: &Path, store: &Path) -> Result<()> {
     let service = service::serve(binary, store)?;
     let mut client = Client::connect(service.address())?;
     let mut create = |bucket: &str, definition: &str| {
@@ -69,16 +68,13 @@ fn create_buckets(binary: &Path, store: &Path) -> Result<bool> {
     let (status, _) = create(ENTRIES, r#"{"type": "ordered-blob"}"#)?;
     ensure!(status == 201, "the bucket of entries is answered with {status}");
     let (status, body) = create(COUNTERS, r#"{"type": "counter"}"#)?;
-    let has_counters = match status {
-        201 => true,
-        422 => {
-            eprintln!("counters are not checked: this server refuses buckets of counters with 422");
-            false
-        }
-        _ => bail!("the bucket of counters is answered with {status}: {}", String::from_utf8_lossy(&body)),
-    };
+    ensure!(
+        status == 201,
+        "the bucket of counters is answered with {status}: {}",
+        String::from_utf8_lossy(&body)
+    );
     ensure!(service.stop()?.success(), "the service failed as it was asked to end");
-    Ok(has_counters)
+    Ok(())
 }
 
 fn load_and_kill(
@@ -88,21 +84,7 @@ fn load_and_kill(
     after: Duration,
     clock: &dyn Clock,
 ) -> Result<()> {
-    let service = service::serve(binary, store)?;
-    let plan = Plan {
-        address: service.address(),
-        connections: CONNECTIONS,
-        pace: Pace::Closed,
-        warm_up: Duration::ZERO,
-        // A limit that is never reached: the load ends when the service dies.
-        measure: Duration::from_secs(60),
-    };
-    let ended = thread::scope(|scope| {
-        let load = scope.spawn(|| load::run(&plan, clock, &mut *writes));
-        thread::sleep(after);
-        service.kill()?;
-        anyhow::Ok(load.join().expect("the load generator does not panic"))
-    })?;
+    let ended = run_until_killed(binary, store, writes, after, clock)?;
     if let Some(refused) = &writes.refused {
         bail!("VIOLATION: {refused}");
     }
@@ -124,9 +106,7 @@ fn check_after_kill(binary: &Path, store: &Path, writes: &mut Writes<'_>) -> Res
     }
     let listed = list(&mut client)?;
     ensure!(listed == existing, "the list has {listed:?}, and the entries are {existing:?}");
-    if writes.has_counters {
-        writes.check_counters(&mut client)?;
-    }
+    writes.check_counters(&mut client)?;
     drop(client);
     let status = service.stop()?;
     ensure!(status.success(), "the service ended with {status} when it was asked to end");
@@ -282,7 +262,6 @@ enum Write {
 struct Writes<'a> {
     contents: &'a Contents,
     rng: Rng,
-    has_counters: bool,
     next_version: u64,
     states: Vec<KeyState>,
     /// The write that each connection has sent but has no answer to.
@@ -296,11 +275,10 @@ struct Writes<'a> {
 }
 
 impl<'a> Writes<'a> {
-    fn new(contents: &'a Contents, seed: u64, has_counters: bool) -> Self {
+    fn new(contents: &'a Contents, seed: u64) -> Self {
         Self {
             contents,
             rng: Rng::with_seed(seed),
-            has_counters,
             next_version: 1,
             states: (0..KEYS).map(|_| KeyState::of(None)).collect(),
             in_flight: vec![None; CONNECTIONS],
@@ -348,7 +326,7 @@ impl Traffic for Writes<'_> {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
         let version = self.next_version;
         self.next_version += 1;
-        if self.has_counters && self.rng.u8(..3) == 0 {
+        if self.rng.u8(..3) == 0 {
             let (counter, by) = (self.rng.usize(..NUMBER_OF_COUNTERS), self.rng.i64(-5..10));
             let increment = Increment { counter, key: format!("increment-{version}"), by };
             *out = increment.request();
