@@ -80,21 +80,27 @@ impl Options {
     }
 }
 
-pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
-    let mut report = Report::new(
-        "buckets",
-        format!(
-            "one store on SQLite, {} connections kept alive, {:?} each after {:?} to warm up, the order of compared \
-             measurements changing from turn to turn. Entries and revisions have texts that compress to a quarter, \
-             each of its own. Listings: {} keys with bodies of {} bytes, pages of {}, one connection",
-            options.connections,
-            options.measure(),
-            options.warm_up(),
-            options.keys(),
-            listings::BODY_SIZE,
-            listings::LIMIT,
-        ),
+fn how(options: &Options) -> String {
+    let common = format!(
+        "{} connections kept alive, {:?} each after {:?} to warm up, the order of compared measurements changing from \
+         turn to turn. Texts compress to a quarter, each of its own",
+        options.connections,
+        options.measure(),
+        options.warm_up(),
     );
+    if options.cassandra {
+        return format!("one node of Cassandra, {common}. The first turns only warm up and do not count");
+    }
+    format!(
+        "one store on SQLite, {common}. Listings: {} keys with bodies of {} bytes, pages of {}, one connection",
+        options.keys(),
+        listings::BODY_SIZE,
+        listings::LIMIT,
+    )
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new("buckets", how(options));
     if options.cassandra {
         cassandra::run(options, binary, runs, &mut report, clock)?;
         return Ok(report);
