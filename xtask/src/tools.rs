@@ -66,6 +66,17 @@ impl Php {
     }
 }
 
+/// Debian's packages of Varnish and its modules, with the libraries that other programs rarely have.
+const VARNISH: &[&str] =
+    &["varnish", "varnish-modules", "libvarnishapi3", "libjemalloc2", "libedit2", "libbsd0"];
+
+/// Whether Varnish and the modules of docs/varnish.vcl are below a folder.
+fn has_varnish(folder: &Path) -> bool {
+    let libraries = fs::read_dir(folder.join("usr/lib")).into_iter().flatten().flatten();
+    let has_modules = |entry: fs::DirEntry| entry.path().join("varnish/vmods/libvmod_xkey.so").is_file();
+    folder.join("usr/sbin/varnishd").is_file() && libraries.into_iter().any(has_modules)
+}
+
 /// A tool that a step needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
@@ -89,6 +100,8 @@ pub(crate) enum Tool {
     RedisServer,
     Schemathesis,
     SevenZip,
+    /// The folder below which the files of Varnish and its modules are.
+    Varnish,
     Xmllint,
     TestData,
 }
@@ -138,6 +151,7 @@ impl Toolbox {
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::Schemathesis => self.schemathesis(),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
+            Tool::Varnish => self.varnish(),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
             Tool::TestData => test_data(),
         }
@@ -251,6 +265,20 @@ impl Toolbox {
             bail!("the package nginx brought no nginx");
         }
         Ok(unpacked)
+    }
+
+    /// The folder below which Varnish and its modules are: `/` if both are installed, or else a folder below
+    /// `target`, since the package would start a server.
+    fn varnish(&mut self) -> Result<PathBuf> {
+        let folder = crate::target().join("tools/varnish");
+        if let Some(found) = ["/".into(), folder.clone()].into_iter().find(|folder| has_varnish(folder)) {
+            return Ok(found);
+        }
+        self.unpack("Varnish", VARNISH, &folder)?;
+        if !has_varnish(&folder) {
+            bail!("the packages {} brought no Varnish with its modules", VARNISH.join(" "));
+        }
+        Ok(folder)
     }
 
     /// Unpacks Debian packages into a folder, without installing them.

@@ -13,6 +13,7 @@ mod php;
 mod resources;
 mod schemathesis;
 mod steps;
+mod varnish;
 
 use std::time::Duration;
 

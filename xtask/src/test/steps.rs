@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::{Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis};
+use super::{Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis, varnish};
 use crate::{
     cassandra::{Server, network},
     process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
@@ -123,6 +123,12 @@ pub(super) const STEPS: &[Step] = &[
             Need::Everything(Tool::Openssl),
         ],
         run: nginx::run,
+    },
+    Step {
+        name: "varnish",
+        about: "docs/varnish.vcl in a real Varnish: its rules, and no old version after a purge",
+        needs: &[Need::Everything(Tool::Varnish)],
+        run: varnish::run,
     },
     Step {
         name: "schemathesis",

@@ -188,6 +188,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("xtask-tidy", &[]),
     ("xtask", &["xtask-tidy"]),
     ("xtask-calls", &["xtask", "xtask-tidy"]),
+    ("xtask-varnish", &["xtask"]),
     // The benchmarks measure these layers beside the service. They use the service as a user would: through
     // the binary and over HTTP.
     (

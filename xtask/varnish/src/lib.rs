@@ -1,0 +1,84 @@
+//! A real Varnish with `docs/varnish.vcl`, for tests and benchmarks.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+
+pub mod backend;
+pub mod interleaved;
+pub mod message;
+pub mod rules;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use xtask::service::{Service, free_address};
+
+/// The file that operators use.
+const VCL: &str = "docs/varnish.vcl";
+
+/// The ports of the backends in the file: the server, and the two servers of one bucket.
+const PORTS: [&str; 3] = ["7231", "7232", "7233"];
+
+/// The memory for stored answers, in the notation of Varnish.
+const STORAGE: &str = "malloc,128m";
+
+/// The files of Varnish and its modules, below one folder.
+#[derive(Debug, Clone)]
+pub struct Files {
+    program: PathBuf,
+    /// The folder of the libraries.
+    libraries: PathBuf,
+}
+
+impl Files {
+    /// Finds the files in the folder into which Debian's packages were unpacked, or in `/`.
+    pub fn below(folder: &Path) -> Result<Self> {
+        let program = folder.join("usr/sbin/varnishd");
+        ensure!(program.is_file(), "no {}", program.display());
+        let all = folder.join("usr/lib");
+        for entry in fs::read_dir(&all)? {
+            let libraries = entry?.path();
+            if libraries.join("varnish/vmods/libvmod_xkey.so").is_file() {
+                return Ok(Self { program, libraries });
+            }
+        }
+        anyhow::bail!("no module xkey below {}: install varnish-modules", all.display())
+    }
+}
+
+/// `docs/varnish.vcl` with the addresses of a test.
+pub fn vcl(backends: [SocketAddr; 3]) -> Result<String> {
+    let mut vcl = fs::read_to_string(xtask::root().join(VCL))?;
+    for (port, address) in PORTS.into_iter().zip(backends) {
+        let found = format!(".port = \"{port}\";");
+        ensure!(vcl.matches(&found).count() == 1, "{VCL} does not name the port {port} once");
+        vcl = vcl.replace(&found, &format!(".port = \"{}\";", address.port()));
+    }
+    Ok(vcl)
+}
+
+/// Starts Varnish with a VCL. All files are below `folder`, which must not contain another one.
+pub fn start(files: &Files, vcl: &str, folder: &Path) -> Result<Service> {
+    fs::create_dir_all(folder)?;
+    let file = folder.join("varnish.vcl");
+    fs::write(&file, vcl)?;
+    let address = free_address()?;
+    let libraries = &files.libraries;
+    let modules = libraries.join("varnish/vmods");
+    let path = std::env::join_paths([libraries.clone(), libraries.join("varnish")])?;
+    let mut command = Command::new(&files.program);
+    command
+        .args(["-F", "-j", "none", "-s", STORAGE, "-t", "0", "-a", &address.to_string()])
+        .args(["-p", &format!("vmod_path={}", modules.display())])
+        .args(["-p", "http_gzip_support=off", "-p", "backend_idle_timeout=30"])
+        .arg("-n")
+        .arg(folder.join("work"))
+        .arg("-f")
+        .arg(&file)
+        .env("LD_LIBRARY_PATH", path);
+    Service::start_command(address, command, &folder.join("varnish.log"))
+        .context("Varnish does not start; its VCL needs a C compiler")
+}
