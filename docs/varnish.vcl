@@ -87,8 +87,10 @@ sub vcl_recv {
             return (synth(403, "This address may not purge: add it to the ACL of the VCL."));
         }
         if (req.method == "BAN") {
+            # All whose path and query begin with this path. Each character is a set, since the ban is a regular expression.
             var.global_set("everything", req.xid);
-            if (!std.ban("obj.status != 0")) {
+            set req.http.Banned = regsuball(regsuball(req.url, {"[\^"]"}, "."), "([][().*+?|{}$])", "[\1]");
+            if (!std.ban("obj.http.Rashomon-Url ~ ^" + req.http.Banned)) {
                 return (synth(500, "The ban failed: " + std.ban_error()));
             }
             return (synth(200, "Banned"));
@@ -265,6 +267,7 @@ sub vcl_backend_response {
     if (!beresp.http.xkey) {
         set beresp.http.xkey = beresp.http.Surrogate-Key;
     }
+    set beresp.http.Rashomon-Url = bereq.url;
     std.collect(beresp.http.xkey);
     var.set("keys", beresp.http.xkey);
     call all_marks;
@@ -296,6 +299,7 @@ sub vcl_deliver {
     unset resp.http.xkey;
     unset resp.http.Surrogate-Key;
     unset resp.http.Rashomon-Marks;
+    unset resp.http.Rashomon-Url;
 }
 
 # --- Answers of Varnish itself --------------------------------------------------------------------------------------

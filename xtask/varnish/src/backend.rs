@@ -27,6 +27,12 @@ impl Answer {
         Self { status: 200, headers: vec![header], body: body.into() }
     }
 
+    /// No answer: the connection is closed.
+    #[must_use]
+    pub fn broken() -> Self {
+        Self::default()
+    }
+
     /// An answer with another status.
     #[must_use]
     pub fn status(mut self, status: u16) -> Self {
@@ -121,7 +127,11 @@ fn converse(
         }
         requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let script = Arc::clone(&script.lock().unwrap_or_else(PoisonError::into_inner));
-        script(&request).send(&mut stream, request.method() != "HEAD")?;
+        let answer = script(&request);
+        if answer.status == 0 {
+            return Ok(());
+        }
+        answer.send(&mut stream, request.method() != "HEAD")?;
     }
     Ok(())
 }

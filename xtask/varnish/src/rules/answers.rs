@@ -20,6 +20,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("a range of a stored body comes from the cache", ranges),
     ("a large body is not stored, and its ranges come from the server", large_bodies),
     ("only a render is compared by its date", dates),
+    ("a broken answer is not sent to those who wait for it", broken),
     ("a server that cannot be reached is a problem that is not stored", unreachable),
 ];
 
@@ -118,6 +119,32 @@ fn dates(world: &World<'_>) -> Result<()> {
             ensure!(answer.status() == expected, "{query} has {answer:?}");
         }
     }
+    Ok(())
+}
+
+/// A fetch breaks while a second reader waits for it.
+fn broken(world: &World<'_>) -> Result<()> {
+    let (arrived, released) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    let (arrives, release) = (Arc::clone(&arrived), Arc::clone(&released));
+    world.rashomon.script(move |request| {
+        // Varnish sends a request again if a kept connection breaks, so the id tells the readers apart.
+        if request.header("x-request-id") != "first" {
+            return Answer::cacheable("whole");
+        }
+        arrives.open();
+        release.wait(1);
+        Answer::broken()
+    });
+    let request = get("/v1/enwiki/page/Broken?rev/latest/html");
+    let mut first = request.clone().header("X-Request-Id", "first").send(world.address())?;
+    arrived.wait(1);
+    let mut second = request.send(world.address())?;
+    // An answer on another connection gives Varnish the time to look the second request up.
+    world.purge(&Request::new("PURGE", "/v1/enwiki/page/Other"))?;
+    released.open();
+    let answers = [Message::read(&mut first)?, Message::read(&mut second)?];
+    ensure!(answers[0].status() == 503, "the first reader got {answers:?}");
+    ensure!(answers[1].text() == "whole", "the second reader got {answers:?}");
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("PURGE of a URL removes all its variants", variants),
     ("PURGE of keys removes what has one of them", keys),
     ("BAN removes everything", everything),
+    ("BAN of a path removes what begins with it", prefix),
     ("only operators may purge and read the metrics", acl),
     ("an answer that a PURGE of its URL has overtaken is not stored", overtaken_by_url),
     ("an answer that a PURGE of its key has overtaken is not stored", overtaken_by_key),
@@ -113,6 +114,30 @@ fn everything(world: &World<'_>) -> Result<()> {
         world.purge(&Request::new("BAN", "/"))?;
     }
     Ok(())
+}
+
+fn prefix(world: &World<'_>) -> Result<()> {
+    let below = |path: &str| get(format!("/v1/enwiki/{path}"));
+    let banned = ["page/A.b(c)?rev/latest/html", "page/A.b(c)?rev/"].map(below);
+    // The characters of the path mean themselves.
+    let kept = [
+        below("page/Aab(c)?rev/latest/html"),
+        below("page/A.b(c)d?rev/latest/html"),
+        get("/wiki/v1/enwiki/page/A.b(c)?rev/"),
+    ];
+    for request in banned.iter().chain(&kept) {
+        world.expect_cached(request)?;
+    }
+    world.purge(&Request::new("BAN", "/v1/enwiki/page/A.b(c)?"))?;
+    for request in &banned {
+        world.expect(request, "miss")?;
+    }
+    // Young answers are not delivered after a ban, though they are still stored.
+    for request in &kept {
+        world.expect(request, "pass")?;
+    }
+    wait_until("the answers are older", || Ok(world.send(&kept[0])?.header("x-cache") == "hit"))?;
+    kept.iter().try_for_each(|request| world.expect(request, "hit").map(drop))
 }
 
 fn acl(world: &World<'_>) -> Result<()> {

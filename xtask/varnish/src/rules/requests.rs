@@ -27,7 +27,7 @@ fn stored(world: &World<'_>) -> Result<()> {
     for (id, cache) in [("first", "miss"), ("second", "hit")] {
         let answer = world.expect(&request(id), cache)?;
         ensure!(answer.header("x-request-id") == id, "another id: {answer:?}");
-        for hidden in ["age", "xkey", "surrogate-key", "rashomon-marks"] {
+        for hidden in ["age", "xkey", "surrogate-key", "rashomon-marks", "rashomon-url"] {
             ensure!(answer.header(hidden).is_empty(), "{hidden} is delivered: {answer:?}");
         }
         ensure!(answer.header("cache-control").contains("max-age=0"), "{answer:?}");
@@ -143,6 +143,11 @@ fn zstd(world: &World<'_>) -> Result<()> {
         let answer = world.expect(&get(url).header("Accept-Encoding", encodings), cache)?;
         ensure!(answer.text() == received, "the server got {} for {encodings}", answer.text());
     }
+    // A range counts uncompressed bytes.
+    world.rashomon.script(|request| Answer::cacheable(format!("<{}>", request.header("accept-encoding"))));
+    let part = get("/v1/enwiki/page/Zstd?rev/latest/part").header("Range", "bytes=0-");
+    let answer = world.send(&part.header("Accept-Encoding", "zstd"))?;
+    ensure!((answer.status(), answer.text().as_str()) == (206, "<>"), "{answer:?}");
     Ok(())
 }
 
