@@ -4,16 +4,22 @@
 //! version. A writer publishes the revision of each page for which both has happened. A reader notes it before it
 //! sends its request, and compares it with what it gets, from the cache or not.
 //!
-//! The server that keeps a queue of purges is not part of this program yet. The writer sends the purges itself after
-//! the answer to its POST. If the server is killed in between, the writer sends them when the server works again, as
-//! the queue would.
+//! With `--server-purges`, the server has Varnish in its configuration. Its purges go through a tap, which counts those
+//! that Varnish has acknowledged. Each write is purged twice, so a page is written again only after both purges of the
+//! previous write. After a kill, all writes wait until the server says that no purge is left.
+//!
+//! Otherwise the writer sends the purges itself, after the answer to its POST. If the server is killed in between, the
+//! writer sends them when the server works again. This also runs with a server without caches in its configuration.
+
+mod tap;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
@@ -27,6 +33,7 @@ use xtask::{
     service::{Service, free_address},
 };
 
+use self::tap::Tap;
 use crate::{
     Files,
     message::{Message, Request, get},
@@ -36,7 +43,7 @@ const DOMAIN: &str = "bench";
 /// A host that every server on loopback answers.
 const HOST: &str = "localhost";
 const CLIENTS: usize = 12;
-const PAGES: usize = 32;
+const PAGES: usize = 256;
 /// One of this many requests is a write.
 const REQUESTS_PER_WRITE: usize = 20;
 /// The time limit until a request is answered that the death of the server has broken.
@@ -76,6 +83,9 @@ pub struct Options {
     /// Number of times that the server is killed.
     #[arg(long, default_value_t = 5)]
     kills: usize,
+    /// Let the server send the purges.
+    #[arg(long)]
+    server_purges: bool,
     /// Seed of the order of reads and of the times of kills.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -84,14 +94,21 @@ pub struct Options {
 /// Runs the requests, and prints the hit rate and the latency of purges.
 pub fn run(files: &Files, binary: &Path, method: Method, options: &Options) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let server = Server { binary, folder: folder.path(), address: free_address()? };
-    let vcl = crate::vcl([server.address; 3])?;
+    let address = free_address()?;
+    let vcl = crate::vcl([address; 3])?.replace(".interval = 1s;", ".interval = 50ms;");
     let (version, rest) = vcl.split_once("vcl 4.1;\n").context("no version in the VCL")?;
     // Of two subroutines with one name, the first runs first. The modules are not needed before.
-    let vcl = format!("{version}vcl 4.1;\n{AS_WITH_PURGES}{rest}");
-    let vcl = vcl.replace(".interval = 1s;", ".interval = 50ms;");
+    let instead = format!("{version}vcl 4.1;\n{AS_WITH_PURGES}{rest}");
+    let vcl = if options.server_purges { &vcl } else { &instead };
+    let cache = crate::start(files, vcl, &folder.path().join("varnish"))?;
+    let mut server = Server { binary, folder: folder.path(), address, settings: None };
+    let mut tap = None;
+    if options.server_purges {
+        let (at, started) = Tap::start(cache.address())?;
+        server.configure(at, method)?;
+        tap = Some(started);
+    }
     let service = server.start(0)?;
-    let cache = crate::start(files, &vcl, &folder.path().join("varnish"))?;
     let mut rng = Rng::with_seed(options.seed);
     let run = Run {
         method,
@@ -101,13 +118,16 @@ pub fn run(files: &Files, binary: &Path, method: Method, options: &Options) -> R
         pages: std::array::from_fn(|_| Page::default()),
         kills: (0..options.kills).map(|_| rng.usize(0..options.requests.max(1))).collect(),
         alive: RwLock::new(()),
+        kills_begun: AtomicU64::new(0),
+        kills_ended: AtomicU64::new(0),
+        tap,
         service: Mutex::new(Some(service)),
         server,
         outcomes: Mutex::default(),
         latencies: Mutex::default(),
     };
-    for page in 0..PAGES {
-        run.write(page)?;
+    for page in 0..run.page_count() {
+        run.write(&mut run.lock(page), page)?;
     }
     run.latencies.lock().unwrap_or_else(PoisonError::into_inner).clear();
     thread::scope(|scope| -> Result<()> {
@@ -130,14 +150,42 @@ struct Server<'a> {
     binary: &'a Path,
     folder: &'a Path,
     address: SocketAddr,
+    /// The file with the settings, if there is one.
+    settings: Option<PathBuf>,
 }
 
 impl Server<'_> {
+    /// Writes a configuration with a cache.
+    fn configure(&mut self, cache: SocketAddr, method: Method) -> Result<()> {
+        let method = if method == Method::Keys { "keys" } else { "purge" };
+        let file = self.folder.join("rashomon.toml");
+        let text = format!(
+            "[caches.varnish]\nurl = \"http://{cache}\"\nmethod = \"{method}\"\nhosts = [\"{HOST}\"]\n"
+        );
+        fs::write(&file, text)?;
+        self.settings = Some(file);
+        Ok(())
+    }
+
+    /// Whether the server says that every purge was acknowledged.
+    fn is_drained(&self) -> Result<bool> {
+        let metrics = get("/metrics").host(HOST).answer(self.address)?.text();
+        let value = |name: &str| {
+            let line = metrics.lines().find(|line| line.contains(name) && !line.starts_with('#'))?;
+            line.rsplit(' ').next()?.parse::<f64>().ok()
+        };
+        let up = value("purge_cache_up{").context("the server has no metrics of purges")?;
+        Ok(up > 0.0 && value("purges_waiting{") == Some(0.0))
+    }
+
     fn start(&self, number: usize) -> Result<Service> {
         let data = self.folder.join("data");
         let arguments = ["serve", "--data", data.to_str().context("a path that is not UTF-8")?, "--listen"];
         let listen = self.address.to_string();
-        let arguments: Vec<&str> = arguments.into_iter().chain([listen.as_str()]).collect();
+        let mut arguments: Vec<&str> = arguments.into_iter().chain([listen.as_str()]).collect();
+        if let Some(settings) = &self.settings {
+            arguments.extend(["--config", settings.to_str().context("a path that is not UTF-8")?]);
+        }
         let log = self.folder.join(format!("server-{number}.log"));
         Service::start_at(self.address, self.binary, &arguments, &log)
     }
@@ -146,10 +194,32 @@ impl Server<'_> {
 /// A page of the wiki.
 #[derive(Debug, Default)]
 struct Page {
-    /// The newest revision. The lock lets one client at a time write to the page.
-    newest: Mutex<u64>,
+    /// The lock lets one client at a time write to the page.
+    written: Mutex<Written>,
     /// The newest revision whose POST was answered and whose purge was acknowledged.
     published: AtomicU64,
+}
+
+/// The last write to a page.
+#[derive(Debug, Default)]
+struct Written {
+    rev: u64,
+    /// The URLs, or the key, that the server purges.
+    names: Vec<String>,
+    /// The number of acknowledged purges after the second purge of the write.
+    complete: u64,
+    /// The number of kills at the time of the write.
+    kills: u64,
+}
+
+/// An answered POST.
+struct Posted {
+    /// Whether the revision had been stored before.
+    is_repeat: bool,
+    /// The number of kills before the POST.
+    kills: u64,
+    /// The number of acknowledged purges before the POST.
+    purges: u64,
 }
 
 struct Run<'a> {
@@ -163,6 +233,11 @@ struct Run<'a> {
     kills: BTreeSet<usize>,
     /// Is locked for writing while the server is killed and started again.
     alive: RwLock<()>,
+    kills_begun: AtomicU64,
+    /// The number of kills after which the server works again, and all purges were acknowledged.
+    kills_ended: AtomicU64,
+    /// Where the purges of the server are counted. `None`: the writers purge.
+    tap: Option<Arc<Tap>>,
     service: Mutex<Option<Service>>,
     server: Server<'a>,
     /// The number of reads by where their answers came from.
@@ -180,12 +255,12 @@ impl Run<'_> {
                 return Ok(());
             }
             // Some pages are used more than others.
-            let last = rng.usize(0..PAGES);
+            let last = rng.usize(0..self.page_count());
             let page = rng.usize(0..=last);
             let done = if self.kills.contains(&number) {
                 self.restart(number)
             } else if number.is_multiple_of(REQUESTS_PER_WRITE) {
-                self.write(page)
+                self.write_to_any(&mut rng)
             } else {
                 self.read(page, RESOURCES[rng.usize(0..RESOURCES.len())])
             };
@@ -200,41 +275,111 @@ impl Run<'_> {
     fn restart(&self, number: usize) -> Result<()> {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         let _dead = self.alive.write();
+        self.kills_begun.fetch_add(1, Ordering::SeqCst);
         service.take().context("the server is not running")?.kill()?;
-        *service = Some(self.server.start(number)?);
+        let clock = Stopwatch::start();
+        let started = self.server.start(number)?;
+        while self.tap.is_some() && !self.server.is_drained()? {
+            ensure!(clock.elapsed() < RESTART_LIMIT, "purges are left: {}", started.output());
+            thread::sleep(POLL);
+        }
+        *service = Some(started);
+        self.kills_ended.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Posts a revision until it is acknowledged, purges, and publishes the revision.
-    fn write(&self, page: usize) -> Result<()> {
-        let mut newest = self.pages[page].newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let rev = *newest + 1;
+    /// The second purge of a page comes after two seconds, so many pages are necessary for many writes.
+    const fn page_count(&self) -> usize {
+        if self.tap.is_some() { PAGES } else { PAGES / 8 }
+    }
+
+    fn lock(&self, page: usize) -> MutexGuard<'_, Written> {
+        self.pages[page].written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes to a page to which no other client writes, and whose last write was purged twice.
+    fn write_to_any(&self, rng: &mut Rng) -> Result<()> {
+        loop {
+            let page = rng.usize(0..self.page_count());
+            if let Ok(mut written) = self.pages[page].written.try_lock()
+                && self.is_complete(&written)
+            {
+                return self.write(&mut written, page);
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn is_complete(&self, written: &Written) -> bool {
+        let Some(tap) = &self.tap else { return true };
+        self.kills_ended.load(Ordering::SeqCst) > written.kills
+            || tap.count(&written.names) >= written.complete
+    }
+
+    /// Posts a revision until it is acknowledged, has it purged, and publishes the revision.
+    fn write(&self, written: &mut Written, page: usize) -> Result<()> {
+        let rev = written.rev + 1;
+        let posted = self.post(written, page, rev)?;
+        let clock = Stopwatch::start();
+        if let Some(tap) = &self.tap {
+            if written.names.is_empty() {
+                written.names = self.names(page)?;
+            }
+            // Counts are only valid without a kill. A revision that was stored before a kill was purged after it.
+            let is_settled = || self.kills_ended.load(Ordering::SeqCst) > posted.kills;
+            let is_counted = || self.kills_begun.load(Ordering::SeqCst) == posted.kills;
+            while !posted.is_repeat && !is_settled() {
+                let reached = tap.wait(&written.names, posted.purges + 1, is_settled)?;
+                if reached && is_counted() {
+                    break;
+                }
+                ensure!(clock.elapsed() < RESTART_LIMIT, "no purge of {}", title(page));
+            }
+            written.complete = posted.purges + 2;
+            written.kills = posted.kills;
+        } else {
+            // If the server is killed between the commit and the purge, the purge waits.
+            let _alive = self.alive.read();
+            for purge in self.purges(page) {
+                let answer = purge.answer(self.cache)?;
+                ensure!(answer.status() == 200, "{purge:?} is answered with {answer:?}");
+            }
+        }
+        self.pages[page].published.store(rev, Ordering::SeqCst);
+        written.rev = rev;
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(clock.elapsed());
+        Ok(())
+    }
+
+    fn post(&self, written: &Written, page: usize, rev: u64) -> Result<Posted> {
         let post = Request::new("POST", url(page, "rev/"))
             .host(HOST)
             .header("Content-Type", "application/x-www-form-urlencoded")
             .body(format!("_rev={rev}&html=revision+{rev}"));
         let clock = Stopwatch::start();
         loop {
+            let kills = self.kills_begun.load(Ordering::SeqCst);
+            let purges = self.tap.as_ref().map_or(0, |tap| tap.count(&written.names));
             // A POST that was killed is sent again. It may have been carried out.
             match post.answer(self.server.address) {
-                Ok(answer) if [200, 201].contains(&answer.status()) => break,
+                Ok(answer) if [200, 201].contains(&answer.status()) => {
+                    return Ok(Posted { is_repeat: answer.status() == 200, kills, purges });
+                }
                 Ok(answer) => bail!("{} is answered with {answer:?}", url(page, "rev/")),
                 Err(error) if clock.elapsed() > RESTART_LIMIT => return Err(error),
                 Err(_) => drop(self.alive.read()),
             }
         }
-        let clock = Stopwatch::start();
-        // If the server is killed between the commit and the purge, the purge waits.
-        let alive = self.alive.read();
-        for purge in self.purges(page) {
-            let answer = purge.answer(self.cache)?;
-            ensure!(answer.status() == 200, "{purge:?} is answered with {answer:?}");
+    }
+
+    /// What the server purges when a page changes: the URLs that are read, or the first key of the page's answers.
+    fn names(&self, page: usize) -> Result<Vec<String>> {
+        if self.method == Method::Purge {
+            return Ok(RESOURCES.iter().map(|resource| url(page, resource)).collect());
         }
-        drop(alive);
-        self.pages[page].published.store(rev, Ordering::SeqCst);
-        *newest = rev;
-        self.latencies.lock().unwrap_or_else(PoisonError::into_inner).push(clock.elapsed());
-        Ok(())
+        let answer = get(url(page, RESOURCES[0])).host(HOST).answer(self.server.address)?;
+        let key = answer.header("xkey").split(' ').next().filter(|key| !key.is_empty());
+        Ok(vec![key.with_context(|| format!("no key: {answer:?}"))?.to_owned()])
     }
 
     fn purges(&self, page: usize) -> Vec<Request> {
