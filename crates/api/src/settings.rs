@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ipnet::IpNet;
-use rashomon_buckets::DomainName;
+use rashomon_buckets::{DomainName, IgnoredHeaders};
 use serde::{Deserialize, Serialize};
 
 /// The names of some of these settings in the operator's configuration, for error messages.
@@ -54,6 +54,8 @@ pub struct Settings {
     pub origins: BTreeSet<String>,
     /// The proxies whose `X-Forwarded-For` names the client.
     pub proxies: Vec<IpNet>,
+    /// The headers of requests that are neither stored nor an error.
+    pub ignored_headers: IgnoredHeaders,
     /// Who may read `/metrics`, `/docs` and `/openapi.json`.
     pub operator_pages: OperatorPages,
     /// Whether to refuse all writes.
@@ -101,6 +103,7 @@ impl Default for Settings {
             check_host: false,
             origins: BTreeSet::new(),
             proxies: Vec::new(),
+            ignored_headers: IgnoredHeaders::default(),
             operator_pages: OperatorPages::default(),
             read_only: false,
             max_body_bytes: 256 << 20,

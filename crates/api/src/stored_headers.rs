@@ -1,17 +1,20 @@
-//! The headers that a write has for a property or an entry.
+//! The headers that a write has for a property or an entry. Headers that proxies add are ignored.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, header};
-use rashomon_buckets::{GivenHeaders, HeaderError, Headers};
+use rashomon_buckets::{GivenHeaders, HeaderError, Headers, IgnoredHeaders};
 use rashomon_forms::{MediaType, is_disposition};
 use rashomon_http_semantics::cache_control::Directives;
 
 use crate::problem::{Problem, Result};
 
 /// Parses headers. Refuses headers that are not stored or are too long (422), and malformed ones (400).
-pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<GivenHeaders> {
-    let given = GivenHeaders::parse(headers).map_err(|error| match error {
+pub(crate) fn parse<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ignored: &IgnoredHeaders,
+) -> Result<GivenHeaders> {
+    let given = GivenHeaders::parse_except(headers, ignored).map_err(|error| match error {
         HeaderError::NotKept(_) | HeaderError::TooLong => Problem::invalid(error.to_string()),
         _ => Problem::malformed(error.to_string()),
     })?;
@@ -25,20 +28,22 @@ pub(crate) fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -
 
 /// The headers of a request that are stored with an entry. `default_type` is its type if the request has none.
 /// Ignores headers that are not stored. Refuses headers that are too long (422), and malformed ones (400).
-pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str) -> Result<Headers> {
+pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &IgnoredHeaders) -> Result<Headers> {
     let mut content_type = None;
     let mut other = BTreeMap::new();
     let mut bytes = 0;
     for name in headers.keys() {
         let is_type = *name == header::CONTENT_TYPE;
-        if !is_type && !Headers::is_kept_with_entry(name.as_str()) {
+        let is_kept = || Headers::is_kept_with_entry(name.as_str()) && !ignored.contains(name.as_str());
+        if !is_type && !is_kept() {
             continue;
         }
         let value = value_of(headers, name)?;
         bytes += name.as_str().len() + value.len();
         if bytes > Headers::MAX_BYTES {
             return Err(Problem::invalid(format!(
-                "the headers that are stored with an entry have at most {} bytes together",
+                "the headers that are stored with an entry have at most {} bytes together, names and values: send fewer \
+                 or shorter ones",
                 Headers::MAX_BYTES
             )));
         }
@@ -63,7 +68,11 @@ fn value_of(headers: &HeaderMap, name: &HeaderName) -> Result<String> {
             Problem::malformed(format!("the value of {name} is not visible ASCII; it would be stored"))
         })?;
         if number > 0 && !is_list {
-            return Err(Problem::malformed(format!("the header {name} occurs twice")));
+            let cure = match name.as_str().starts_with("x-") {
+                true => "; if a proxy adds it, name it in the setting 'ignored_headers'",
+                false => "",
+            };
+            return Err(Problem::malformed(format!("the header {name} occurs twice: send it once{cure}")));
         }
         if number > 0 {
             joined.push_str(", ");
@@ -103,11 +112,15 @@ mod tests {
             ("Set-Cookie", "x", Some(Kind::InvalidValue)),
             ("x-long", &"a".repeat(9000), Some(Kind::InvalidValue)),
         ] {
-            let kind = parse([(name, value)]).err().map(|problem| problem.kind());
+            let kind = parse([(name, value)], &IgnoredHeaders::default()).err().map(|problem| problem.kind());
             assert_eq!(kind, expected, "{name}: {value}");
         }
-        let twice = parse([("x-y", "1"), ("X-Y", "1")]).unwrap_err();
+        let twice = parse([("x-y", "1"), ("X-Y", "1")], &IgnoredHeaders::default()).unwrap_err();
         assert_eq!(twice.kind(), Kind::Malformed);
+    }
+
+    fn of_entry(headers: &HeaderMap, default_type: &str) -> Result<Headers> {
+        super::of_entry(headers, default_type, &IgnoredHeaders::default())
     }
 
     fn map(headers: &[(&str, &str)]) -> HeaderMap {
@@ -177,8 +190,13 @@ mod tests {
             assert_eq!(problem.kind(), Kind::Malformed, "{name}: {value}");
             assert!(problem.detail().contains(name), "{}", problem.detail());
         }
-        let twice = map(&[("x-review", "1"), ("x-review", "1")]);
-        assert_eq!(of_entry(&twice, "a/b").unwrap_err().kind(), Kind::Malformed);
+        for (name, value, cure) in
+            [("x-review", "1", "'ignored_headers'"), ("content-type", "a/b", "send it once")]
+        {
+            let twice = of_entry(&map(&[(name, value), (name, value)]), "a/b").unwrap_err();
+            assert_eq!(twice.kind(), Kind::Malformed);
+            assert!(twice.detail().contains(cure), "{}", twice.detail());
+        }
         let long = map(&[("x-a", &"a".repeat(5000)), ("x-b", &"a".repeat(5000))]);
         assert_eq!(of_entry(&long, "a/b").unwrap_err().kind(), Kind::InvalidValue);
     }

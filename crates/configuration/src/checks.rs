@@ -1,5 +1,7 @@
 //! Checks that the settings fit one another, and that the components can be built.
 
+use rashomon_buckets::IgnoredHeaders;
+
 use super::{ByteSize, MergedSettings, Problem, Settings, access};
 
 /// Checks that the settings fit one another.
@@ -7,6 +9,7 @@ pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
     check_components(settings, problems);
     problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), place: None }));
     problems.extend(check_staging(settings));
+    problems.extend(check_ignored_headers(settings));
     let listen = settings.merged.listen;
     if !settings.access.is_configured() && !listen.0.ip().is_loopback() {
         problems.push(Problem {
@@ -39,6 +42,18 @@ fn check_staging(settings: &Settings) -> Option<Problem> {
         message: format!(
             "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \
              need {least}: raise staging_memory, or lower max_imports"
+        ),
+        place: None,
+    })
+}
+
+/// Checks that no write compares its headers with too many names.
+fn check_ignored_headers(settings: &Settings) -> Option<Problem> {
+    let (most, count) = (IgnoredHeaders::MAX_PATTERNS, settings.merged.ignored_headers.len());
+    (count > most).then(|| Problem {
+        message: format!(
+            "ignored_headers has {count} names, and at most {most} are allowed: write one name with a * at its end for \
+             several headers with the same beginning"
         ),
         place: None,
     })

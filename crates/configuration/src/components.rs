@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, AccessOptions, TokenStore};
-use rashomon_buckets::{Definition, Definitions};
+use rashomon_buckets::{Definition, Definitions, IgnoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_service::{BackgroundOptions, MIN_ORPHAN_AGE};
 
@@ -69,6 +69,7 @@ impl Settings {
                 && !self.merged.hosts.contains(&ServerName::Any),
             origins: self.access.origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
             proxies: self.access.proxies.iter().map(|network| network.0).collect(),
+            ignored_headers: IgnoredHeaders::new(self.merged.ignored_headers.iter().cloned()),
             operator_pages: self.access.operator_pages(self.merged.listen.0.ip().is_loopback()),
             read_only: self.merged.read_only,
             max_body_bytes: self.merged.body_limit.0,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
 
 use confique::Config;
-use rashomon_buckets::{BucketName, DomainName, PropertyName, Versions};
+use rashomon_buckets::{BucketName, DomainName, HeaderPattern, PropertyName, Versions};
 use rashomon_key_value::BucketType;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
@@ -113,6 +113,18 @@ pub struct MergedSettings {
         value_delimiter = ','
     )))]
     pub(crate) hosts: Vec<ServerName>,
+
+    /// Headers that proxies add to requests, such as `x-varnish`, or `x-my-proxy-*` for all names with this beginning.
+    /// They are neither stored with revisions and entries nor an error. `X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`,
+    /// `X-Amzn-*` and `X-Envoy-*` never are. At most 64 [default: []]
+    #[config(default = [])]
+    #[config(layer_attr(arg(
+        long,
+        env = "RASHOMON_IGNORED_HEADERS",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )))]
+    pub(crate) ignored_headers: Vec<HeaderPattern>,
 
     /// Time that running requests have to finish at shutdown. Writes then have as long again [default: 30s]
     #[config(default = "30s")]

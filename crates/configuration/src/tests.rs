@@ -34,7 +34,7 @@ fn empty_configuration_has_the_defaults() {
 #[test]
 fn printed_configuration_means_the_same() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\nmax_idempotency_keys = 7\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
-                hosts = ['wiki.internal', '*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
+                hosts = ['wiki.internal', '*']\nignored_headers = ['x-varnish', 'x-my-proxy-*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
                 url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nreplay_memory = '1 MiB'\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
@@ -108,7 +108,23 @@ fn wrong_value_is_reported_with_its_line_and_allowed_ones() {
     refused("listen = '127.0.0.1:1'\nlisten = '127.0.0.1:2'", "2:1: duplicate key");
     refused("audit_log = ''", "1:13: the audit log is a file, or stderr for standard error");
     refused("audit_log = true", "a file, such as");
+    refused(
+        "ignored_headers = ['x varnish']",
+        "'x varnish' is not the name of a header; write it as in x-varnish",
+    );
+    refused("ignored_headers = ['*-varnish']", "x-my-proxy-* for all names with this beginning");
+    refused("ignored_headers = ['x-a', 'content-*']", "'content-*' matches content-type");
     refused("listen = ", "1:10:");
+}
+
+#[test]
+fn ignored_headers_are_bounded() {
+    let file = |count: usize| {
+        let names: Vec<_> = (0..count).map(|number| format!("'x-{number}'")).collect();
+        format!("ignored_headers = [{}]", names.join(", "))
+    };
+    assert!(load(&file(64)).unwrap().api().ignored_headers.contains("x-63"));
+    refused(&file(65), "ignored_headers has 65 names, and at most 64 are allowed: write one name with a *");
 }
 
 #[test]
@@ -568,6 +584,8 @@ fn errors_repeat_an_excerpt_of_the_file_at_most() {
         format!("log_level = '{long}'"),
         format!("log_format = '{long}'"),
         format!("hosts = ['{long}']"),
+        format!("ignored_headers = ['{long}']"),
+        format!("ignored_headers = ['{}']", "x ".repeat(50)),
         format!("read_only = '{long}'"),
         format!("store = '{long}'"),
         format!("store = '{long}:x'"),

@@ -1,6 +1,6 @@
 //! Stores the entries of an export.
 
-use rashomon_buckets::{BucketName, DomainName, GivenHeaders, Headers};
+use rashomon_buckets::{BucketName, DomainName, GivenHeaders, Headers, IgnoredHeaders};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
 use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, Error, KeyValueStore};
@@ -321,8 +321,11 @@ impl Import<'_> {
     }
 }
 
-/// Checks headers: only those that can be stored with an entry, and only valid ones.
+/// Checks headers: only those that can be stored with an entry, and only valid ones. Headers that proxies add are left
+/// out.
 fn checked(headers: &Headers) -> std::result::Result<Headers, String> {
+    let mut headers = headers.clone();
+    headers.other.retain(|name, _| !IgnoredHeaders::default().contains(name));
     let (of_entry, of_property): (Vec<_>, Vec<_>) = headers
         .other
         .iter()
@@ -343,5 +346,5 @@ fn checked(headers: &Headers) -> std::result::Result<Headers, String> {
     if bytes + headers.content_type.len() > Headers::MAX_BYTES {
         return Err(format!("the headers of an entry have at most {} bytes", Headers::MAX_BYTES));
     }
-    Ok(headers.clone())
+    Ok(headers)
 }

@@ -1,19 +1,20 @@
 //! The headers that are kept with a property and returned with it.
 
+mod ignored;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::ignored::is_added_by_proxies;
+pub use self::ignored::{HeaderPattern, IgnoredHeaders};
 use crate::excerpt;
 
 /// Prefixes of `x-` headers that control proxy servers in front of this server.
 const PROXY_PREFIXES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 
 /// `x-` headers that this server sets itself.
-const OWN_HEADERS: [&str; 4] = ["x-rev", "x-parent", "x-request-id", "x-content-type-options"];
-
-/// Prefixes of `x-` headers that proxy servers add to requests.
-const ADDED_PREFIXES: [&str; 5] = ["x-forwarded-", "x-real-ip", "x-request-id", "x-amzn-", "x-envoy-"];
+const OWN_HEADERS: [&str; 3] = ["x-rev", "x-parent", "x-content-type-options"];
 
 /// The headers that are kept with a property or an entry and returned with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,16 +30,18 @@ impl Headers {
     /// Whether a header other than `content-type` is kept. `name` is in lower case.
     #[must_use]
     pub fn is_kept(name: &str) -> bool {
-        let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
-        name == "content-language" || (name.starts_with("x-") && !steers && !OWN_HEADERS.contains(&name))
+        let is_refused = || {
+            let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
+            steers || OWN_HEADERS.contains(&name) || is_added_by_proxies(name)
+        };
+        name == "content-language" || (name.starts_with("x-") && !is_refused())
     }
 
     /// Whether a header other than `content-type` is kept with an entry of a key-value bucket. `name` is in
     /// lower case.
     #[must_use]
     pub fn is_kept_with_entry(name: &str) -> bool {
-        let is_added = ADDED_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
-        matches!(name, "content-disposition" | "cache-control") || (Self::is_kept(name) && !is_added)
+        matches!(name, "content-disposition" | "cache-control") || Self::is_kept(name)
     }
 
     /// The maximum number of bytes of all headers of one property or entry, names and values.
@@ -55,9 +58,17 @@ pub struct GivenHeaders {
 }
 
 impl GivenHeaders {
-    /// Parses headers. Their names may be in upper or lower case.
+    /// Parses headers. Their names may be in upper or lower case. Headers that proxies add are left out.
     pub fn parse<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> std::result::Result<Self, HeaderError> {
+        Self::parse_except(headers, &IgnoredHeaders::default())
+    }
+
+    /// Parses headers like [`Self::parse`]. Leaves out the ignored ones, too.
+    pub fn parse_except<'a>(
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        ignored: &IgnoredHeaders,
     ) -> std::result::Result<Self, HeaderError> {
         let mut parsed = Self::default();
         let mut bytes = 0;
@@ -66,6 +77,9 @@ impl GivenHeaders {
                 return Err(HeaderError::Name);
             }
             let name = name.to_ascii_lowercase();
+            if ignored.contains(&name) {
+                continue;
+            }
             if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
                 return Err(HeaderError::Value(excerpt(name)));
             }
@@ -131,10 +145,13 @@ pub enum HeaderError {
     #[error("a Content-Type is a media type, such as text/html; charset=utf-8")]
     NoType,
     /// The request has this header more than once.
-    #[error("the header {0} occurs twice")]
+    #[error("the header {0} occurs twice: send it once")]
     Twice(String),
     /// The headers together are too long.
-    #[error("the headers of a property have at most {} bytes", Headers::MAX_BYTES)]
+    #[error(
+        "the stored headers of a property have at most {} bytes together, names and values: send fewer or shorter ones",
+        Headers::MAX_BYTES
+    )]
     TooLong,
     /// This header is not kept with properties.
     #[error(

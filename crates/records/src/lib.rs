@@ -34,7 +34,7 @@ pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Conflict, Error, GenerateError, Missing, Result};
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use export_info::{Namespace, PageInfo, SiteInfo};
-pub use headers::{GivenHeaders, HeaderError, Headers};
+pub use headers::{GivenHeaders, HeaderError, HeaderPattern, Headers, IgnoredHeaders};
 pub use import_unit::ImportUnit;
 pub use locks::Locks;
 pub use model::{

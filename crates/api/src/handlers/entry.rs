@@ -225,7 +225,8 @@ async fn receive(
     if head.headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed("a PUT stores a whole entry: send it without Content-Range"));
     }
-    let headers = stored_headers::of_entry(&head.headers, bucket.definition.content_type())?;
+    let content_type = bucket.definition.content_type();
+    let headers = stored_headers::of_entry(&head.headers, content_type, &api.settings.ignored_headers)?;
     check_condition(api, bucket, target, condition).await?;
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.key_value.stage(bucket, &target.key);

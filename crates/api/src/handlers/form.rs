@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use rashomon_buckets::{GivenHeaders, NewProperty, Page, PropertyName, Staged};
+use rashomon_buckets::{GivenHeaders, IgnoredHeaders, NewProperty, Page, PropertyName, Staged};
 use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
@@ -115,7 +115,7 @@ impl Receiving {
                 let property = PropertyName::new(property)?;
                 let text = read_text(reader, &field.name).await?;
                 self.count(text.len())?;
-                self.equivalents.insert(property, parse_equivalents(&text)?);
+                self.equivalents.insert(property, parse_equivalents(&text, &api.settings.ignored_headers)?);
             } else if known.contains(&field.name.as_str()) {
                 let text = read_text(reader, &field.name).await?;
                 self.count(text.len())?;
@@ -146,7 +146,7 @@ impl Receiving {
             return Err(too_many());
         }
         let headers = field.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = stored_headers::parse(headers)?;
+        let headers = stored_headers::parse(headers, &api.settings.ignored_headers)?;
         let mut sink = api.buckets.stage(page, &name);
         while let Some(piece) = reader.chunk().await? {
             sink.write(&piece).await.map_err(|error| Problem::of_page(error, page))?;
@@ -229,11 +229,11 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
 }
 
 /// Parses the headers in a field such as `_http-equiv.html`.
-fn parse_equivalents(text: &str) -> Result<GivenHeaders> {
+fn parse_equivalents(text: &str, ignored: &IgnoredHeaders) -> Result<GivenHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(
             "{HTTP_EQUIV}NAME must be a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"
         ))
     })?;
-    stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())), ignored)
 }

@@ -4,7 +4,8 @@ use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_buckets::{
-    Expect, GivenHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten, Staged, Tid, Written,
+    Expect, GivenHeaders, IgnoredHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten,
+    Staged, Tid, Written,
 };
 use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional;
@@ -77,7 +78,7 @@ async fn receive(
              condition, and no Content-Range",
         ));
     }
-    let stored = kept_headers(headers)?;
+    let stored = kept_headers(headers, &api.settings.ignored_headers)?;
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let rev = render.record.rev;
@@ -104,7 +105,7 @@ async fn receive(
 
 /// The headers of the request that are stored: type and language. `X-` headers often come from proxies rather
 /// than from the client, and may identify users.
-fn kept_headers(headers: &HeaderMap) -> Result<GivenHeaders> {
+fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<GivenHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
         for value in headers.get_all(&name) {
@@ -113,5 +114,5 @@ fn kept_headers(headers: &HeaderMap) -> Result<GivenHeaders> {
             kept.push((name.as_str().to_owned(), value));
         }
     }
-    stored_headers::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)))
+    stored_headers::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)), ignored)
 }

@@ -21,6 +21,7 @@ mod excerpts;
 mod faults;
 mod further_bucket;
 mod html;
+mod ignored_headers;
 mod importing;
 mod large_bodies;
 mod listings;

@@ -37,12 +37,32 @@ fn other_headers_are_refused() {
         "X-LIGHTTPD-send-file",
         "x-rev",
         "X-Parent",
-        "X-Request-Id",
         "X-Content-Type-Options",
         "Content-Encoding",
     ] {
         assert_eq!(parse(&[(name, "1")]), Err(HeaderError::NotKept(name.to_ascii_lowercase())), "{name}");
     }
+}
+
+#[test]
+fn headers_that_proxies_add_are_left_out() {
+    let long = "a".repeat(Headers::MAX_BYTES);
+    let added = [
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("x-forwarded-for", "192.0.2.2"),
+        ("X-Real-IP", "192.0.2.1"),
+        ("X-Request-ID", "7"),
+        ("X-Amzn-Trace-Id", &long),
+        ("X-Envoy-Attempt-Count", "\u{e9}"),
+        ("X-Review", "done"),
+    ];
+    let kept = parse(&added).unwrap();
+    assert_eq!(kept.other, [("x-review".to_owned(), "done".to_owned())].into());
+    let ignored = IgnoredHeaders::new(["x-rev*".parse().unwrap(), "via".parse().unwrap()]);
+    let given = [("X-Review", "done"), ("Via", "1.1 cache"), ("X-Other", "1"), ("X-Rev", "7")];
+    let kept = GivenHeaders::parse_except(given, &ignored).unwrap();
+    assert_eq!(kept.other, [("x-other".to_owned(), "1".to_owned())].into());
+    assert!(!Headers::is_kept("x-forwarded-for") && !Headers::is_kept("x-request-id"));
 }
 
 #[test]
