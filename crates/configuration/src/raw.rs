@@ -337,7 +337,10 @@ pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 /// Checks that a bucket can have this name.
 fn check_bucket(name: &BucketName) -> Result<(), String> {
-    if name.is_reserved() { Err(format!("'{name}' is reserved and cannot be a bucket")) } else { Ok(()) }
+    match name.is_reserved() {
+        true => Err(format!("'{name}' is reserved and cannot be a bucket: choose another name")),
+        false => Ok(()),
+    }
 }
 
 /// The settings of a bucket of a domain in a file. A bucket with a type is made at the start if it is missing.

@@ -75,7 +75,8 @@ pub(crate) fn bucket_and_key_of_wiki(query: Option<&str>) -> Option<(Result<Buck
     Some((parse_bucket(bucket), raw))
 }
 
-fn parse_bucket(text: &str) -> Result<BucketName> {
+/// Parses the name of a bucket. Refuses names that no bucket can have.
+pub(crate) fn parse_bucket(text: &str) -> Result<BucketName> {
     let name = BucketName::new(text)?;
     if name.is_reserved() {
         return Err(

@@ -12,7 +12,7 @@ mod title;
 pub use bucket::encode_key;
 pub(crate) use bucket::{
     BucketTarget, EntryTarget, bucket_and_key_of_v1, bucket_and_key_of_wiki, bucket_of_v1, domain_of_v1,
-    encode_parameter,
+    encode_parameter, parse_bucket,
 };
 pub(crate) use parameters::{Parameters, idempotency_key, refuse_idempotency_key, refuse_query};
 pub(crate) use percent::percent_decode;

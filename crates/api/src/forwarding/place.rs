@@ -7,7 +7,7 @@ use rashomon_access::Right;
 use rashomon_buckets::{BucketName, DomainName};
 
 use crate::{
-    extract::{READ_METHODS, bucket_and_key_of_wiki, domain_of_host, percent_decode},
+    extract::{READ_METHODS, bucket_and_key_of_wiki, domain_of_host, parse_bucket, percent_decode},
     problem::{Problem, Result},
 };
 
@@ -69,13 +69,13 @@ impl Place {
             // An import goes where the titles of its bucket are.
             Some("import") => {
                 let named = uri.query().and_then(|query| query.strip_prefix("bucket="));
-                let bucket = named.map_or(Ok(BucketName::page()), BucketName::new).ok()?;
+                let bucket = named.map_or(Ok(BucketName::page()), parse_bucket).ok()?;
                 return Self::new(domain, bucket, "", PlaceKind::Import);
             }
             Some(rest) => rest,
         };
         let (bucket, key) = rest.split_once('/').map_or((rest, None), |(bucket, key)| (bucket, Some(key)));
-        let bucket = BucketName::new(bucket).ok()?;
+        let bucket = parse_bucket(bucket).ok()?;
         let kind = match key {
             _ if bucket == BucketName::page() => PlaceKind::Page,
             None => PlaceKind::Bucket,
@@ -172,6 +172,10 @@ mod tests {
             ("/wiki/?blob/math-png/a%2Fb", Some("enwiki|math-png|a|b")),
             ("/wiki/A?blob/math-png/a", Some("enwiki|page|A")),
             ("/wiki/?blob/Math/a", None),
+            ("/v1/enwiki/changes", None),
+            ("/v1/enwiki/timeline/a", None),
+            ("/v1/enwiki/import/a", None),
+            ("/v1/enwiki/import?bucket=changes", None),
             ("/v1/batch", None),
             ("/v1/tokens/1", None),
             ("/v1/En/page/A", None),

@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::{BucketName, DomainName, Page, Title};
 
 use crate::{
-    extract::{encode_title, parse_title, percent_decode},
+    extract::{encode_title, parse_bucket, parse_title, percent_decode},
     problem::{Problem, Result},
 };
 
@@ -35,7 +35,7 @@ impl Address {
             Some(rest) => {
                 let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
                 let (bucket, title) = split(rest);
-                (DomainName::new(domain)?, BucketName::new(bucket)?, title)
+                (DomainName::new(domain)?, parse_bucket(bucket)?, title)
             }
             None => {
                 let (domain, title) = split(path.strip_prefix("/pages/").unwrap_or_default());

@@ -100,9 +100,7 @@ async fn malformed_requests_for_buckets_are_refused() {
     for name in ["import", "changes", "timeline", "Math", "1a", "math_png", "m%61th", &"a".repeat(65)] {
         for method in ["GET", "PUT", "DELETE"] {
             let url = format!("/v1/enwiki/{name}");
-            if name != "import" {
-                world.request(method, &url, &[JSON], r#"{"type": "blob"}"#).await.expect(400);
-            }
+            world.request(method, &url, &[JSON], r#"{"type": "blob"}"#).await.expect(400);
         }
     }
     for definition in [
@@ -133,6 +131,39 @@ async fn malformed_requests_for_buckets_are_refused() {
     // A vendor's name for JSON is JSON.
     let vendor = [("content-type", "application/vnd.org.mediawiki.bucket.1.0+json")];
     world.request("PUT", BUCKET, &vendor, r#"{"type": "blob"}"#).await.expect(201);
+}
+
+#[tokio::test]
+async fn all_reserved_names_are_refused_alike() {
+    let world = World::new().await;
+    let before = world.dump().await;
+    for name in ["import", "changes", "timeline"] {
+        for url in [
+            format!("/v1/enwiki/{name}"),
+            format!("/v1/enwiki/{name}/"),
+            format!("/v1/enwiki/{name}/a"),
+            format!("/wiki/?blob/{name}/a"),
+            format!("/buckets/enwiki/{name}/"),
+            format!("/buckets/enwiki/{name}/A"),
+            format!("/v1/enwiki/import?bucket={name}"),
+        ] {
+            let methods = match url.split('/').nth(1) {
+                Some("v1") => &["GET", "PUT", "DELETE"][..],
+                _ => &["GET"],
+            };
+            let methods = if url.contains("?bucket") { &["POST"][..] } else { methods };
+            for method in methods {
+                let headers = [JSON, ("host", "en.example.org")];
+                let answer = world.request(method, &url, &headers, r#"{"type": "blob"}"#).await.expect(400);
+                let expected = format!("'{name}' is reserved and cannot be a bucket: choose another name");
+                assert!(answer.text().contains(&expected), "{method} {url}: {}", answer.text());
+            }
+        }
+    }
+    // A method that no bucket has is one that imports do not have.
+    let refused = world.request("PATCH", "/v1/enwiki/import", &[], "").await.expect(405);
+    assert_eq!(refused.header("allow"), "POST, OPTIONS");
+    assert_eq!(world.dump().await, before);
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ use crate::{
     authorize::caller_of,
     caching::Caching,
     client_address::came_through_a_proxy,
-    extract::{BucketTarget, refuse_idempotency_key},
+    extract::{BucketTarget, parse_bucket},
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
     staging::MAX_IMPORT_BUFFERED_BYTES,
 };
@@ -69,7 +69,6 @@ const METHODS: &str = "POST, OPTIONS";
 /// `/v1/{domain}/import`
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, body) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     let domain = (head.uri.path().strip_prefix("/v1/")).and_then(|rest| rest.strip_suffix("/import"));
     let domain = DomainName::new(domain.unwrap_or_default())?;
     let name = bucket_of_query(head.uri.query(), &api.page_bucket)?;
@@ -85,6 +84,10 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
             run(&api, (domain, bucket), Audit::of(&head.extensions), body, client).await
         }
+        // A request for a bucket of this name, which no bucket can have.
+        Method::GET | Method::HEAD | Method::PUT | Method::DELETE => Err(Problem::malformed(
+            "'import' is reserved and cannot be a bucket: choose another name, or POST an export to this URL to import it",
+        )),
         _ => Err(Problem::method_not_allowed(METHODS)),
     }
 }
@@ -93,7 +96,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
 fn bucket_of_query(query: Option<&str>, page: &BucketName) -> Result<BucketName> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(page.clone()) };
     match query.strip_prefix("bucket=") {
-        Some(name) => Ok(BucketName::new(name)?),
+        Some(name) => parse_bucket(name),
         None => Err(Problem::malformed(format!(
             "an import takes no query but ?bucket=, and the query of this URL has {} bytes",
             query.len()
