@@ -25,6 +25,7 @@ use crate::{
     browsers::{self, CrossOrigin},
     client_address::client_address,
     credentials,
+    extract::idempotency_key,
     metrics::Route,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
@@ -110,6 +111,7 @@ where
             if has_token {
                 return Err(credentials::token_in_url());
             }
+            idempotency_key::check_route(request.method(), request.uri(), request.headers())?;
             self.recognize(&mut request, &record.audit)
         });
         match (found, in_batch) {

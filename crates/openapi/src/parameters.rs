@@ -188,7 +188,8 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 13] = [
     ("Content-Language", "Stored, and returned with the body.", "en"),
     (
         "Idempotency-Key",
-        "A text that marks the repeats of one request: 1 to 255 visible ASCII characters.",
+        "A text that marks the repeats of one request: 1 to 255 visible ASCII characters. Every other request with this \
+         header is 400.",
         "b5d2ad26-7d0c-4a2e-9f0e-6f1c0a5b8a11",
     ),
     ("Content-Disposition", "Stored, and returned with the entry.", "attachment; filename=a.png"),

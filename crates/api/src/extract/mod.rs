@@ -2,6 +2,7 @@
 //! spellings of a URL are redirected or refused: a cache would store the answer once for each.
 
 mod bucket;
+pub(crate) mod idempotency_key;
 mod parameters;
 mod percent;
 mod query;
@@ -14,7 +15,7 @@ pub(crate) use bucket::{
     BucketTarget, EntryTarget, bucket_and_key_of_v1, bucket_and_key_of_wiki, bucket_of_v1, domain_of_v1,
     encode_parameter, parse_bucket,
 };
-pub(crate) use parameters::{Parameters, idempotency_key, refuse_idempotency_key, refuse_query};
+pub(crate) use parameters::{Parameters, refuse_query};
 pub(crate) use percent::percent_decode;
 pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};

@@ -2,9 +2,6 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName};
-use rashomon_key_value::IdempotencyKey;
-
 use super::{
     percent_decode,
     query::{parse_limit, shown},
@@ -62,32 +59,6 @@ pub(crate) fn refuse_query(query: Option<&str>) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Problem::malformed("this resource takes no query: leave out what is after '?'")),
     }
-}
-
-/// The header of requests that take effect once, however often they are sent.
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// The value of the header `Idempotency-Key`, if it is given.
-pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
-    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(Problem::malformed("the header Idempotency-Key is given twice: send it once"));
-    }
-    let key = IdempotencyKey::new(value.to_str().unwrap_or_default());
-    key.map(Some)
-        .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
-}
-
-/// Refuses the header `Idempotency-Key`, for a resource where it has no effect.
-pub(crate) fn refuse_idempotency_key(headers: &HeaderMap) -> Result<()> {
-    if !headers.contains_key(IDEMPOTENCY_KEY) {
-        return Ok(());
-    }
-    Err(Problem::malformed(
-        "this resource does not know the header Idempotency-Key: leave it out; GET, PUT and DELETE can be repeated \
-         anyway, and so can the POST of a revision",
-    ))
 }
 
 #[cfg(test)]

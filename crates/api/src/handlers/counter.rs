@@ -15,7 +15,7 @@ use crate::{
     audit::Audit,
     authorize::{CONDITIONS, Writer, caller_of, kind_of},
     caching::Caching,
-    extract::{EntryTarget, idempotency_key, refuse_idempotency_key, refuse_query},
+    extract::{EntryTarget, idempotency_key::idempotency_key, refuse_query},
     json::CounterJson,
     no_body::no_body,
     problem::{Kind, Problem, Result},
@@ -45,7 +45,6 @@ pub(super) async fn v1(
 }
 
 async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Response> {
-    refuse_idempotency_key(&head.headers)?;
     refuse_query(head.uri.query())?;
     if target.needs_redirect {
         return Ok(canonical_redirect(api, bucket, target));
@@ -82,7 +81,6 @@ async fn increment(
 }
 
 async fn delete(api: &Api, bucket: Arc<Bucket>, target: EntryTarget, head: &Parts) -> Result<Response> {
-    refuse_idempotency_key(&head.headers)?;
     check_write(api, &bucket, &target, head)?;
     let (key_value, key) = (api.key_value.clone(), target.key);
     let write = Box::pin(async move { key_value.delete_counter(&bucket, &key).await });

@@ -22,9 +22,7 @@ use crate::{
     Api,
     answer::options,
     authorize::caller_of,
-    extract::{
-        BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_v1, bucket_of_v1, refuse_idempotency_key,
-    },
+    extract::{BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_v1, bucket_of_v1, idempotency_key},
     problem::{Problem, Result},
 };
 
@@ -45,6 +43,9 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
         _ => return Err(Problem::method_not_allowed(METHODS)),
     };
     let bucket = find(&api, rights, &of, &head).await?;
+    if bucket.bucket_type() != BucketType::Counter {
+        idempotency_key::refuse(&head.headers)?;
+    }
     if let Some(pages) = bucket.pages() {
         return page::in_bucket(&api, of.domain, pages, raw, &head, body).await;
     }
@@ -59,7 +60,6 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
 /// `/v1/{domain}/{bucket}/`
 pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, _) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     let of = bucket_of_v1(head.uri.path())?;
     match head.method {
         Method::GET | Method::HEAD => {}

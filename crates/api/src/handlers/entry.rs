@@ -28,8 +28,7 @@ use crate::{
     caching::{self, Caching},
     entry_answer::{EntryAnswer, quoted},
     extract::{
-        BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_wiki, domain_of_host,
-        refuse_idempotency_key, refuse_query,
+        BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_wiki, domain_of_host, refuse_query,
     },
     no_body::no_body,
     problem::{Problem, Result, header_value},
@@ -48,7 +47,6 @@ pub(super) async fn v1(
     head: &Parts,
     body: Body,
 ) -> Result<Response> {
-    refuse_idempotency_key(&head.headers)?;
     match head.method {
         Method::GET | Method::HEAD => get(api, &bucket, &target, head).await,
         // Boxed, so that the future of a read does not contain the larger one of a write.
@@ -80,7 +78,6 @@ pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Res
         _ => return Err(Problem::method_not_allowed(READ_METHODS)),
     }
     ignore_range_unless_get(&mut head);
-    refuse_idempotency_key(&head.headers)?;
     let BucketTarget { domain, bucket: name } = &target.of;
     api.check_right(caller_of(&head.extensions), Right::Read, domain, name, BucketKind::Public)?;
     let bucket = api.read_key_value(api.key_value.bucket(domain, name)).await?;

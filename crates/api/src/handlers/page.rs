@@ -15,10 +15,7 @@ use crate::{
     answer::{check_version, json_type, options, redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
-    extract::{
-        Listed, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki,
-        refuse_idempotency_key,
-    },
+    extract::{Listed, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki},
     problem::{Problem, Result},
 };
 
@@ -26,7 +23,6 @@ use crate::{
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, body) = request.into_parts();
     ignore_range_unless_get(&mut head);
-    refuse_idempotency_key(&head.headers)?;
     let target = page_of_v1(head.uri.path(), &api.page_bucket)?;
     answer(&api, target, &head, body).await
 }
@@ -41,7 +37,6 @@ pub(super) async fn in_bucket(
     head: &Parts,
     body: Body,
 ) -> Result<Response> {
-    refuse_idempotency_key(&head.headers)?;
     answer(api, page_in_bucket(domain, bucket, raw_title)?, head, body).await
 }
 
@@ -129,7 +124,6 @@ fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);
-    refuse_idempotency_key(&head.headers)?;
     let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
     let resource = parse_resource(&head)?;
     read(&api, &target, resource, READ_METHODS, &head).await

@@ -20,7 +20,7 @@ use crate::{
     audit::Audit,
     authorize::caller_of,
     caching::Caching,
-    extract::{refuse_idempotency_key, refuse_query},
+    extract::refuse_query,
     no_body::no_body,
     problem::{Kind, Problem, Result},
 };
@@ -56,7 +56,6 @@ pub(crate) struct TokenListJson {
 /// `/v1/tokens`
 pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, body) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     match head.method {
         Method::GET | Method::HEAD => {
             check_admin(&api, &head)?;
@@ -76,7 +75,6 @@ pub(crate) async fn all(State(api): State<Api>, request: Request) -> Result<Resp
 /// `/v1/tokens/{id}`
 pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, _) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     match head.method {
         Method::DELETE => {}
         Method::OPTIONS => return Ok(options(METHODS_OF_ONE)),

@@ -248,6 +248,50 @@ async fn other_methods_are_refused_and_allowed_ones_listed() {
     }
 }
 
+/// The header takes effect only where the document says so. Everywhere else it is refused, and changes nothing.
+#[tokio::test]
+async fn idempotency_key_is_refused_except_for_increments() {
+    let document = document().await;
+    let servers = Servers::start().await;
+    let headers = [("idempotency-key", "1"), ("host", "en.example.org")];
+    let before = servers.open.dump().await;
+    let mut asked = BTreeSet::new();
+    for (id, method, url, operation) in operations(&document) {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let is_taken = parameters.into_iter().any(|parameter| parameter["name"] == "Idempotency-Key");
+        assert_eq!(is_taken, id == "incrementCounter", "{id}");
+        let url = servers.fill(&url);
+        for method in [&*method, "HEAD", "OPTIONS", "PATCH"] {
+            let answer = servers.open.request(method, &url, &headers, "").await;
+            if is_taken && method == "POST" {
+                continue;
+            }
+            assert_eq!(answer.status.as_u16(), 400, "{method} {url}: {answer:?}");
+            if method != "HEAD" {
+                answer.check_problem();
+                assert!(answer.text().contains("takes the header Idempotency-Key"), "{}", answer.text());
+            }
+            asked.insert((method.to_owned(), url.clone()));
+        }
+    }
+    assert_eq!(servers.open.dump().await, before);
+    assert!(asked.len() > 80, "{}", asked.len());
+    // The type of the bucket decides where the method is the same.
+    let answer = servers.open.request("POST", "/v1/enwiki/math-png/a.png", &headers, "").await.expect(400);
+    assert!(answer.text().contains("takes the header Idempotency-Key"), "{}", answer.text());
+    // Some pages for people, and paths without a resource, are not in the document.
+    for url in [
+        "/",
+        "/pages/enwiki/",
+        "/pages/enwiki/Main_Page",
+        "/buckets/enwiki/docs/",
+        "/assets/style.css",
+        "/no",
+    ] {
+        servers.open.get_with(url, &headers).await.expect(400);
+    }
+}
+
 #[tokio::test]
 async fn the_public_url_answers_as_the_page_does() {
     let document = document().await;

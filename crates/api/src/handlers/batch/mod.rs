@@ -31,7 +31,8 @@ use crate::{
     Api,
     answer::{json_type, of_type, options},
     caching::Caching,
-    extract::{domain_of_host, refuse_idempotency_key},
+    credentials,
+    extract::domain_of_host,
     host::authority_of,
     observe::{BatchId, InBatch, Record, batch_timed_out},
     problem::{Kind, Problem, Result},
@@ -67,7 +68,6 @@ pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request)
         Method::OPTIONS => return Ok(options(METHODS)),
         _ => return Err(Problem::method_not_allowed(METHODS)),
     }
-    refuse_idempotency_key(&head.headers)?;
     if head.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(Problem::malformed("a batch takes no query: each request has its own in its path"));
     }

@@ -14,7 +14,7 @@ use crate::{
     answer::{check_version, json_type, of_type, options},
     authorize::{caller_of, kind_of},
     caching::Caching,
-    extract::{Parameters, READ_METHODS, domain_of_v1, refuse_idempotency_key},
+    extract::{Parameters, READ_METHODS, domain_of_v1},
     json::{BucketListJson, BucketSummaryJson},
     problem::{Kind, Problem, Result},
 };
@@ -28,7 +28,6 @@ const NO_DOMAINS: [&str; 2] = ["/v1/batch/", "/v1/tokens/"];
 /// `/v1/{domain}/`
 pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, _) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     if NO_DOMAINS.contains(&head.uri.path()) {
         return Err(Problem::not_found("no resource has this path: leave out the last slash"));
     }

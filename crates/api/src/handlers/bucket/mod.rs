@@ -25,7 +25,7 @@ use crate::{
     authorize::{Writer, caller_of, kind_of},
     caching::Caching,
     entry_answer::quoted,
-    extract::{BucketTarget, bucket_of_v1, refuse_idempotency_key, refuse_query},
+    extract::{BucketTarget, bucket_of_v1, refuse_query},
     json,
     no_body::no_body,
     problem::{Kind, Problem, Result, header_value},
@@ -74,7 +74,6 @@ impl Defined {
 /// `/v1/{domain}/{bucket}`
 pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, body) = request.into_parts();
-    refuse_idempotency_key(&head.headers)?;
     let target = bucket_of_v1(head.uri.path())?;
     let is_page = target.bucket == api.page_bucket;
     let methods = if is_page { METHODS_OF_PAGE } else { METHODS };

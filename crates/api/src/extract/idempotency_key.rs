@@ -1,0 +1,81 @@
+//! The header `Idempotency-Key`. Only the increment of a counter takes it, and every other request with it is 400.
+//!
+//! The middleware (`observe`) refuses it by method and path, with [`check_route`]. `/v1/{domain}/{bucket}/{key}` is also
+//! the URL of entries and of pages. There, [`refuse`] is called when the type of the bucket is known.
+
+use http::{HeaderMap, HeaderName, Method, Uri};
+use rashomon_key_value::IdempotencyKey;
+
+use super::bucket_and_key_of_v1;
+use crate::problem::{Problem, Result};
+
+/// The header of requests that take effect once, however often they are sent.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The value of the header, if it is given.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::malformed("the header Idempotency-Key is given twice: send it once"));
+    }
+    let key = IdempotencyKey::new(value.to_str().unwrap_or_default());
+    key.map(Some)
+        .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
+}
+
+/// Refuses the header for every request that cannot be the increment of a counter, by its method and path.
+pub(crate) fn check_route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<()> {
+    if !headers.contains_key(IDEMPOTENCY_KEY) || (*method == Method::POST && may_be_counter(uri.path())) {
+        return Ok(());
+    }
+    Err(unknown())
+}
+
+/// Refuses the header for a bucket whose type is not `counter`.
+pub(crate) fn refuse(headers: &HeaderMap) -> Result<()> {
+    if headers.contains_key(IDEMPOTENCY_KEY) { Err(unknown()) } else { Ok(()) }
+}
+
+/// Whether a path is `/v1/{domain}/{bucket}/{key}`, in a bucket other than `page`.
+fn may_be_counter(path: &str) -> bool {
+    path.starts_with("/v1/")
+        && bucket_and_key_of_v1(path).is_ok_and(|(of, key)| of.bucket.as_str() != "page" && !key.is_empty())
+}
+
+fn unknown() -> Problem {
+    Problem::malformed(
+        "only the POST that increments a counter takes the header Idempotency-Key: leave it out; GET, PUT and DELETE can \
+         be repeated anyway, and so can the POST of a revision",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_post_to_a_key_may_have_the_header() {
+        let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, http::HeaderValue::from_static("1"))]);
+        for (method, path, is_allowed) in [
+            ("POST", "/v1/enwiki/clicks/a", true),
+            ("POST", "/v1/enwiki/clicks/a/b%20c?x", true),
+            ("PUT", "/v1/enwiki/clicks/a", false),
+            ("OPTIONS", "/v1/enwiki/clicks/a", false),
+            ("POST", "/v1/enwiki/clicks/", false),
+            ("POST", "/v1/enwiki/clicks", false),
+            ("POST", "/v1/enwiki/page/a?rev/", false),
+            ("POST", "/v1/enwiki/import", false),
+            ("POST", "/v1/enwiki/changes/a", false),
+            ("POST", "/v1/tokens/clicks/a", false),
+            ("POST", "/v2/enwiki/clicks/a", false),
+            ("POST", "/v1/batch", false),
+            ("GET", "/healthz", false),
+            ("OPTIONS", "*", false),
+        ] {
+            let (method, uri) = (method.parse().unwrap(), path.parse().unwrap());
+            assert_eq!(check_route(&method, &uri, &headers).is_ok(), is_allowed, "{method} {path}");
+            assert!(check_route(&method, &uri, &HeaderMap::new()).is_ok());
+        }
+    }
+}
