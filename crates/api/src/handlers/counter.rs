@@ -62,11 +62,18 @@ async fn increment(
     let writer = check_write(api, &bucket, &target, head)?;
     let idempotency_key = idempotency_key(&head.headers)?;
     let limits = BodyLimits { bytes: MAX_INCREMENT_BYTES, ..api.body_limits() };
-    let by = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone()).await?;
+    let by = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone())
+        .await?
+        .unwrap_or(1);
+    if i32::try_from(by).is_err() {
+        // Increments that nearly overflow would show the value to a client that may not read.
+        writer.check_condition(
+            "an increment beyond the range of 32-bit integers (-2147483648 to 2147483647)",
+        )?;
+    }
     let (key_value, key) = (api.key_value.clone(), target.key);
-    let write = Box::pin(async move {
-        key_value.increment(&bucket, &key, by.unwrap_or(1), idempotency_key.as_ref()).await
-    });
+    let write =
+        Box::pin(async move { key_value.increment(&bucket, &key, by, idempotency_key.as_ref()).await });
     let claim = api.claim(Some(0)).await?;
     match api.write(claim, Audit::of(&head.extensions), write).await? {
         Ok(value) if writer.may_read() => answer(value),

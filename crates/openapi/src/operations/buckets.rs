@@ -228,7 +228,8 @@ pub(super) const BUCKETS: &[Operation] = &[
         headers: &["Idempotency-Key"],
         description: "Adds a number to a counter, for buckets of type `counter`. Requests with the same \
                       `Idempotency-Key` within 24 hours count once, and get the first answer. The key belongs to one \
-                      counter. The answer to a client without the right `read` does not have the value.",
+                      counter. The answer to a client without the right `read` does not have the value, and such a client \
+                      adds at most a 32-bit integer (-2147483648 to 2147483647).",
         curl: "-d increment=5",
         ..plain(
             "incrementCounter",
@@ -243,7 +244,11 @@ pub(super) const BUCKETS: &[Operation] = &[
                     "The key, the increment or the `Idempotency-Key` is malformed or repeated, or the request has a \
                      condition or a query.",
                 ),
-                FORBIDDEN,
+                problem(
+                    403,
+                    "The token lacks the right, or the right `read` for an increment beyond 32 bits. Or the server refuses \
+                     all writes.",
+                ),
                 NO_BUCKET,
                 problem(405, "The bucket has another type."),
                 problem(413, "The body has more than 4 KiB."),

@@ -221,8 +221,14 @@ async fn writer_that_may_not_read_learns_no_value_of_a_counter() {
     }
     world.ask(&write, "GET", url, &[], "").await.expect(403);
     world.ask(&write, "GET", "/v1/enwiki/clicks/", &[], "").await.expect(403);
-    let refused = increment(&write, "9223372036854775807").await.expect(422);
-    assert!(!refused.text().contains("24690"), "{}", refused.text());
+    // Otherwise, a search by halves finds the value with 63 increments: each tells whether it would overflow.
+    for by in ["2147483648", "-2147483649", "9223372036854775807", "-9223372036854775808"] {
+        let refused = increment(&write, by).await.expect(403);
+        assert!(refused.text().contains("the right 'read' for an increment beyond"), "{}", refused.text());
+    }
+    for by in ["2147483647", "-2147483647"] {
+        increment(&write, by).await.expect(204);
+    }
     let refused = increment(&both, "9223372036854775807").await.expect(422);
     assert!(refused.text().contains("24690"), "{}", refused.text());
     increment(&read, "1").await.expect(403);
@@ -230,6 +236,11 @@ async fn writer_that_may_not_read_learns_no_value_of_a_counter() {
     assert_eq!(increment(&both, "1").await.expect(200).json()["value"], 24691);
     assert_eq!(world.ask(&read, "GET", url, &[], "").await.expect(200).json()["value"], 24691);
     world.ask(&write, "DELETE", url, &[], "").await.expect(204);
+    // An overflow is refused without the value.
+    increment(&both, "9223372036854775800").await.expect(200);
+    let refused = increment(&write, "8").await.expect(422);
+    assert!(!refused.text().contains("922337203685477580"), "{}", refused.text());
+    increment(&write, "-2147483648").await.expect(204);
 }
 
 /// A client without a right on a bucket gets the same answers for every type of bucket.
