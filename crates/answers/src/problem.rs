@@ -3,7 +3,7 @@
 
 mod errors;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -348,6 +348,13 @@ impl Problem {
         Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
+    /// Other requests use the resources that this one needs, and do so for this time: 503.
+    pub fn busy_for(time: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
+        // In whole seconds, rounded up.
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, seconds.into())
+    }
+
     /// The disk for temporary files is full, or fails in another way.
     pub fn temporary_files(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
@@ -491,6 +498,17 @@ pub fn header_value(text: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_with_too_many_idempotency_keys_is_told_when_some_have_expired() {
+        let retry_after = Duration::from_millis(86_399_001);
+        let error = rashomon_key_value::Error::TooManyIdempotencyKeys { limit: 7, retry_after };
+        let response = Problem::of_key_value(error).to_response(None);
+        assert_eq!(
+            (response.status(), &response.headers()["retry-after"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &HeaderValue::from(86_400))
+        );
+    }
 
     #[test]
     fn detail_and_cause_are_bounded() {

@@ -46,6 +46,7 @@ pub use ipnet::IpNet;
 pub use prometheus_client::registry::Registry;
 pub use rashomon_answers::problem::TYPE_BASE;
 use rashomon_answers::{answer, caching, json, no_body, page_token, problem};
+use rashomon_buckets::DomainName;
 pub use rashomon_connections::{
     ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload,
 };
@@ -114,7 +115,17 @@ async fn not_found(request: Request) -> Response {
     if request.method() == Method::OPTIONS && request.uri() == "*" {
         return options("GET, HEAD, POST, PUT, DELETE, OPTIONS");
     }
-    Problem::not_found("no resource has this path; pages are under /v1/{domain}/page/{title}").into_response()
+    let domain = request.uri().path().strip_prefix("/v1/").and_then(|name| DomainName::new(name).ok());
+    let problem = match domain {
+        Some(domain) => Problem::not_found(format!(
+            "no resource has this path: the buckets of the domain are at /v1/{domain}/, and its pages at \
+             /v1/{domain}/page/{{title}}"
+        )),
+        None => Problem::not_found(
+            "no resource has this path: pages are at /v1/{domain}/page/{title}, and buckets at /v1/{domain}/",
+        ),
+    };
+    problem.into_response()
 }
 
 /// The answer for routes that support GET only.

@@ -334,13 +334,20 @@ impl Record {
 
     /// The record of a request that could not be read.
     pub(crate) fn of_unread(api: &Api) -> Self {
-        Self::of_unread_with_id(api, api.request_ids.of(&HeaderMap::new()))
+        let id = api.request_ids.of(&HeaderMap::new());
+        Self::of_element(api, id, None)
     }
 
-    /// The record of a request in a batch that is not valid, or that was not started.
-    pub(crate) fn of_unread_with_id(api: &Api, id: HeaderValue) -> Self {
+    /// The record of a request in a batch that is not valid, or that was not started. `url` is its URL, if that is
+    /// valid.
+    pub(crate) fn of_element(api: &Api, id: HeaderValue, url: Option<Uri>) -> Self {
         let method = Method::from_bytes(b"-").unwrap_or_default();
-        Self::begin(api, id, method, Uri::from_static("*"))
+        let mut record = Self::begin(api, id, method, Uri::from_static("*"));
+        // Metrics count it as a request that could not be read.
+        if let Some(url) = url {
+            record.uri = url;
+        }
+        record
     }
 
     /// Writes the body of a problem, counts and logs the answer, and adds the request's id.

@@ -45,7 +45,7 @@ pub struct BodyLimits {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BodyError {
     /// The body is too large.
-    #[error("the body has more than {0} bytes, the limit")]
+    #[error("the body has more than {0} bytes, the limit of this request: send a smaller one")]
     TooLarge(u64),
     /// The body ended too early, or its chunks are malformed.
     #[error("the body ended before it was complete: {0}")]

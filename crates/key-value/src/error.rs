@@ -1,5 +1,7 @@
 //! The errors of key-value buckets.
 
+use std::time::Duration;
+
 use rashomon_records::BucketName;
 
 use crate::{Bucket, BucketType, DefinitionError};
@@ -39,7 +41,10 @@ pub enum Error {
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     /// A body is larger than the bucket allows. Nothing was changed.
-    #[error("the body has more than {limit} bytes, the limit of the bucket")]
+    #[error(
+        "the body has more than {limit} bytes, the limit of the bucket: send a smaller body, or raise max_size in the \
+         definition of the bucket"
+    )]
     TooLarge {
         /// The maximum number of bytes.
         limit: u64,
@@ -63,11 +68,13 @@ pub enum Error {
     /// changed.
     #[error(
         "the counter has {limit} idempotency keys of the last 24 hours, the limit of the setting \
-         max_idempotency_keys: try again later, or without an idempotency key"
+         max_idempotency_keys: try again when the oldest ones have expired, or without an idempotency key"
     )]
     TooManyIdempotencyKeys {
         /// The maximum number of keys.
         limit: u64,
+        /// The time until the oldest keys have expired.
+        retry_after: Duration,
     },
     /// The store failed.
     #[error(transparent)]

@@ -58,7 +58,10 @@ impl Problem {
             Error::ConditionFailed => Self::condition_failed(),
             Error::Definition(error) => Self::invalid(error.to_string()),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
-            Error::Contended | Error::TooManyIdempotencyKeys { .. } => Self::busy(error.to_string()),
+            Error::Contended => Self::busy(error.to_string()),
+            Error::TooManyIdempotencyKeys { retry_after, .. } => {
+                Self::busy_for(retry_after, error.to_string())
+            }
             Error::Overflow { .. } => Self::invalid(error.to_string()),
             Error::Records(error) => Self::of_bucket(error),
             other => Self::new(Kind::Internal, other.to_string()),

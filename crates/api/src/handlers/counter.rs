@@ -1,6 +1,6 @@
 //! Counters.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
@@ -26,6 +26,9 @@ const METHODS: &str = "GET, HEAD, POST, DELETE, OPTIONS";
 
 /// The maximum size of the body of an increment.
 const MAX_INCREMENT_BYTES: u64 = 4 << 10;
+
+/// When a client that may not read tries again with another idempotency key, if the counter has too many.
+const CONCEALED_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 /// Answers a request for a counter. The caller has one of the rights on the bucket that the method may need.
 pub(super) async fn v1(
@@ -82,6 +85,11 @@ async fn increment(
         Err(error @ Error::Overflow { .. }) if !writer.may_read() => {
             let detail = "with the increment, the counter would exceed the range of 64-bit integers: use a smaller one";
             Err(Problem::invalid(detail).with_cause(error))
+        }
+        // The time would show when others counted.
+        Err(Error::TooManyIdempotencyKeys { limit, .. }) if !writer.may_read() => {
+            let error = Error::TooManyIdempotencyKeys { limit, retry_after: CONCEALED_RETRY_AFTER };
+            Err(Problem::of_key_value(error))
         }
         Err(error) => Err(Problem::of_key_value(error)),
     }

@@ -66,7 +66,13 @@ async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> 
 
 /// `/wiki/?blob/{bucket}/{key}`: an entry of a public bucket, in the domain of the host. Other queries lack a title.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
-    let Some((name, raw)) = bucket_and_key_of_wiki(request.uri().query()) else {
+    let query = request.uri().query();
+    let Some((name, raw)) = bucket_and_key_of_wiki(query) else {
+        if query.is_some_and(|query| query == "blob" || query.starts_with("blob/")) {
+            return Err(Problem::malformed(
+                "an entry of a public bucket is at /wiki/?blob/{bucket}/{key}: name the bucket, and then the key",
+            ));
+        }
         return page::wiki(State(api), request).await;
     };
     let domain = domain_of_host(request.uri(), request.headers(), &api.settings.hosts)?;
@@ -103,9 +109,10 @@ async fn read(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) ->
     let is_public = api.is_public_bucket(bucket);
     let entry = api.read_key_value(api.key_value.entry(bucket, &target.key)).await?;
     let entry = entry.ok_or_else(|| {
-        let name = &target.of.bucket;
+        let BucketTarget { domain, bucket: name } = &target.of;
         Problem::not_found(format!(
-            "the bucket '{name}' has no entry under this key, or the entry has expired"
+            "the bucket '{name}' has no entry under this key, or the entry has expired: GET /v1/{domain}/{name}/ lists the \
+             entries, and a PUT to /v1/{domain}/{name}/{{key}} stores one"
         ))
     })?;
     answer(api, &entry, is_public, head)

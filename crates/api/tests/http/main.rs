@@ -13,6 +13,7 @@ mod browsers;
 mod buckets;
 mod conditions;
 mod counters;
+mod cures;
 mod damage;
 mod docs;
 mod documents;

@@ -235,6 +235,9 @@ impl<R: Read> JsonLinesReader<R> {
     }
 }
 
+/// The beginning of an export of a key-value bucket.
+const ENTRIES: &[u8] = b"{\"bucket\":";
+
 impl<R: Read> FormatReader for JsonLinesReader<R> {
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         if !self.read_line()? {
@@ -242,6 +245,11 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
         }
         if self.buffer.iter().all(u8::is_ascii_whitespace) {
             return Ok(true);
+        }
+        if !self.site_seen && self.buffer.trim_ascii_start().starts_with(ENTRIES) {
+            let what = "this is an export of the entries of a key-value bucket, and no pages: import it with `rashomon import \
+                        --bucket NAME`";
+            return Err(Problem::Malformed(what.to_owned()));
         }
         let kind = parse::<AnyLine>(&self.buffer)?.kind;
         if !self.site_seen && kind != Kind::Siteinfo {

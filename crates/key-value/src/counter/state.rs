@@ -76,6 +76,12 @@ impl Counter {
         self.kept.iter().fold(0, |sum: u64, KeptJson(_, count)| sum.saturating_add(*count))
     }
 
+    /// The time until fewer idempotency keys are kept.
+    fn next_expiry(&self, now: Timestamp) -> Duration {
+        let next = self.kept.iter().map(|KeptJson(hour, _)| last_expiry(*hour)).min();
+        next.map_or(IDEMPOTENCY_KEY_LIFETIME, |next| next.since(now))
+    }
+
     /// The answer of an idempotency key that is pending.
     pub(super) fn pending_answer(&self, idempotency_key: &IdempotencyKey) -> Option<i64> {
         let found = self.pending.iter().find(|pending| pending.idempotency_key == *idempotency_key);
@@ -104,7 +110,8 @@ impl Counter {
             let sum = value.checked_add(by).ok_or(Error::Overflow { value, by })?;
             if let Some(key) = idempotency_key {
                 if kept >= max_idempotency_keys {
-                    return Err(Error::TooManyIdempotencyKeys { limit: max_idempotency_keys });
+                    let (limit, retry_after) = (max_idempotency_keys, new.next_expiry(now));
+                    return Err(Error::TooManyIdempotencyKeys { limit, retry_after });
                 }
                 kept += 1;
                 new.keep(PendingAnswer { idempotency_key: key.clone(), answer: sum, at: now });

@@ -226,7 +226,7 @@ async fn number_of_idempotency_keys_is_bounded() {
     world.clock.advance(Duration::from_secs(3600));
     let answers = add_many(10, MAX_IDEMPOTENCY_KEYS + 3).await;
     let refused = |answer: &Result<_, _>| {
-        matches!(answer, Err(Error::TooManyIdempotencyKeys { limit: MAX_IDEMPOTENCY_KEYS }))
+        matches!(answer, Err(Error::TooManyIdempotencyKeys { limit: MAX_IDEMPOTENCY_KEYS, .. }))
     };
     assert_eq!(answers.iter().filter(|answer| refused(answer)).count(), 3);
     assert_eq!(value(&world, &bucket).await, MAX_IDEMPOTENCY_KEYS as i64);
@@ -239,7 +239,10 @@ async fn number_of_idempotency_keys_is_bounded() {
     // The keys of an hour count until the last of them has expired, at the end of the hour.
     let hour = Duration::from_secs(3600);
     let into_the_hour = Duration::from_micros(world.clock.now().as_micros() as u64 % hour.as_micros() as u64);
-    world.clock.advance(DAY - into_the_hour - MICROSECOND);
+    let refusal = add_once(&world, &bucket, 1, "new").await.unwrap_err();
+    let Error::TooManyIdempotencyKeys { retry_after, .. } = refusal else { panic!("{refusal}") };
+    assert_eq!(retry_after, DAY - into_the_hour);
+    world.clock.advance(retry_after - MICROSECOND);
     assert!(refused(&add_once(&world, &bucket, 1, "new").await));
     world.clock.advance(MICROSECOND);
     let answers = add_many(1000, 1011).await;

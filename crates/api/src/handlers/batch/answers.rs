@@ -18,7 +18,7 @@ use axum::{body::Body, response::Response};
 use base64::{display::Base64Display, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{StatusCode, response::Parts};
+use http::{StatusCode, Uri, response::Parts, uri::PathAndQuery};
 use http_body::{Frame, SizeHint};
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -34,6 +34,9 @@ pub(super) const RESERVED_BYTES: usize = 4 << 10;
 
 /// The smallest part. It has room for a problem.
 const MIN_RESERVED_BYTES: usize = 1 << 10;
+
+/// The longest URL in an answer that replaces another one.
+const MAX_SHORT_URL_BYTES: usize = 256;
 
 /// The answer to one request of a batch.
 #[derive(Serialize, ToSchema)]
@@ -324,9 +327,12 @@ pub(super) fn too_large() -> Problem {
     )
 }
 
-/// An answer in the place of one that was dropped.
-pub(super) fn in_place(problem: &Problem, id: http::HeaderValue) -> Response {
-    let mut response = problem.to_response(None);
+/// An answer in the place of one that was dropped. It fits into [`MIN_RESERVED_BYTES`], so only a short URL is in it.
+pub(super) fn in_place(problem: &Problem, id: http::HeaderValue, url: Option<&Uri>) -> Response {
+    let url = url.and_then(Uri::path_and_query).map(PathAndQuery::as_str);
+    // Other characters take no more bytes in JSON.
+    let url = url.filter(|url| url.len() <= MAX_SHORT_URL_BYTES && !url.contains(['"', '\\']));
+    let mut response = problem.to_response(url);
     response.headers_mut().insert(crate::request_id::REQUEST_ID, id);
     debug_assert!(response.status() != StatusCode::OK);
     response

@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::{StreamExt as _, stream};
-use http::{Extensions, HeaderMap, HeaderValue, Method, Version, header, request::Parts};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts};
 use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde_json::value::RawValue;
@@ -244,7 +244,7 @@ impl Batch<'_> {
             cause = problem.cause(),
             "the answer to a request in a batch is not complete"
         );
-        self.answers.replace(at, in_place(&problem, id)).await;
+        self.answers.replace(at, in_place(&problem, id, self.url(at).as_ref())).await;
     }
 
     /// Sends a request to the router.
@@ -262,7 +262,15 @@ impl Batch<'_> {
 
     /// The answer to an element that is no request, or that was not started.
     fn refuse(&self, at: usize, problem: Problem) -> Response {
-        Record::of_unread_with_id(self.api, self.id_of(at)).finish(problem.into_response())
+        Record::of_element(self.api, self.id_of(at), self.url(at)).finish(problem.into_response())
+    }
+
+    /// The URL of a request, if it has a valid one. A token in it is left out.
+    fn url(&self, at: usize) -> Option<Uri> {
+        let url = parse::url(self.elements[at])?;
+        let length = url.path_and_query().map_or(0, |url| url.as_str().len());
+        let url = if credentials::has_token(&url) { credentials::without_token(&url) } else { url };
+        Some(url).filter(|_| length <= self.api.settings.max_url_bytes)
     }
 
     /// The id of a request: that of the batch, a dot, and the position from 0.
@@ -279,7 +287,8 @@ impl Batch<'_> {
             tracing::info!(id, count = dropped.len(), "answers have no room in a batch");
         }
         for at in dropped {
-            self.answers.replace(at, in_place(&too_large(), self.id_of(at))).await;
+            let refused = in_place(&too_large(), self.id_of(at), self.url(at).as_ref());
+            self.answers.replace(at, refused).await;
         }
         self.answers
     }

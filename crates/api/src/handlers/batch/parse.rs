@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use rashomon_buckets::{DomainName, excerpt};
 use serde::{
     Deserialize, Deserializer as _,
-    de::{Error as _, MapAccess, SeqAccess, Visitor},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Deserializer, value::RawValue};
 
@@ -69,9 +69,15 @@ pub(super) fn split(body: &[u8]) -> Result<Vec<&RawValue>> {
     let mut json = Deserializer::from_slice(body);
     let elements = json.deserialize_seq(Elements).map_err(malformed)?;
     json.end().map_err(malformed)?;
+    if elements.len() > MAX_REQUESTS {
+        return Err(Problem::malformed(format!(
+            "the batch has more than {MAX_REQUESTS} requests: send several batches"
+        )));
+    }
     Ok(elements)
 }
 
+/// Reads elements. One too many shows that there are more than a batch may have; the rest is skipped.
 struct Elements;
 
 impl<'de> Visitor<'de> for Elements {
@@ -84,11 +90,10 @@ impl<'de> Visitor<'de> for Elements {
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<Self::Value, A::Error> {
         let mut elements = Vec::new();
         while let Some(element) = array.next_element()? {
-            if elements.len() == MAX_REQUESTS {
-                let error = format!("it has more than {MAX_REQUESTS} elements, so send several batches");
-                return Err(A::Error::custom(error));
-            }
             elements.push(element);
+            if elements.len() > MAX_REQUESTS {
+                while array.next_element::<IgnoredAny>()?.is_some() {}
+            }
         }
         Ok(elements)
     }
@@ -177,7 +182,26 @@ fn method(value: Option<&RawValue>) -> Result<Method> {
     })
 }
 
+/// The URL of an element that is not sent, if it has a valid one.
+pub(super) fn url(element: &RawValue) -> Option<Uri> {
+    /// An element that may have anything else.
+    #[derive(Deserialize)]
+    struct Path<'a> {
+        #[serde(borrow)]
+        path: Option<&'a RawValue>,
+    }
+
+    let Path { path } =
+        serde_json::from_str(element.get()).ok().filter(|_| element.get().starts_with('{'))?;
+    parse_uri(&text("path", path).ok()?).ok()
+}
+
 fn uri(path: &str) -> Result<Uri> {
+    let parsed = parse_uri(path)?;
+    if is_batch(parsed.path()) { Err(nested()) } else { Ok(parsed) }
+}
+
+fn parse_uri(path: &str) -> Result<Uri> {
     if path.len() > MAX_URI_BYTES {
         let detail = format!("a URL has at most {MAX_URI_BYTES} bytes, not {}", path.len());
         return Err(Problem::new(Kind::UriTooLong, detail));
@@ -192,9 +216,6 @@ fn uri(path: &str) -> Result<Uri> {
             "the path is not valid: all characters except visible ASCII are percent-encoded, and so are <, > and `",
         )
     })?;
-    if is_batch(parsed.path()) {
-        return Err(nested());
-    }
     Ok(parsed.into())
 }
 
@@ -274,7 +295,7 @@ impl<'de> Visitor<'de> for HeaderList {
                 list.push((name, value));
             } else {
                 // The rest is skipped, so that the parser does not report it.
-                while map.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 return Ok(None);
             }
         }

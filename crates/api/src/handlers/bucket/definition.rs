@@ -24,6 +24,9 @@ pub(crate) const MAX_DEFINITION_BYTES: u64 = 16 << 10;
 /// The members of a definition.
 const MEMBERS: [&str; 5] = ["type", "content_type", "public", "ttl", "max_size"];
 
+/// A float of this size or more is an integer, and in JSON one that is too large for 64 bits with a sign.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
 const TYPES: [BucketType; 4] =
     [BucketType::Blob, BucketType::OrderedBlob, BucketType::Counter, BucketType::Revisioned];
 
@@ -70,9 +73,16 @@ pub(super) async fn receive(api: &Api, headers: &HeaderMap, body: Body) -> Resul
 }
 
 fn parse(text: &[u8]) -> Result<Definition> {
+    // The parser has no clear error for another value.
+    if !text.trim_ascii_start().starts_with(b"{") {
+        let detail =
+            "the body is not a JSON object: send the definition of the bucket, such as {\"type\": \"blob\"}";
+        return Err(Problem::malformed(detail));
+    }
     let Members(members) = serde_json::from_slice(text).map_err(|error| {
         Problem::malformed(format!(
-            "the body is not a JSON object with the definition of a bucket, such as {{\"type\": \"blob\"}}: {error}"
+            "the body is not valid JSON ({}): send the definition of the bucket, such as {{\"type\": \"blob\"}}",
+            excerpt(error)
         ))
     })?;
     let mut definition = Definition::of(BucketType::Blob);
@@ -86,7 +96,7 @@ fn parse(text: &[u8]) -> Result<Definition> {
             )));
         }
         if seen.contains(&name.as_str()) {
-            return Err(Problem::malformed(format!("the member '{name}' is given twice")));
+            return Err(Problem::malformed(format!("the member '{name}' is given twice: send it once")));
         }
         seen.push(name);
         match name.as_str() {
@@ -120,17 +130,16 @@ fn parse_type(value: &Value) -> Result<BucketType> {
     })
 }
 
-/// Parses a positive number. A number that is out of range is well-formed.
+/// Parses a positive number. A number that is out of range becomes the smallest or the largest one, which [`check`]
+/// refuses.
 fn parse_number(member: &str, value: &Value) -> Result<u64> {
-    if let Some(number) = value.as_u64() {
-        return Ok(number);
-    }
-    let is_integer = value.is_i64() || value.as_f64().is_some_and(|number| number.trunc() == number);
-    match is_integer {
-        true => {
-            Err(Problem::invalid(format!("the member '{member}' must be a number from 1 on, below 2^64")))
+    match (value.as_u64(), value.as_f64()) {
+        (Some(number), _) => Ok(number),
+        (None, Some(_)) if value.is_i64() => Ok(u64::MIN),
+        (None, Some(number)) if number.abs() >= TWO_TO_63 => {
+            Ok(if number < 0.0 { u64::MIN } else { u64::MAX })
         }
-        false => Err(wrong(member, "a whole number, without quotes")),
+        _ => Err(wrong(member, "a whole number, without a point, an exponent or quotes")),
     }
 }
 
@@ -194,8 +203,9 @@ mod tests {
         use Kind::{InvalidValue, Malformed};
         for (text, kind, name) in [
             ("", Malformed, "JSON"),
-            ("[]", Malformed, "object"),
-            ("{} {}", Malformed, "object"),
+            ("[]", Malformed, "the body is not a JSON object: send the definition of the bucket"),
+            ("{", Malformed, "the body is not valid JSON (EOF while parsing an object"),
+            ("{} {}", Malformed, "JSON"),
             ("{}", Malformed, "'type'"),
             (r#"{"ttl": 1}"#, Malformed, "'type'"),
             (r#"{"type": "blob", "color": 1}"#, Malformed, "'color'"),
@@ -216,9 +226,28 @@ mod tests {
             (r#"{"type": "counter", "ttl": 1}"#, Malformed, "ttl"),
             (r#"{"type": "counter", "max_size": 1}"#, Malformed, "max_size"),
             (r#"{"type": "blob", "ttl": 0}"#, InvalidValue, "ttl"),
-            (r#"{"type": "blob", "ttl": -1}"#, InvalidValue, "'ttl'"),
-            (r#"{"type": "blob", "ttl": 99999999999999999999}"#, InvalidValue, "'ttl'"),
+            (
+                r#"{"type": "blob", "ttl": -1}"#,
+                InvalidValue,
+                "ttl is a number of seconds from 1 to 31622400000",
+            ),
+            (
+                r#"{"type": "blob", "ttl": 99999999999999999999}"#,
+                InvalidValue,
+                "ttl is a number of seconds from 1 to",
+            ),
+            (
+                r#"{"type": "blob", "ttl": -99999999999999999999}"#,
+                InvalidValue,
+                "ttl is a number of seconds from 1 to",
+            ),
+            (r#"{"type": "blob", "ttl": 1e3}"#, Malformed, "'ttl' must be a whole number, without a point"),
             (r#"{"type": "blob", "max_size": 0}"#, InvalidValue, "max_size"),
+            (
+                r#"{"type": "blob", "max_size": -1}"#,
+                InvalidValue,
+                "max_size is a number of bytes from 1 to 1000",
+            ),
             (r#"{"type": "blob", "max_size": 1001}"#, InvalidValue, "max_size"),
             (r#"{"type": "revisioned", "content_type": "a/b"}"#, Malformed, "content_type"),
             (r#"{"type": "revisioned", "ttl": 1}"#, Malformed, "ttl"),

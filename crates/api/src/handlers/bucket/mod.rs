@@ -256,7 +256,9 @@ async fn delete(api: &Api, target: BucketTarget, head: &Parts) -> Result<Respons
     let deleted = api.write(claim, audit, Box::pin(write)).await?;
     if !deleted.map_err(|error| writer.conceal(Problem::of_key_value(error)))? && writer.may_read() {
         let BucketTarget { domain, bucket } = target;
-        return Err(Problem::not_found(format!("the domain '{domain}' has no bucket '{bucket}'")));
+        return Err(Problem::not_found(format!(
+            "the domain '{domain}' has no bucket '{bucket}', so nothing was deleted: GET /v1/{domain}/ lists its buckets"
+        )));
     }
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());

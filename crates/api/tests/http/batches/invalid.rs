@@ -19,7 +19,7 @@ async fn batch_that_is_no_list_of_requests_is_refused() {
         ("[1,]", "not a JSON array of requests"),
         ("[] []", "trailing characters"),
         ("[1 2]", "not a JSON array of requests"),
-        (&too_many, "more than 500 elements"),
+        (&too_many, "the batch has more than 500 requests: send several batches\""),
         (&"[".repeat(100_000), "not a JSON array of requests"),
     ] {
         let refused = world.batch_with(&[], body).await.expect(400);
@@ -183,6 +183,28 @@ async fn elements_that_are_no_requests_are_refused_in_their_place() {
 }
 
 #[tokio::test]
+async fn problem_of_a_refused_element_names_its_url() {
+    let world = World::new().await;
+    let long = format!("/{}", "a".repeat(20_000));
+    for (element, instance) in [
+        (json!({"method": "get", "path": "/v1/enwiki/page/A?rev/"}), Some("/v1/enwiki/page/A?rev/")),
+        (json!({"method": "GET", "path": "/healthz", "url": "/"}), Some("/healthz")),
+        (json!({"path": "/healthz"}), Some("/healthz")),
+        (json!({"method": "POST", "path": "/v1/batch"}), Some("/v1/batch")),
+        (json!({"method": "GET", "path": "/", "headers": {"Host": "a"}}), Some("/")),
+        (get("/v1/EN/math-png"), Some("/v1/EN/math-png")),
+        (json!({"method": "GET", "path": 1}), None),
+        (json!({"method": "get", "path": "/a b"}), None),
+        (json!({"method": "get", "path": long}), None),
+        (json!([]), None),
+    ] {
+        let answers = world.batch(std::slice::from_ref(&element)).await;
+        let problem = problem(&answers[0]);
+        assert_eq!(problem["instance"].as_str(), instance, "{element}: {problem}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_in_wrong_places_are_not_repeated() {
     let world = World::new().await;
     let token = format!("rashomon_{}_{}", "0".repeat(20), "a".repeat(64));
@@ -192,8 +214,9 @@ async fn tokens_in_wrong_places_are_not_repeated() {
         json!({"method": "GET", "path": "/healthz", "headers": {"Authorization": format!("Bearer {token}")}}),
         json!({"method": "GET", "path": "/healthz", "body": [token]}),
         get(&format!("/v1/tokens/{token}")),
+        json!({"method": "get", "path": format!("/v1/tokens/{token}")}),
     ];
     let answers = world.batch(&elements).await;
-    assert_eq!(statuses(&answers), [400; 5]);
+    assert_eq!(statuses(&answers), [400; 6]);
     assert!(!json!(answers).to_string().contains(&token), "{answers:?}");
 }

@@ -8,6 +8,7 @@ use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, EntryTag, Err
 use tokio::io::AsyncReadExt as _;
 
 use super::{
+    as_flag,
     body::{Sink, Upload},
     place::{Created, ListPage, ListedEntry, PAGE_ROWS, no_bucket, no_entry, other_definition},
 };
@@ -76,6 +77,8 @@ impl Local {
                 let path = BucketPath { domain: domain.clone(), bucket: bucket.clone() };
                 Err(other_definition(&path, &stored.definition, definition))
             }
+            // Such as a `max_size` above the limit of the store's settings. Nothing was changed.
+            Err(Error::Definition(error)) => Err(CommandError::Usage(as_flag(&error.to_string()))),
             Err(error) => Err(CommandError::of_bucket(error)),
         }
     }

@@ -87,7 +87,10 @@ fn as_flag(error: &str) -> String {
 async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> {
     if let BucketOrEntry::Bucket(path) = &arguments.path {
         if path.bucket == BucketName::page() {
-            return Err(CommandError::Usage("the bucket page cannot be deleted".to_owned()));
+            return Err(CommandError::Usage(format!(
+                "the bucket {path} is built in and cannot be deleted: erase single revisions with `rashomon archive erase`, or \
+                 delete a bucket of another name"
+            )));
         }
         if !arguments.yes {
             return Err(CommandError::Usage(format!(

@@ -196,7 +196,7 @@ pub(super) fn no_entry(path: &EntryPath) -> CommandError {
 /// The error for a bucket that exists with another definition.
 pub(super) fn other_definition(path: &BucketPath, stored: &Definition, new: &Definition) -> CommandError {
     let cure = if stored.bucket_type == new.bucket_type {
-        "add --replace to replace the stored one"
+        "to replace the stored one, run the same command with --replace"
     } else {
         "the type of a bucket never changes: choose another name, or delete the bucket with its entries first"
     };

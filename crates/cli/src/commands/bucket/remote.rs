@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio_util::io::ReaderStream;
 
 use super::{
+    as_flag,
     body::{Sink, Upload},
     place::{Created, ListPage, ListedEntry, PAGE_ROWS, no_bucket, no_entry, other_definition},
 };
@@ -183,6 +184,11 @@ impl Remote {
             StatusCode::CREATED => return Ok(Created::New),
             StatusCode::OK => return Ok(Created::Existed),
             StatusCode::CONFLICT => {}
+            // The definition itself is wrong, such as a `max_size` above the limit of the server.
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                let reason = as_flag(&refusal_reason(&answer.document));
+                return Err(CommandError::Usage(format!("{} refused the definition: {reason}", self.server)));
+            }
             _ => return Err(self.refused(&answer)),
         }
         let Some((stored, etag)) = self.defined(path).await? else { return Err(self.refused(&answer)) };

@@ -5,7 +5,7 @@ mod target;
 
 use std::{future::Future, io, path::Path, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_buckets::{BucketName, DomainName, Listing, Page};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_dumps::{
     CountedItems, ExportError, ExportOptions, ExportReport, Format, Loss, Unreadable, Warning, export,
@@ -23,6 +23,9 @@ use crate::{
     signals::Signals,
     store::Store,
 };
+
+/// The maximum number of buckets that a warning names.
+const MAX_NAMED_BUCKETS: usize = 10;
 
 /// Writes a domain to a file or to standard output.
 pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError> {
@@ -102,6 +105,31 @@ async fn check_titles(
     Err(CommandError::Export(message))
 }
 
+/// Says which buckets a domain has, if it has no page in the bucket `page`: the flag --bucket may have been forgotten.
+async fn warn_of_no_pages(
+    arguments: &ExportArguments,
+    bucket: &BucketName,
+    store: &Store,
+) -> Result<(), CommandError> {
+    let domain = &arguments.domain;
+    if *bucket != BucketName::page()
+        || !store.buckets().catalog().titles(domain, bucket, None, 1).await?.items.is_empty()
+    {
+        return Ok(());
+    }
+    let others = store.key_value().buckets(domain, None, MAX_NAMED_BUCKETS).await;
+    let Listing { items, next } = others.map_err(CommandError::of_bucket)?;
+    if !items.is_empty() {
+        let names: Vec<_> = items.iter().map(|bucket| bucket.name.to_string()).collect();
+        let more = if next.is_some() { ", and others" } else { "" };
+        output::to_stderr(format_args!(
+            "the bucket page of {domain} has no pages, so this export is empty; export another bucket with --bucket: {}{more}",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
 async fn write(
     arguments: &ExportArguments,
     bucket: BucketName,
@@ -112,6 +140,7 @@ async fn write(
 ) -> Result<Exit, CommandError> {
     check_domain(arguments, store).await?;
     check_titles(arguments, &bucket, store).await?;
+    warn_of_no_pages(arguments, &bucket, store).await?;
     let (target, gone) = Target::open(arguments.output.as_deref())?;
     let titles = Some(arguments.titles.clone()).filter(|titles| !titles.is_empty());
     let options = ExportOptions { bucket, titles, history: arguments.history, format };

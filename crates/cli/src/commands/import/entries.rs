@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use rashomon_clock::Clock;
 use rashomon_dumps::{CountedItems, DecompressionLimits};
 use rashomon_entry_dumps::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
-use rashomon_key_value::check_new_bucket;
+use rashomon_key_value::{BucketType, check_new_bucket};
 
 use super::{label, local, not_read, shown};
 use crate::{
@@ -34,6 +34,9 @@ pub(super) async fn run(
             "{flag} is for pages, and not for entries of the bucket {bucket}: leave it out"
         )));
     }
+    let before =
+        store.key_value().bucket(&arguments.domain, bucket).await.map_err(CommandError::of_bucket)?;
+    let before = before.map(|bucket| bucket.bucket_type());
     let mut is_clean = true;
     for file in &arguments.files {
         match one_file(arguments, file, store, clock, signals).await? {
@@ -41,7 +44,7 @@ pub(super) async fn run(
                 print(&report, file, arguments)?;
                 is_clean &= report.is_clean();
                 if let Err(error) = outcome {
-                    return Err(failure(&error, arguments, file));
+                    return Err(failure(&error, before, arguments, file));
                 }
             }
             Err(exit) => {
@@ -88,13 +91,36 @@ async fn one_file(
     Ok(ended)
 }
 
-fn failure(error: &EntryImportError, arguments: &ImportArguments, file: &Path) -> CommandError {
+/// The error that ended an import. `before` is the type that the bucket had before, if it existed.
+fn failure(
+    error: &EntryImportError,
+    before: Option<BucketType>,
+    arguments: &ImportArguments,
+    file: &Path,
+) -> CommandError {
     let ImportArguments { domain, bucket, .. } = arguments;
-    let cure = match error {
-        EntryImportError::OtherDefinition { .. } => format!(
-            "\nImport into a bucket of another name with --bucket, change the stored definition with `rashomon \
-             bucket create {domain}/{bucket} --type TYPE --replace`, or delete the bucket with `rashomon bucket delete \
-             {domain}/{bucket} --yes`"
+    let cure = match (error, before) {
+        (EntryImportError::OtherDefinition { stored, exported }, _)
+            if stored.bucket_type == exported.bucket_type =>
+        {
+            format!(
+                "\nImport into a bucket of another name with --bucket, change the stored definition with `rashomon \
+                 bucket create {domain}/{bucket} --type {} --replace`, or delete the bucket with `rashomon bucket delete \
+                 {domain}/{bucket} --yes`",
+                stored.bucket_type
+            )
+        }
+        (EntryImportError::OtherDefinition { .. }, _) => format!(
+            "\nImport into a bucket of another name with --bucket, or delete the bucket with `rashomon bucket delete \
+             {domain}/{bucket} --yes`: the type of a bucket never changes"
+        ),
+        (EntryImportError::Input { line: 0 | 1, .. }, None) => format!(
+            "\nThere is no bucket {domain}/{bucket}, so the file was read as an export of entries. To import pages, create \
+             the bucket first: `rashomon bucket create {domain}/{bucket} --type revisioned`"
+        ),
+        (EntryImportError::Input { line: 0 | 1, .. }, Some(bucket_type)) => format!(
+            "\nThe bucket {domain}/{bucket} has the type {bucket_type}, so the file was read as an export of entries. To \
+             import pages, name a bucket of type revisioned with --bucket, or leave it out for the bucket page"
         ),
         _ => String::new(),
     };

@@ -29,8 +29,15 @@ fn check_commands(home: &Home, address: Option<&str>) {
     run(&thumbs).ends_with(0).stdout_contains(&["created wiki/thumbs: {\"type\":\"blob\""]);
     run(&thumbs).ends_with(0).stdout_contains(&["exists already with this definition"]);
     let other = [&thumbs[..], &["--max-size", "4 MiB"]].concat();
-    run(&other).ends_with(1).stderr_contains(&["exists with another definition: add --replace", "4194304"]);
+    run(&other).ends_with(1).stderr_contains(&[
+        "exists with another definition: to replace",
+        "with --replace",
+        "4194304",
+    ]);
     run(&[&other[..], &["--replace"]].concat()).ends_with(0).stdout_contains(&["replaced the definition"]);
+    run(&["create", "wiki/huge", "--type", "blob", "--max-size", "300MiB"])
+        .ends_with(2)
+        .stderr_contains(&["--max-size is a number of bytes from 1 to 268435456"]);
     let ordered = ["create", "wiki/thumbs", "--type", "ordered-blob", "--replace"];
     run(&ordered).ends_with(1).stderr_contains(&["the type of a bucket never changes"]);
 
@@ -87,7 +94,7 @@ fn wrong_commands_on_buckets_change_nothing() {
         (&["create", "wiki/a", "--type", "counter", "--ttl", "1d"], "--ttl is for buckets of type blob"),
         (&["create", "wiki/a", "--type", "blob", "--ttl", "1500ms"], "--ttl is a whole number of seconds"),
         (&["create", "wiki/a", "--type", "blob", "--content-type", "png"], "--content-type: "),
-        (&["delete", "wiki/page", "--yes"], "the bucket page cannot be deleted"),
+        (&["delete", "wiki/page", "--yes"], "wiki/page is built in and cannot be deleted: erase"),
         (&["put", "wiki/a/b", "no-such-file"], "cannot read no-such-file"),
         (&["get", "wiki/a"], "a domain, a bucket and a key"),
     ] {
@@ -112,6 +119,9 @@ fn exported_entries_and_counters_come_back() {
     import("clicks", "clicks.jsonl").ends_with(0).stdout_contains(&["0 stored, 2 stored before"]);
     assert_eq!(home.run(&["bucket", "get", "wiki/clicks/b"]).ends_with(0).stdout, "-3\n");
     assert_eq!(home.run(&["bucket", "list", "wiki/clicks"]).ends_with(0).stdout, "a\t7\nb\t-3\n");
+    home.export(&[])
+        .ends_with(0)
+        .stderr_contains(&["has no pages, so this export is empty", "--bucket: clicks"]);
     let counters = home.export(&["--bucket", "clicks"]).ends_with(0).stdout;
     let expected = COUNTERS.replace("{\"type\":\"counter\"}", "{\"type\":\"counter\",\"public\":false}");
     assert_eq!(counters, expected);
@@ -136,7 +146,22 @@ fn exported_entries_and_counters_come_back() {
     let conflict = import("copies", "files.jsonl.gz").ends_with(3);
     conflict.stderr_contains(&["is stored with other content, which stays: b/small"]);
     import("clicks", "files.jsonl.gz").ends_with(1).stderr_contains(&["another definition", "--bucket"]);
-    import("page", "clicks.jsonl").ends_with(1);
+    home.run(&["bucket", "create", "wiki/expiring", "--type", "counter", "--public"]).ends_with(0);
+    import("expiring", "clicks.jsonl")
+        .ends_with(1)
+        .stderr_contains(&["rashomon bucket create wiki/expiring --type counter --replace"]);
+    // Each kind of export names the bucket that it needs.
+    import("page", "clicks.jsonl")
+        .ends_with(1)
+        .stderr_contains(&["the entries of a key-value bucket", "--bucket NAME"]);
+    home.write("pages.xml", "<mediawiki>\n</mediawiki>\n");
+    import("none", "pages.xml").ends_with(1).stderr_contains(&[
+        "There is no bucket wiki/none",
+        "rashomon bucket create wiki/none --type revisioned",
+    ]);
+    import("files", "pages.xml")
+        .ends_with(1)
+        .stderr_contains(&["wiki/files has the type blob", "name a bucket of type revisioned"]);
     home.export(&["--bucket", "files", "--output", "files.xml"])
         .ends_with(2)
         .stderr_contains(&["JSON lines"]);

@@ -34,7 +34,7 @@ fn of_size(size: usize) -> Response {
 async fn sizes(answers: Answers) -> Vec<Option<usize>> {
     let dropped = answers.dropped();
     for at in &dropped {
-        answers.replace(*at, in_place(&too_large(), http::HeaderValue::from_static("id"))).await;
+        answers.replace(*at, in_place(&too_large(), http::HeaderValue::from_static("id"), None)).await;
     }
     let body = answers.into_body();
     let announced = http_body::Body::size_hint(&body).exact().unwrap();
@@ -97,9 +97,27 @@ async fn memory_is_released_when_answers_are_dropped_and_sent() {
 async fn problems_in_place_fit_into_the_reserved_part() {
     let id = http::HeaderValue::from_str(&"i".repeat(132)).unwrap();
     for problem in [too_large(), crate::observe::batch_timed_out()] {
-        let (head, body) = in_place(&problem, id.clone()).into_parts();
+        let (head, body) = in_place(&problem, id.clone(), None).into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let size = AnswerJson::new(&head, &body).size();
         assert!(size <= MIN_RESERVED_BYTES, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn answer_in_place_of_another_has_a_short_url_and_fits_into_its_part() {
+    for (url, expected) in [
+        (format!("/{}", "a".repeat(MAX_SHORT_URL_BYTES - 1)), true),
+        (format!("/{}", "a".repeat(MAX_SHORT_URL_BYTES)), false),
+        ("/\"".to_owned(), false),
+    ] {
+        let all = answers(1, 1 << 20, 1 << 20).await;
+        let id = http::HeaderValue::try_from("x".repeat(140)).unwrap();
+        all.replace(0, in_place(&too_large(), id, Some(&url.parse().unwrap()))).await;
+        let json = all.into_body().collect().await.unwrap().to_bytes();
+        assert!(json.len() <= MIN_RESERVED_BYTES + 2, "{}", json.len());
+        let all: Vec<Value> = serde_json::from_slice(&json).unwrap();
+        let problem: Value = serde_json::from_str(all[0]["body"].as_str().unwrap()).unwrap();
+        assert_eq!(problem["instance"] == url, expected, "{problem}");
     }
 }
