@@ -152,7 +152,8 @@ pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
 pub const REQUEST_HEADERS: [(&str, &str, &str); 13] = [
     (
         "If-None-Match",
-        "Entity tags of versions that the client has: 304 if one of them is current.",
+        "Entity tags of versions that the client has; `*` is any version. If one of them is current, a read is answered \
+         with 304, and a write with 412. So a PUT with `*` only creates.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
     (

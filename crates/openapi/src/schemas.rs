@@ -121,7 +121,8 @@ pub fn bucket_definition() -> Object {
         .property(
             "public",
             ObjectBuilder::new().schema_type(Type::Boolean).description(Some(
-                "Whether every reader of the domain's pages may read the entries. Without it: no.",
+                "Whether every reader of the domain's pages may read the entries or counters. Without it: no. It has no \
+                 effect for the type `revisioned`.",
             )),
         )
         .property("ttl", number("The number of seconds from the last PUT of an entry until it expires. Without it: never."))

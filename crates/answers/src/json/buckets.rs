@@ -15,7 +15,7 @@ pub struct BucketJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     content_type: Option<&'a str>,
-    /// Whether every reader of the domain's pages may read the entries.
+    /// Whether every reader of the domain's pages may read the entries or counters. No effect for the type `revisioned`.
     public: bool,
     /// The number of seconds from the last PUT of an entry until it expires; absent if entries do not expire.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -72,7 +72,8 @@ pub(super) const BUCKETS: &[Operation] = &[
         body: Some(RequestBody::BucketDefinition),
         headers: CONDITIONS,
         description: "Creates the bucket. With `If-Match`, replaces the definition of a bucket that exists: all of it \
-                      but the type. A new `ttl` holds from the next PUT of a key. In a bucket of type `revisioned`, \
+                      but the type. With `If-None-Match: *`, only creates it: a bucket that exists is 412, also with the \
+                      same definition. A new `ttl` holds from the next PUT of a key. In a bucket of type `revisioned`, \
                       all requests for pages go to `/v1/{domain}/{bucket}/{title}` instead of \
                       `/v1/{domain}/page/{title}`. Needs the right `admin` on the bucket.",
         curl: r#"-X PUT -H 'Content-Type: application/json' -d '{"type": "blob"}'"#,
@@ -196,8 +197,10 @@ pub(super) const BUCKETS: &[Operation] = &[
         ],
         description: "`If-None-Match: *` only creates an entry, and `If-Match` only replaces the named version. Each PUT \
                       gives the entry a new entity tag. Headers that begin with `X-` are stored, too, unless they \
-                      control proxies or are added by them. The stored headers have at most 8 KiB together. The server \
-                      ignores all other headers.",
+                      control proxies or are added by them (`X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`, `X-Amzn-*`, \
+                      `X-Envoy-*`, and the setting `ignored_headers`). The names and values of the stored headers have \
+                      at most 8 KiB together, `Content-Type` included. `Content-Language` and `Cache-Control` may be \
+                      repeated, and every other stored header occurs once. The server ignores all other headers.",
         curl: "-T a.png -H 'Content-Type: image/png'",
         ..plain(
             "putEntry",
@@ -209,8 +212,8 @@ pub(super) const BUCKETS: &[Operation] = &[
                 answer(200, Empty, STORED, "The entry was replaced durably."),
                 problem(
                     400,
-                    "The key or the value of a stored header is malformed, or the request has no body, or it has \
-                     Content-Range or a query.",
+                    "The key or the value of a stored header is malformed, or a header is repeated that occurs once. Or \
+                     the request has no body, or it has Content-Range or a query.",
                 ),
                 FORBIDDEN,
                 NO_BUCKET,
