@@ -65,15 +65,21 @@ pub(crate) fn expand(path: &str, default: Option<&DomainName>) -> Result<String,
 
 /// The parts of a path of the HTTP API after `/v1/`: domain, bucket, and the parts of the title or key.
 pub(crate) fn segments(path: &str) -> Vec<String> {
-    let path = path.split('?').next().unwrap_or_default();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let path = path.strip_prefix("/v1/").unwrap_or(path);
     let decoded = decode(path).unwrap_or(Cow::Borrowed(path));
     let mut segments: Vec<String> = decoded.split('/').map(str::to_owned).collect();
-    if segments.get(1).is_some_and(|bucket| bucket == "page") {
-        // In titles, spaces and underscores are one letter.
+    if segments.get(1).is_some_and(|bucket| bucket == "page") || is_of_page(query) {
+        // In titles, spaces and underscores are one letter. The type of another bucket is not known, but only pages have
+        // such queries.
         segments.iter_mut().for_each(|segment| *segment = segment.replace(' ', "_"));
     }
     segments
+}
+
+/// Whether a query names a sub-resource of a page.
+fn is_of_page(query: &str) -> bool {
+    query == "rev" || ["rev/", "timegate/", "timemap/"].iter().any(|name| query.starts_with(name))
 }
 
 /// Decodes every `%XX`. `None` if a `%` is not followed by two hex digits, or if the result is not UTF-8.
@@ -136,5 +142,7 @@ mod tests {
     fn segments_are_decoded() {
         assert_eq!(segments("/v1/enwiki/page/a%2Fb%20c?rev/"), ["enwiki", "page", "a", "b_c"]);
         assert_eq!(segments("/v1/enwiki/math-png/b%20c"), ["enwiki", "math-png", "b c"]);
+        assert_eq!(segments("/v1/enwiki/docs/b%20c?rev/"), ["enwiki", "docs", "b_c"]);
+        assert_eq!(segments("/v1/enwiki/docs/b%20c?reverse"), ["enwiki", "docs", "b c"]);
     }
 }

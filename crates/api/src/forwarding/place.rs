@@ -81,20 +81,25 @@ impl Place {
             None => PlaceKind::Bucket,
             Some(_) => PlaceKind::Entry,
         };
-        Self::new(domain, bucket, key.unwrap_or_default(), kind)
+        let key = percent_decode(key.unwrap_or_default())?;
+        // This server does not know whether the bucket has pages elsewhere, but only pages have such queries.
+        let key = if is_of_page(uri.query()) { with_underscores(&key) } else { key.into_owned() };
+        Some(Self::of_decoded(domain, bucket, key, kind))
     }
 
     fn new(domain: DomainName, bucket: BucketName, key: &str, kind: PlaceKind) -> Option<Self> {
-        let mut key = percent_decode(key)?.into_owned();
+        Some(Self::of_decoded(domain, bucket, percent_decode(key)?.into_owned(), kind))
+    }
+
+    fn of_decoded(domain: DomainName, bucket: BucketName, mut key: String, kind: PlaceKind) -> Self {
         if bucket == BucketName::page() {
-            // In titles, spaces and underscores are one letter.
-            key = key.replace(' ', "_");
+            key = with_underscores(&key);
         }
         let mut path = vec![domain.to_string(), bucket.to_string()];
         if !key.is_empty() {
             path.extend(key.split('/').map(str::to_owned));
         }
-        Some(Self { domain, bucket, path, is_import: kind == PlaceKind::Import, kind })
+        Self { domain, bucket, path, is_import: kind == PlaceKind::Import, kind }
     }
 
     /// Whether the routes of this server answer a request although another backend has its path: they do not read what
@@ -146,6 +151,17 @@ impl Place {
     }
 }
 
+/// The canonical spelling of a title, in which spaces and underscores are one letter.
+fn with_underscores(title: &str) -> String {
+    title.replace(' ', "_")
+}
+
+/// Whether a query names a sub-resource of a page.
+fn is_of_page(query: Option<&str>) -> bool {
+    let begins = |query: &str| ["rev/", "timegate/", "timemap/"].iter().any(|name| query.starts_with(name));
+    query.is_some_and(|query| query == "rev" || begins(query))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +178,9 @@ mod tests {
         for (uri, path) in [
             ("/v1/enwiki/page/A%2FB%20c?rev/", Some("enwiki|page|A|B_c")),
             ("/v1/enwiki/math-png/b%20c", Some("enwiki|math-png|b c")),
+            ("/v1/enwiki/docs/b%20c?rev/", Some("enwiki|docs|b_c")),
+            ("/v1/enwiki/docs/b%20c?timemap/html", Some("enwiki|docs|b_c")),
+            ("/v1/enwiki/docs/b%20c?reverse", Some("enwiki|docs|b c")),
             ("/v1/enwiki/math-png", Some("enwiki|math-png")),
             ("/v1/enwiki/math-png/", Some("enwiki|math-png")),
             ("/v1/enwiki/", Some("enwiki")),
