@@ -48,6 +48,11 @@ fn printed_configuration_means_the_same() {
         "[access]",
         "[access]\nanonymous = ['read']\noperator_pages = 'token'\nproxies = ['127.0.0.1', '10.0.0.0/8']\n\
          [access.domains.a]\nanonymous = []\n[access.domains.b.buckets.page]\nanonymous = ['write', 'read']",
+        "[access]\nanonymous = ['read']\n[access.domains.a.buckets.docs]\nanonymous = []\n\
+         [access.domains.a.buckets.thumbnails]\nanonymous = ['read']\n\
+         [access.domains.a.buckets.clicks]\nanonymous = ['write']\n\
+         [domains.a.buckets.docs]\ntype = 'revisioned'\n[domains.a.buckets.thumbnails]\ntype = 'blob'\n\
+         [domains.a.buckets.clicks]\ntype = 'counter'",
     ] {
         let settings = load(access).unwrap();
         assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings, "{access}");

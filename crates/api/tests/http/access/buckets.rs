@@ -101,7 +101,16 @@ async fn entry_that_needs_a_right_is_kept_by_no_shared_cache() {
 #[tokio::test]
 async fn rights_of_a_bucket_replace_those_of_everybody() {
     let read = Rights::from_iter([Right::Read]);
-    let buckets = [("secret", read), ("open", Rights::NONE), ("written", Rights::from_iter([Right::Write]))];
+    let write = Rights::from_iter([Right::Write]);
+    let buckets = [
+        ("secret", read),
+        ("open", Rights::NONE),
+        ("written", write),
+        ("docs", write),
+        ("hidden", Rights::NONE),
+        ("clicks", Rights::from_iter([Right::Read, Right::Write])),
+        ("blind", write),
+    ];
     let of_domain = DomainRights {
         anonymous: Some(read),
         buckets: buckets
@@ -119,6 +128,26 @@ async fn rights_of_a_bucket_replace_those_of_everybody() {
     world.request("PUT", "/v1/enwiki/secret/a", &[HTML], "x").await.expect(401);
     world.request("PUT", "/v1/enwiki/written/a", &[HTML], "x").await.expect(201);
     world.get("/v1/enwiki/written/a").await.expect(401);
+    for (name, definition) in [
+        ("docs", r#"{"type": "revisioned"}"#),
+        ("hidden", r#"{"type": "revisioned"}"#),
+        ("more", r#"{"type": "revisioned"}"#),
+        ("clicks", r#"{"type": "counter"}"#),
+        ("blind", r#"{"type": "counter"}"#),
+        ("other", r#"{"type": "counter"}"#),
+    ] {
+        open.ask("", "PUT", &format!("/v1/enwiki/{name}"), &[JSON], definition).await.expect(201);
+    }
+    for (name, written, read) in [("docs", 201, 401), ("hidden", 401, 401), ("more", 401, 404)] {
+        let page = format!("/v1/enwiki/{name}/A");
+        world.post(&format!("{page}?rev/"), "_rev=1&html=x").await.expect(written);
+        world.get(&format!("{page}?rev/latest/html")).await.expect(read);
+    }
+    for (name, counted, read) in [("clicks", 200, 200), ("blind", 204, 401), ("other", 401, 401)] {
+        let counter = format!("/v1/enwiki/{name}/a");
+        world.post(&counter, "").await.expect(counted);
+        world.get(&counter).await.expect(read);
+    }
 }
 
 #[tokio::test]
