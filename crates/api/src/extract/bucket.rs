@@ -1,12 +1,12 @@
 //! The bucket or the entry in a URL.
 
-use percent_encoding::utf8_percent_encode;
 use rashomon_buckets::{BucketName, DomainName, NameError};
+use rashomon_http_semantics::spelling;
 use rashomon_key_value::EntryKey;
 
 use super::{
     percent_decode,
-    title::{ENCODED, Space, needs_redirect},
+    title::{Space, needs_redirect},
 };
 use crate::problem::{Problem, Result};
 
@@ -101,7 +101,7 @@ pub fn encode_key(key: &EntryKey) -> String {
 
 /// The spelling of the value of a parameter in a URL, in ASCII.
 pub(crate) fn encode_parameter(value: &str) -> String {
-    utf8_percent_encode(value, &ENCODED).to_string()
+    spelling::canonical(value)
 }
 
 #[cfg(test)]
@@ -123,7 +123,9 @@ mod tests {
             ("/v1/enwiki/math-png/a%2Fb", "a/b", Some("/v1/enwiki/math-png/a/b")),
             ("/v1/enwiki/math-png/a%5Fb", "a_b", Some("/v1/enwiki/math-png/a_b")),
             ("/v1/enwiki/math-png/%c3%bc", "\u{fc}", Some("/v1/enwiki/math-png/%C3%BC")),
-            ("/v1/enwiki/math-png/a&b'+=%26%27%2B%3D", "a&b'+=&'+=", None),
+            ("/v1/enwiki/math-png/a&b'+=", "a&b'+=", None),
+            ("/v1/enwiki/math-png/a%26%27%2B%3D", "a&'+=", None),
+            ("/v1/enwiki/math-png/a&%27", "a&'", Some("/v1/enwiki/math-png/a%26%27")),
         ] {
             let target = entry_of_v1(path).unwrap();
             assert_eq!(target.key.as_str(), key, "{path}");

@@ -1,19 +1,11 @@
 //! Titles in URLs.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::Title;
-
 use rashomon_forms::hex_pair;
+use rashomon_http_semantics::spelling::{self, EITHER, RAW};
 
 use super::percent_decode;
 use crate::problem::{Problem, Result};
-
-/// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.
-const RAW: &[u8] = b"-_.~;:@$!*(),/";
-
-/// Characters that are encoded in the canonical spelling, but accepted in both forms: proxies decode them, and a
-/// redirect to the encoded form would never end.
-const EITHER: &[u8] = b"&'+=";
 
 /// How the canonical spelling writes a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +15,6 @@ pub(super) enum Space {
     /// As `%20`.
     Encoded,
 }
-
-/// Everything that is percent-encoded in the canonical spelling.
-pub(super) const ENCODED: AsciiSet = {
-    let mut set = NON_ALPHANUMERIC.remove(RAW[0]);
-    let mut index = 1;
-    while index < RAW.len() {
-        set = set.remove(RAW[index]);
-        index += 1;
-    }
-    set
-};
 
 /// Parses a title from a URL. Also returns whether its spelling needs a redirect to the canonical spelling.
 pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
@@ -45,15 +26,16 @@ pub(crate) fn parse_title(raw: &str) -> Result<(Title, bool)> {
 
 /// The canonical spelling of a title in a URL, in ASCII.
 pub(crate) fn encode_title(title: &Title) -> String {
-    utf8_percent_encode(title.as_str(), &ENCODED).to_string()
+    spelling::canonical(title.as_str())
 }
 
-/// Whether a well-formed title or key has a byte in a form that is not accepted.
+/// Whether a well-formed title or key has a byte in a form that is not accepted, or has some of the bytes that are
+/// accepted in both forms raw and others encoded. Purges name the two spellings that are left.
 pub(super) fn needs_redirect(raw: &[u8], space: Space) -> bool {
-    let mut rest = raw;
+    let (mut rest, mut has_raw, mut has_encoded) = (raw, false, false);
     loop {
         rest = match rest {
-            [] => return false,
+            [] => return has_raw && has_encoded,
             [b'%', high, low, rest @ ..] => {
                 let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
                 let byte = hex_pair(*high, *low);
@@ -61,9 +43,14 @@ pub(super) fn needs_redirect(raw: &[u8], space: Space) -> bool {
                 if !upper || byte.is_none_or(is_wrong) {
                     return true;
                 }
+                has_encoded |= byte.is_some_and(|byte| EITHER.contains(&byte));
                 rest
             }
-            [byte, rest @ ..] if is_unencoded(*byte) || EITHER.contains(byte) => rest,
+            [byte, rest @ ..] if is_unencoded(*byte) => rest,
+            [byte, rest @ ..] if EITHER.contains(byte) => {
+                has_raw = true;
+                rest
+            }
             _ => return true,
         }
     }
@@ -109,7 +96,8 @@ mod tests {
             ("a|b", "a|b", true),
             ("R&D's+1=2", "R&D's+1=2", false),
             ("R%26D%27s%2B1%3D2", "R&D's+1=2", false),
-            ("R%26D's+1%3D2", "R&D's+1=2", false),
+            ("R%26D's+1%3D2", "R&D's+1=2", true),
+            ("R&D%27s", "R&D's", true),
             ("a%2bb", "a+b", true),
             ("Foo//Bar/", "Foo//Bar/", false),
         ] {

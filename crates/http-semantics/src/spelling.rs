@@ -1,0 +1,52 @@
+//! How titles and keys are spelled in URLs.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.
+pub const RAW: &[u8] = b"-_.~;:@$!*(),/";
+
+/// Characters that are encoded in the canonical spelling, but accepted in both forms: proxies decode them, and a
+/// redirect to the encoded form would never end. A URL has all of them in the same form.
+pub const EITHER: &[u8] = b"&'+=";
+
+/// Everything that is percent-encoded in the canonical spelling.
+const ENCODED: AsciiSet = without(NON_ALPHANUMERIC, RAW);
+
+/// Everything that is percent-encoded in the other accepted spelling.
+const ENCODED_BY_PROXIES: AsciiSet = without(&ENCODED, EITHER);
+
+const fn without(set: &AsciiSet, bytes: &[u8]) -> AsciiSet {
+    let mut set = set.remove(bytes[0]);
+    let mut index = 1;
+    while index < bytes.len() {
+        set = set.remove(bytes[index]);
+        index += 1;
+    }
+    set
+}
+
+/// The canonical spelling of a title, a key or a value in a URL, in ASCII.
+pub fn canonical(text: &str) -> String {
+    utf8_percent_encode(text, &ENCODED).to_string()
+}
+
+/// The spellings of a title or a key that are answered without a redirect: the canonical one first, and then the one
+/// with the raw characters of [`EITHER`], if there are any.
+pub fn accepted(text: &str) -> Vec<String> {
+    let mut spellings = vec![canonical(text)];
+    if text.bytes().any(|byte| EITHER.contains(&byte)) {
+        spellings.push(utf8_percent_encode(text, &ENCODED_BY_PROXIES).to_string());
+    }
+    spellings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_with_some_characters_have_two_spellings() {
+        assert_eq!(accepted("A/B c"), ["A/B%20c"]);
+        assert_eq!(accepted("R&D's 1+1=2?"), ["R%26D%27s%201%2B1%3D2%3F", "R&D's%201+1=2%3F"]);
+    }
+}
