@@ -10,11 +10,11 @@ set -eu
 keyspace=$1 name=$2 step=$3
 shift 3
 case $step in
-    1) tables='due_cursors retention_walks chunk_references' ;;
+    1) tables='due_cursors purge_cursors retention_walks chunk_references' ;;
     2) tables='revisions_by_time revisions_by_tid revisions renders
                current by_rev historical render_content revision_content
                bucket_entries entry_parts counters' ;;
-    3) tables='archive_index archive_notes archive_epochs erasures culled culled_renders heads due
+    3) tables='archive_index archive_notes archive_epochs erasures culled culled_renders heads due purges
                retention_clock revision_timeline render_timeline chunk_sets chunk_copies
                pages titles domains site_infos tokens token_uses
                entry_keys entry_chunk_sets buckets counter_requests' ;;

@@ -1,9 +1,13 @@
 //! The caching of answers: how long, and in which caches.
 //!
-//! No cache can be purged yet. So caches must revalidate every answer that a normal write can change. They
-//! may keep the property of a tid for an hour only, since it can be replaced or erased.
+//! Without caches that are told of changes, caches must revalidate every answer that a normal write can change. They
+//! may keep the property of a tid for an hour only, since it can be replaced or erased. With such caches,
+//! [`keep_until_purged`] lets them keep answers for long.
+
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
+use rashomon_buckets::{MUTABLE_LIFE, TID_LIFE};
 
 /// Keeps shared caches from storing an answer that only clients with a right may read.
 pub fn restrict(headers: &mut HeaderMap) {
@@ -12,6 +16,28 @@ pub fn restrict(headers: &mut HeaderMap) {
     if let Some(caching) = restricted {
         headers.insert(header::CACHE_CONTROL, caching.private_header());
     }
+}
+
+/// Lets shared caches keep an answer until they are told to delete it, but not longer than `left`. Returns whether the
+/// answer is one that caches are told to delete: only then is the header changed.
+pub fn keep_until_purged(headers: &mut HeaderMap, left: Option<Duration>) -> bool {
+    let stored = headers.get(header::CACHE_CONTROL);
+    let is_tid = stored == Some(&Caching::Tid.header());
+    if !is_tid && stored != Some(&Caching::Mutable.header()) {
+        return false;
+    }
+    let life = if is_tid { TID_LIFE } else { MUTABLE_LIFE };
+    let kept = match (left, is_tid) {
+        (None, true) => HeaderValue::from_static("public, max-age=3600, s-maxage=31536000"),
+        (None, false) => HeaderValue::from_static("public, max-age=0, s-maxage=86400, must-revalidate"),
+        (Some(left), _) => {
+            let seconds = left.min(life).as_secs();
+            let kept = format!("public, max-age=0, s-maxage={seconds}, must-revalidate");
+            HeaderValue::try_from(kept).unwrap_or(Caching::NoStore.header())
+        }
+    };
+    headers.insert(header::CACHE_CONTROL, kept);
+    true
 }
 
 /// The kind of an answer, for caching.
@@ -46,5 +72,33 @@ impl Caching {
             Self::Mutable | Self::Part => "private, max-age=0, must-revalidate",
             Self::NoStore => "no-store",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(before: &HeaderValue, left: Option<u64>) -> (bool, String) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CACHE_CONTROL, before.clone());
+        let changed = keep_until_purged(&mut headers, left.map(Duration::from_secs));
+        (changed, headers[header::CACHE_CONTROL].to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn purged_answers_are_kept_for_long_and_not_beyond_their_end() {
+        let mutable =
+            |seconds: u64| (true, format!("public, max-age=0, s-maxage={seconds}, must-revalidate"));
+        let tid = (true, "public, max-age=3600, s-maxage=31536000".to_owned());
+        assert_eq!(kept(&Caching::Tid.header(), None), tid);
+        assert_eq!(kept(&Caching::Mutable.header(), None), mutable(86_400));
+        assert_eq!(kept(&Caching::Mutable.header(), Some(60)), mutable(60));
+        assert_eq!(kept(&Caching::Mutable.header(), Some(100_000)), mutable(86_400));
+        assert_eq!(kept(&Caching::NoStore.header(), None), (false, "no-store".to_owned()));
+        let private = Caching::Tid.private_header();
+        assert_eq!(kept(&private, None), (false, "private, max-age=3600".to_owned()));
+        assert_eq!(MUTABLE_LIFE.as_secs(), 86_400);
+        assert_eq!(TID_LIFE.as_secs(), 31_536_000);
     }
 }

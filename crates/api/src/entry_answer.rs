@@ -45,6 +45,11 @@ impl EntryAnswer {
         Self { representation, directives, expires_at: *expires_at }
     }
 
+    /// Whether the entry has a stored `Cache-Control`.
+    pub(crate) const fn has_own_life(&self) -> bool {
+        self.directives.is_some()
+    }
+
     /// Answers a request for the entry. `is_public`: whether everybody may read it.
     pub(crate) fn answer(
         &self,

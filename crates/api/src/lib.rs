@@ -29,6 +29,7 @@ mod settings;
 mod staging;
 mod state;
 mod stored_headers;
+mod surrogate;
 mod versions;
 
 use axum::{

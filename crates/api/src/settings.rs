@@ -93,6 +93,9 @@ pub struct Settings {
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,
+    /// The header in which answers carry their surrogate keys, in lower case. `None` if no HTTP caches are told of
+    /// changes: they must revalidate then.
+    pub surrogate_key_header: Option<String>,
 }
 
 impl Default for Settings {
@@ -120,6 +123,7 @@ impl Default for Settings {
             max_spool_bytes: 16 << 30,
             prepared_answers: 8192,
             access_log: AccessLog::default(),
+            surrogate_key_header: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
 use rashomon_audit::AuditLog;
@@ -88,6 +89,8 @@ pub struct Shared {
     pub(crate) prepared: PreparedAnswers<Property, Representation>,
     pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
+    /// The header in which answers carry their surrogate keys, if there are caches that are told of changes.
+    pub(crate) surrogate_key_header: Option<HeaderName>,
     /// The bucket of pages. Its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
     staging: Staging,
@@ -130,6 +133,7 @@ impl Api {
             copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
+            surrogate_key_header: settings.surrogate_key_header.as_deref().and_then(|name| name.parse().ok()),
             prepared: PreparedAnswers::new(settings.prepared_answers),
             prepared_entries: PreparedAnswers::new(settings.prepared_answers),
             page_bucket: BucketName::page(),

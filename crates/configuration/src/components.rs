@@ -22,6 +22,7 @@ impl Settings {
             skew: self.merged.skew.0,
             retention: self.culled(),
             archive: self.archive(),
+            queues_purges: false,
         }
     }
 

@@ -3,18 +3,21 @@
 //!
 //! [`BearerToken`] is a token in the form of a header, and [`TokenFile`] a file with one, which may change.
 //! [`client_config()`] has the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
-//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
+//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted, and
+//! [`PooledClient`] many small requests to one that is.
 
 mod authorities;
 pub mod bounded;
 mod client;
 mod late_reader;
+mod pooled;
 mod server_url;
 mod token;
 mod token_file;
 
 pub use authorities::{AuthoritiesError, client_config};
 pub use client::{Client, ClientError, MAX_ERROR_BYTES, TOKEN_VARIABLE, connect, last_cause, refusal_reason};
+pub use pooled::PooledClient;
 pub use server_url::ServerUrl;
 pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};
 pub use token_file::{TokenFile, TokenFileError};

@@ -6,7 +6,7 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    BucketName, DomainName, Listing,
+    BucketName, DomainName, Listing, PurgedChange, Records,
     catalog::domain_entry,
     rows::{ColumnValue as _, Json, TypedRow as _},
     schemas::BUCKETS,
@@ -184,7 +184,9 @@ impl KeyValueStore {
             }
             let changed_at = self.0.now().max(stored.changed_at.just_after());
             let new = Bucket { definition: definition.clone(), etag: self.new_tag(), changed_at, ..stored };
-            match self.swap_bucket(Vec::new(), Some(&stored_row), Some(&new), domain, name).await? {
+            // Other clients may read the entries now, or for another time.
+            let purge = purge_of(&self.0.records, domain, name);
+            match self.swap_bucket(purge, Some(&stored_row), Some(&new), domain, name).await? {
                 Swap::Applied => return Ok(new),
                 Swap::Refused { current } => row = current,
             }
@@ -247,7 +249,8 @@ impl KeyValueStore {
             let now = self.0.now();
             DeletedBucketRow { id: stored.id, domain: domain.clone(), bucket: name.clone(), deleted_at: now }
                 .put(&mut note, now);
-            match self.swap_bucket(vec![note], Some(&stored_row), None, domain, name).await? {
+            let first = std::iter::once(note).chain(purge_of(&self.0.records, domain, name)).collect();
+            match self.swap_bucket(first, Some(&stored_row), None, domain, name).await? {
                 Swap::Applied => return Ok(true),
                 Swap::Refused { current } => row = current,
             }
@@ -272,6 +275,11 @@ impl KeyValueStore {
     pub(crate) fn new_tag(&self) -> EntryTag {
         EntryTag::from_random(self.0.random())
     }
+}
+
+/// The batches that queue the purge of a whole bucket: one, or none without caches.
+fn purge_of(records: &Records, domain: &DomainName, name: &BucketName) -> Vec<Batch> {
+    records.purge(domain, name, || PurgedChange::Bucket).into_iter().collect()
 }
 
 impl Bucket {

@@ -6,7 +6,7 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    Body, EntryKey, Headers, Sha1, Staged,
+    Body, EntryKey, Headers, PurgedChange, Sha1, Staged,
     content::Stored,
     rows::{Json, TypedRow as _, unreadable},
     schemas::BUCKET_ENTRIES,
@@ -24,6 +24,9 @@ use crate::{
 /// How long the row of a deleted entry is kept. Much longer than the clocks of two processes differ, and than
 /// a request takes.
 pub(crate) const DELETED_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// The name of the stored header that says how long caches may keep an entry.
+const CACHE_CONTROL: &str = "cache-control";
 
 /// The version of an entry. Each PUT makes another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,6 +126,15 @@ impl Current {
         self.entry.as_ref().map_or(now, |entry| now.max(entry.modified.just_after()))
     }
 
+    /// The batch that queues the purge of the entry; `None` if there was none, or if no caches are configured.
+    fn purge(&self, shared: &Shared, bucket: &Bucket, key: &EntryKey) -> Option<Batch> {
+        let live = self.live()?;
+        let own_life =
+            live.headers.as_ref().is_some_and(|headers| headers.0.other.contains_key(CACHE_CONTROL));
+        let change = || PurgedChange::Entry { key: key.clone(), own_life };
+        shared.records.purge(&bucket.domain, &bucket.name, change)
+    }
+
     /// The batch that makes the garbage collector examine the chunks that the row references.
     fn release(&self, shared_key: (&Bucket, &EntryKey), now: Timestamp) -> Option<Batch> {
         match self.live()?.stored()? {
@@ -210,6 +222,7 @@ impl KeyValueStore {
             let now = current.time_after(shared.now());
             let expires_at = bucket.definition.ttl().map(|ttl| now.saturating_add(ttl));
             let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
+            first.extend(current.purge(shared, bucket, key));
             // The key is in the index for as long as an entry without an expiry is stored.
             let indexed_at = match (&current.entry, &current.row) {
                 (Some(entry), Some(row))
@@ -275,7 +288,8 @@ impl KeyValueStore {
                 written_at: now,
                 expires_at: Some(now.saturating_add(DELETED_FOR)),
             };
-            let first = current.release((bucket, key), now).into_iter().collect();
+            let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
+            first.extend(current.purge(shared, bucket, key));
             let swap =
                 shared.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {

@@ -17,6 +17,7 @@ mod import_unit;
 mod locks;
 mod model;
 mod names;
+mod purges;
 mod reads;
 mod records;
 mod requests;
@@ -42,6 +43,9 @@ pub use model::{
     RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
 };
 pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName, Revision, Title};
+pub use purges::{
+    MUTABLE_LIFE, PURGE_SHARDS, PageChange, PurgeEntry, PurgeId, PurgedChange, TID_LIFE, purge_hour, purge_id,
+};
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
 pub use tid::Tid;

@@ -36,6 +36,8 @@ pub struct Records {
     pub definitions: Definitions,
     /// How much the clocks of two processes may differ.
     pub skew: Duration,
+    /// Whether changes queue purges of HTTP caches.
+    pub queues_purges: bool,
     collector_clock: CollectorClock,
 }
 
@@ -60,7 +62,14 @@ impl Records {
             clock,
             definitions,
             skew,
+            queues_purges: false,
         }
+    }
+
+    /// The same records, whose changes queue purges if `queues_purges` is set.
+    #[must_use]
+    pub fn with_purges(self, queues_purges: bool) -> Self {
+        Self { queues_purges, ..self }
     }
 
     /// Whether only this process writes to the store. Locks within the process are enough then, and the

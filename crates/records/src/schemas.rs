@@ -5,6 +5,8 @@
 //! one batch. Rows in other partitions that belong to the write are written before that batch: chunks of
 //! large bodies, and entries for the catalog, the retention queue and the garbage collector.
 
+mod queues;
+
 use std::{num::NonZeroUsize, sync::LazyLock};
 
 use rashomon_tables::{
@@ -12,6 +14,8 @@ use rashomon_tables::{
     Direction::{Ascending, Descending},
     PartitionStream, Result, Schema, SchemaBuilder, TableStore,
 };
+
+pub use self::queues::{DUE, DUE_CURSORS, PURGE_CURSORS, PURGES};
 
 fn of_a_page(name: &'static str) -> SchemaBuilder {
     Schema::builder(name).partition("domain", Text).partition("bucket", Text).partition("title", Text)
@@ -190,33 +194,6 @@ pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
         .clustering("ts", Timestamp, Descending)
         .value("tid", TimeUuid)
         .build()
-});
-
-/// The retention queue: when a page has to be examined for bodies to cull. Partitioned by hour and shard.
-///
-/// A queue entry is written before the write that supersedes something. That write contains the revisions
-/// from `lowest` to `rev`, and supersedes values at `at` or earlier. `thorough` is set if the write may
-/// contain renders that are not the newest of their revisions. `again` is set on the last check for the
-/// write. Queue entries are not deleted one by one. They expire.
-pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
-    Schema::builder("due")
-        .partition("hour", Int)
-        .partition("shard", Int)
-        .clustering("due_at", Timestamp, Ascending)
-        .clustering("domain", Text, Ascending)
-        .clustering("bucket", Text, Ascending)
-        .clustering("title", Text, Ascending)
-        .clustering("rev", Int, Ascending)
-        .value("lowest", Int)
-        .value("at", Timestamp)
-        .value("thorough", Int)
-        .value("again", Int)
-        .build()
-});
-
-/// The time up to which a shard of `due` has been processed.
-pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
-    Schema::builder("due_cursors").partition("shard", Int).value("done_until", Timestamp).build()
 });
 
 /// The state of the rescan of a bucket. `policy` (JSON) is the retention policy for which the bucket is, or
@@ -532,7 +509,7 @@ pub static COUNTER_REQUESTS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// All tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 41] {
+pub fn all() -> [&'static Schema; 43] {
     [
         &REVISIONS,
         &RENDERS,
@@ -558,6 +535,8 @@ pub fn all() -> [&'static Schema; 41] {
         &SITE_INFOS,
         &DUE,
         &DUE_CURSORS,
+        &PURGES,
+        &PURGE_CURSORS,
         &RETENTION_WALKS,
         &RETENTION_CLOCK,
         &ARCHIVE_INDEX,

@@ -8,7 +8,7 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    Page, Result, Revision, Tid, Versions,
+    Page, PageChange, Result, Revision, Tid, Versions,
     content::ChunkStore,
     rows::{
         ChunkReference, ChunkSetId, Properties, RenderRow, RevisionKey, RevisionRow, RowKey, TypedRow,
@@ -212,7 +212,9 @@ async fn cull_revisions(
         }
         if anything {
             let names = of_revisions.names.union(&of_renders.names).cloned().collect();
-            delete_below(core, page, last, cullable_below, watermarks, names, cutoff).await?;
+            let lowest = revisions.items.first().map(RevisionRow::rev_of).transpose()?.unwrap_or(last);
+            let purged = core.records.purge_page(page, || PageChange::of_bodies(page, lowest, last));
+            delete_below(core, page, last, cullable_below, watermarks, (names, purged), cutoff).await?;
         }
         culled += of_revisions.culled;
         culled += of_renders.culled;
@@ -237,7 +239,7 @@ async fn delete_below(
     last: Revision,
     cullable_below: Revision,
     watermarks: Watermarks,
-    mut names: Names,
+    (mut names, purged): (Names, Option<Batch>),
     cutoff: Timestamp,
 ) -> Result<()> {
     // A watermark above `cullable_below` was set under a policy that kept fewer revisions. This watermark is
@@ -276,7 +278,7 @@ async fn delete_below(
         .fold(at, |at, (_, watermark)| at.max(core.records.write_time_after(watermark.extent.written_at)));
     let keys = covered.into_iter().map(|(rev, watermark)| render_key(*rev, watermark.below));
     delete_watermarks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
-    delete(core, page, batch, &extent, |rev, _| rev < below).await
+    delete(core, page, (purged, batch), &extent, |rev, _| rev < below).await
 }
 
 /// Culls superseded renders of revisions that stay (`kept_revisions`). In each revision, culls the renders
@@ -459,7 +461,9 @@ async fn delete_renders_below(
     let of_rev = of_revision(rev);
     extent.render_row(rev, below).put(&mut batch, at);
     batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
-    delete(core, page, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below)).await
+    let purged = core.records.purge_page(page, || PageChange::of_bodies(page, rev, rev));
+    delete(core, page, (purged, batch), &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below))
+        .await
 }
 
 /// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say to
@@ -479,17 +483,18 @@ async fn is_fully_covered(
 }
 
 /// Executes a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
-/// `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
+/// `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies. `purged` is the
+/// batch that queues the purge of the culled revisions.
 async fn delete(
     core: &Core,
     page: &Page,
-    mut batch: Batch,
+    (purged, mut batch): (Option<Batch>, Batch),
     extent: &Extent,
     is_culled: impl Fn(Revision, Option<Tid>) -> bool,
 ) -> Result<()> {
     store_clock_state(core).await?;
     let now = core.records.clock.now();
-    let mut first = Vec::new();
+    let mut first: Vec<Batch> = purged.into_iter().collect();
     let is_deleted = |written_at, rev, tid| written_at <= extent.until && is_culled(rev, tid);
     for Reference { chunk_set, rev, tid } in references(core, page, is_deleted).await? {
         if is_fully_covered(core, page, rev, tid, &extent.names).await? {

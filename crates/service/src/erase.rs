@@ -24,7 +24,7 @@ use rashomon_buckets::{
 };
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    INDEX_PAGE_ROWS, Records,
+    INDEX_PAGE_ROWS, PageChange, Records,
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{
         BLANK_DIGEST, BodyKey, ChunkCopy, ChunkReference, ChunkSetId, ColumnValue, Properties, RenderRow,
@@ -261,6 +261,7 @@ impl<'a> Eraser<'a> {
         };
         let at = self.records.write_time_after(target.last_written);
         let mut batch = PageBatch::new(page, at).replacement();
+        batch.purged_names = target.names.clone();
         let row = RevisionRow {
             record: blank_record(target.revision.record, &target.names, &erased.erasure, options),
             properties: Properties::new(),
@@ -337,7 +338,10 @@ impl<'a> Eraser<'a> {
         let rows = rows_of(&*self.records.store, &RENDERS, page, of_revision(rev), INDEX_PAGE_ROWS).await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         let left: Vec<_> = renders.into_iter().filter(|render| !render.is_blank()).collect();
+        let names: BTreeSet<_> = left.iter().flat_map(|render| render.properties.keys().cloned()).collect();
         for some in left.chunks(RENDER_BATCH_ROWS) {
+            let change = || PageChange { names: names.clone(), ..PageChange::of_bodies(page, rev, rev) };
+            let purge = self.records.purge_page(page, change).into_iter().collect();
             let mut batch = Batch::new(partition_of(page));
             for render in some {
                 let blank = RenderRow {
@@ -349,7 +353,7 @@ impl<'a> Eraser<'a> {
                 let at = self.records.write_time_after(render.written_at);
                 batch.put(&RENDERS, render_key(rev, render.tid), blank.to_values(), at);
             }
-            self.records.store.write(Vec::new(), batch).await?;
+            self.records.store.write(purge, batch).await?;
         }
         Ok(())
     }

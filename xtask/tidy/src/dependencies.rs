@@ -8,7 +8,7 @@ use super::{Problem, Tree};
 ///
 /// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
 /// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them. The tests
-/// of [`TESTED_WITH_API`] may use the API.
+/// of [`TESTED_WITH_API`] may use the API, and what the API uses; those of [`PURGES`] may also use [`FOR_TESTS`].
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-audit", &["rashomon-clock"]),
@@ -52,6 +52,16 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-timeline-redis", &["rashomon-buckets", "rashomon-clock"]),
     ("rashomon-http-client", &["rashomon-records", "rashomon-watched-file"]),
     ("rashomon-transformer-http", &["rashomon-http-client", "rashomon-http-semantics", "rashomon-records"]),
+    (
+        "rashomon-purges",
+        &[
+            "rashomon-http-client",
+            "rashomon-http-semantics",
+            "rashomon-records",
+            "rashomon-tables",
+            "rashomon-clock",
+        ],
+    ),
     ("rashomon-generator-http", &["rashomon-http-client", "rashomon-buckets"]),
     (
         "rashomon-simulation",
@@ -124,6 +134,8 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-service",
             "rashomon-generator-http",
             "rashomon-transformer-http",
+            "rashomon-http-client",
+            "rashomon-purges",
             "rashomon-timeline-redis",
             "rashomon-buckets",
             "rashomon-key-value",
@@ -146,6 +158,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-dumps",
             "rashomon-entry-dumps",
             "rashomon-http-client",
+            "rashomon-purges",
             "rashomon-buckets",
             "rashomon-key-value",
             "rashomon-tables",
@@ -214,8 +227,12 @@ const BUCKET_LAYER: [&str; 2] = ["rashomon-buckets", "rashomon-key-value"];
 /// have to hold on a store that keeps its data, and the service, which erases revisions and verifies stores.
 const FOR_TESTS: [&str; 3] = ["rashomon-tables-sqlite", "rashomon-test-stores", "rashomon-service"];
 
-/// A crate whose tests may also use the API, and what the API uses: the tests of the client talk to a server.
-const TESTED_WITH_API: &str = "rashomon-client";
+/// Crates whose tests may also use the API, and what the API uses: the tests of the client talk to a server, and those of
+/// purges compare its answers before and after a change.
+const TESTED_WITH_API: [&str; 2] = ["rashomon-client", PURGES];
+
+/// The crate whose tests need a server that keeps its data, and that erases revisions.
+const PURGES: &str = "rashomon-purges";
 
 /// Checks that crates depend on one another only as the table allows.
 pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
@@ -238,7 +255,8 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
                 BUCKET_LAYER.iter().any(|layer| reachable(&name, layer)) && !reachable(&used, &name);
             let fine_in_tests = reachable(&name, &used)
                 || (above_buckets && FOR_TESTS.contains(&used.as_str()))
-                || (name == TESTED_WITH_API && reachable("rashomon-api", &used));
+                || (name == PURGES && FOR_TESTS.contains(&used.as_str()))
+                || (TESTED_WITH_API.contains(&name.as_str()) && reachable("rashomon-api", &used));
             let fine = allowed.contains(&used.as_str()) || (for_tests && fine_in_tests);
             if !fine {
                 problems.push(Problem::file(

@@ -149,6 +149,25 @@ impl Resource {
         Ok(())
     }
 
+    /// Whether caches can be told to delete the answer: not for a part of a list, of which there are too many.
+    pub(crate) fn can_be_purged(&self) -> bool {
+        let caching = match self {
+            Self::RevisionList(list) => list.caching(),
+            Self::RenderList(_, list) => list.caching(),
+            Self::Timemap(_, list) => list.caching(),
+            _ => return true,
+        };
+        caching == Caching::Mutable
+    }
+
+    /// The render whose property the resource is, under its tid.
+    pub(crate) const fn render(&self) -> Option<Tid> {
+        match self {
+            Self::Property(Selector::Render(tid), _) => Some(*tid),
+            _ => None,
+        }
+    }
+
     /// The methods of the resource, in the notation of `Allow`.
     pub(crate) const fn methods(&self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use rashomon_buckets::{Headers, Staged};
 use rashomon_clock::http_date;
 use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional::WriteCondition;
-use rashomon_key_value::{Bucket, BucketType, Entry, EntryTag, PutOutcome};
+use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
 
 use super::{
     page::{self, ignore_range_unless_get},
@@ -115,7 +115,7 @@ async fn read(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) ->
              entries, and a PUT to /v1/{domain}/{name}/{{key}} stores one"
         ))
     })?;
-    answer(api, &entry, is_public, head)
+    answer(api, (bucket, &target.key), &entry, is_public, head)
 }
 
 /// The redirect to the canonical spelling of a key.
@@ -128,12 +128,22 @@ pub(super) fn canonical_redirect(api: &Api, bucket: &Bucket, target: &EntryTarge
 }
 
 /// The answer with an entry that was read.
-fn answer(api: &Api, entry: &Arc<Entry>, is_public: bool, head: &Parts) -> Result<Response> {
+fn answer(
+    api: &Api,
+    of: (&Bucket, &EntryKey),
+    entry: &Arc<Entry>,
+    is_public: bool,
+    head: &Parts,
+) -> Result<Response> {
     let (prepared, was_prepared) = api.prepared_entries.of(entry, || EntryAnswer::new(entry));
     if was_prepared {
         api.metrics.prepared_hits.inc();
     }
-    prepared.answer(&head.headers, entry, is_public, || api.clock.now())
+    let mut response = prepared.answer(&head.headers, entry, is_public, || api.clock.now())?;
+    if is_public {
+        api.mark_entry(&mut response, of, entry, prepared.has_own_life());
+    }
+    Ok(response)
 }
 
 /// The rights of a caller that writes to the bucket.

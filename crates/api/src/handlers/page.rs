@@ -142,6 +142,7 @@ async fn read(
         Method::OPTIONS => return Ok(options(methods)),
         _ => return Err(Problem::method_not_allowed(methods)),
     }
+    let (can_be_purged, tid) = (resource.can_be_purged(), resource.render());
     let mut response = if target.needs_redirect {
         redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid)
     } else {
@@ -149,6 +150,8 @@ async fn read(
     };
     if !api.is_public(&target.page) {
         caching::restrict(response.headers_mut());
+    } else if can_be_purged {
+        api.mark_page(&mut response, &target.page, tid);
     }
     Ok(response)
 }

@@ -54,6 +54,8 @@ pub struct Settings {
     /// The settings of seals. `None` if no further revisions are sealed. Existing blocks are read in either
     /// case.
     pub archive: Option<ArchiveSettings>,
+    /// Whether changes queue purges of HTTP caches.
+    pub queues_purges: bool,
 }
 
 impl Default for Settings {
@@ -64,6 +66,7 @@ impl Default for Settings {
             skew: Duration::from_secs(300),
             retention: Retention::default(),
             archive: None,
+            queues_purges: false,
         }
     }
 }
@@ -127,7 +130,8 @@ impl RevisionStore {
             .as_ref()
             .map(|blocks| Arc::new(UnionStore::new(Arc::clone(blocks))) as Arc<dyn TableStore>);
         let (definitions, skew) = (settings.definitions.clone(), settings.skew);
-        let records = Arc::new(Records::new(store, union, clock, definitions, skew, seed));
+        let records = Records::new(store, union, clock, definitions, skew, seed);
+        let records = Arc::new(records.with_purges(settings.queues_purges));
         let retention = RetentionEngine::new(Arc::clone(&records), settings.retention.clone());
         Ok(Self(Arc::new(Shared {
             writes: WritePipeline::new(Arc::clone(&records), Arc::new(retention.clone()), seed),

@@ -1,10 +1,12 @@
 //! The batch of a page: everything that one write of a page stores.
 
+use std::collections::BTreeSet;
+
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Mutation, Schema, Value};
 
 use crate::{
-    Definitions, ImportUnit, Page, PropertyName, Revision, Tid, Versions, catalog,
+    Definitions, ImportUnit, Page, PageChange, PropertyName, Revision, Tid, Versions, catalog,
     content::{Begun, Bodies, BodyRow, ChunkSet, ChunkStore, Stored},
     rows::{
         ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, content_of, partition_of,
@@ -73,6 +75,14 @@ pub struct PageBatch<'a> {
     at: Timestamp,
     /// The lowest and the highest revision in the batch.
     written: Option<(Revision, Revision)>,
+    /// The lowest and the highest revision that the batch changes and that were stored before.
+    changed: Option<(Revision, Revision)>,
+    /// The new revision that was added last.
+    newest_new: Option<Revision>,
+    /// Whether the batch deletes bodies, or puts earlier ones back.
+    pub deletes_bodies: bool,
+    /// Names of properties that the rows of the page may not have any more after the batch.
+    pub purged_names: BTreeSet<PropertyName>,
     /// Whether the batch contains renders that need not be the newest of their revisions.
     may_have_old_renders: bool,
     kind: WriteKind,
@@ -98,6 +108,10 @@ impl<'a> PageBatch<'a> {
             page,
             at,
             written: None,
+            changed: None,
+            newest_new: None,
+            deletes_bodies: false,
+            purged_names: BTreeSet::new(),
             may_have_old_renders: false,
             kind: WriteKind::New,
             is_leased: false,
@@ -165,6 +179,32 @@ impl<'a> PageBatch<'a> {
         self.written = Some((lowest.min(rev), highest.max(rev)));
     }
 
+    /// The lowest and the highest revision that the batch changes and that were stored before; `None` if all its
+    /// revisions are new.
+    #[must_use]
+    pub fn changed(&self) -> Option<(Revision, Revision)> {
+        self.changed
+    }
+
+    /// Records that the batch changes this revision, which was stored before.
+    pub fn add_changed(&mut self, rev: Revision) {
+        let (lowest, highest) = self.changed.unwrap_or((rev, rev));
+        self.changed = Some((lowest.min(rev), highest.max(rev)));
+    }
+
+    /// The change for the purge queue; `None` if the batch changes no revision.
+    pub(super) fn purged_change(&self) -> Option<PageChange> {
+        let all = [self.written, self.changed].into_iter().flatten();
+        let revisions = all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
+        Some(PageChange {
+            title: self.page.title.clone(),
+            revisions,
+            stored: self.changed,
+            bodies: self.deletes_bodies || self.kind == WriteKind::Replacement,
+            names: self.purged_names.clone(),
+        })
+    }
+
     /// The write time.
     #[must_use]
     pub fn at(&self) -> Timestamp {
@@ -204,13 +244,19 @@ impl<'a> PageBatch<'a> {
 
     /// Adds a new revision, with its index entry.
     pub fn new_revision(&mut self, row: &RevisionRow) {
-        self.revision(row);
+        self.newest_new = Some(row.record.rev);
+        self.put_revision(row);
         let key = TimeKey { timestamp: row.record.timestamp, rev: row.record.rev };
         self.page_batch.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
     }
 
-    /// Adds the row of a revision, new or written again.
+    /// Adds the row of a stored revision, which is written again.
     pub fn revision(&mut self, row: &RevisionRow) {
+        self.add_changed(row.record.rev);
+        self.put_revision(row);
+    }
+
+    fn put_revision(&mut self, row: &RevisionRow) {
         self.add_revision_to_range(row.record.rev);
         self.page_batch.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
     }
@@ -224,6 +270,9 @@ impl<'a> PageBatch<'a> {
     /// Adds the row of a render, new or written again.
     pub fn render(&mut self, row: &RenderRow) {
         self.add_revision_to_range(row.rev);
+        if self.newest_new != Some(row.rev) {
+            self.add_changed(row.rev);
+        }
         self.page_batch.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 

@@ -303,7 +303,12 @@ impl PageWriter<'_> {
         }
         let at = intent.at.just_after();
         let mut batch = PageBatch::new(self.page, at).with_old_renders();
+        batch.deletes_bodies = true;
         for (name, row) in intent.rows.iter().zip(&existing) {
+            // A reader may have seen a part of the write before, so its answers are purged.
+            if let Some(rev) = name.revision() {
+                batch.add_changed(rev);
+            }
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
                 // The row that is put back gets a new write time, so it needs a queue entry for that time.
                 batch.add_revision_to_range(rev);

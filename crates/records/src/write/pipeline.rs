@@ -138,12 +138,17 @@ impl<'a> PageWriter<'a> {
         post_commit.finish().await
     }
 
-    /// Lets the hooks complete a batch, and begins its commit.
+    /// Lets the hooks complete a batch, queues its purge, and begins its commit.
     pub(super) async fn begin_commit(&self, mut batch: PageBatch<'_>) -> Result<Commit> {
         let post_commit = match self.hooks {
             Some(hooks) => hooks.plan(&mut batch).await?,
             None => None,
         };
+        if self.records.queues_purges
+            && let Some(change) = batch.purged_change()
+        {
+            batch.batches_before.extend(self.records.purge_page(self.page, || change));
+        }
         self.records.chunks.check_begun(batch.chunks_begun)?;
         Ok(Commit { begun: self.records.clock.monotonic(), batches: batch.into_batches(), post_commit })
     }

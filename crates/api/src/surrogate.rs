@@ -1,0 +1,51 @@
+//! Answers that HTTP caches are told to delete: how long caches keep them, and their surrogate keys.
+
+use axum::response::Response;
+use http::{HeaderName, StatusCode};
+use rashomon_buckets::{Page, Tid};
+use rashomon_http_semantics::surrogate_keys::SurrogateKey;
+use rashomon_key_value::{Bucket, Entry, EntryKey};
+
+use crate::{Api, caching, problem::header_value};
+
+impl Api {
+    /// Lets caches keep an answer about a page, and names it for them. `tid` is the render whose property the answer is,
+    /// under its tid. Everybody may read the page. Does nothing if no caches are configured.
+    pub(crate) fn mark_page(&self, response: &mut Response, page: &Page, tid: Option<Tid>) {
+        let Some(name) = &self.surrogate_key_header else { return };
+        // There are too many other spellings of a title to tell caches to delete them.
+        if response.status() == StatusCode::MOVED_PERMANENTLY
+            || !caching::keep_until_purged(response.headers_mut(), None)
+        {
+            return;
+        }
+        let own = match tid {
+            Some(tid) => SurrogateKey::of_render(page, tid),
+            None => SurrogateKey::of_page(page),
+        };
+        mark(response, name, own, SurrogateKey::of_bucket(&page.domain, &page.bucket));
+    }
+
+    /// Lets caches keep an answer with an entry, and names it for them. Everybody may read the entry. Does nothing if no
+    /// caches are configured.
+    pub(crate) fn mark_entry(
+        &self,
+        response: &mut Response,
+        (bucket, key): (&Bucket, &EntryKey),
+        entry: &Entry,
+        has_own_life: bool,
+    ) {
+        let Some(name) = &self.surrogate_key_header else { return };
+        if !has_own_life {
+            let left = entry.expires_at.map(|at| at.since(self.clock.now()));
+            caching::keep_until_purged(response.headers_mut(), left);
+        }
+        let Bucket { domain, name: bucket, .. } = bucket;
+        let own = SurrogateKey::of_entry(domain, bucket, key);
+        mark(response, name, own, SurrogateKey::of_bucket(domain, bucket));
+    }
+}
+
+fn mark(response: &mut Response, name: &HeaderName, own: SurrogateKey, of_bucket: SurrogateKey) {
+    response.headers_mut().insert(name.clone(), header_value(&format!("{own} {of_bucket}")));
+}

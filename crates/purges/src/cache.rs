@@ -1,0 +1,123 @@
+//! One cache: its state, its counters, and the requests to it.
+
+use std::{
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use rashomon_records::PurgeId;
+use tokio::sync::watch;
+
+use crate::{CacheSettings, PurgeRequest, Transport, tracker::Tracker};
+
+/// The number of attempts of a request that follow each other, before the cache counts as failed.
+const ATTEMPTS: u32 = 3;
+
+/// The pause before the second attempt. It doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a cache answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// The cache gets purges from memory.
+    Up,
+    /// The reader of the queue sends all purges that the cache has missed. New purges wait in memory.
+    CatchingUp,
+    /// A request has failed. New purges are left to the reader of the queue.
+    Down,
+}
+
+/// A cache.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) settings: CacheSettings,
+    transport: Arc<dyn Transport>,
+    pub(crate) health: watch::Sender<Health>,
+    pub(crate) tracker: Tracker,
+    pub(crate) counters: Counters,
+    has_failed: AtomicBool,
+}
+
+/// The counters of a cache.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Requests that the cache has acknowledged.
+    pub(crate) sent: AtomicU64,
+    /// Attempts that failed.
+    pub(crate) failed: AtomicU64,
+    /// Purges that were left to the reader of the queue, since the queue in memory was full or the cache was down.
+    pub(crate) left: AtomicU64,
+    /// Purges of all answers of the cache.
+    pub(crate) bans: AtomicU64,
+    /// The time from the commit of a change to the first acknowledgement of its purge, in seconds.
+    pub(crate) delay: Histogram,
+    /// The time up to which the cache has acknowledged everything, in microseconds since 1970.
+    pub(crate) done_until: AtomicI64,
+}
+
+impl Cache {
+    pub(crate) fn new(settings: CacheSettings, transport: Arc<dyn Transport>) -> Self {
+        Self {
+            settings,
+            transport,
+            health: watch::Sender::new(Health::CatchingUp),
+            tracker: Tracker::default(),
+            counters: Counters {
+                sent: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
+                left: AtomicU64::new(0),
+                bans: AtomicU64::new(0),
+                // From a quarter of a millisecond to two minutes.
+                delay: Histogram::new(exponential_buckets(0.000_25, 2.0, 20)),
+                done_until: AtomicI64::new(i64::MAX),
+            },
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends requests, one after the other. Repeats a request that fails, a few times. The error is that of the last
+    /// attempt.
+    pub(crate) async fn send(&self, requests: &[PurgeRequest]) -> Result<(), String> {
+        for request in requests {
+            let (mut attempt, mut pause) = (1, FIRST_PAUSE);
+            while let Err(error) = self.transport.send(request).await {
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                if attempt == ATTEMPTS {
+                    return Err(error);
+                }
+                tokio::time::sleep(pause).await;
+                (attempt, pause) = (attempt + 1, pause * 2);
+            }
+            self.counters.sent.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Leaves purges to the reader of the queue.
+    pub(crate) fn leave(&self, id: PurgeId) {
+        self.counters.left.fetch_add(1, Ordering::Relaxed);
+        self.tracker.leave(id);
+    }
+
+    /// Records that a request has failed. Logs the first failure.
+    pub(crate) fn fail(&self, error: &dyn Display) {
+        self.health.send_replace(Health::Down);
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            let cache = self.settings.name.as_str();
+            tracing::warn!(cache, %error, "cache does not acknowledge purges; they wait in the store");
+        }
+    }
+
+    /// Records that the cache has acknowledged everything. Logs the end of failures.
+    pub(crate) fn recover(&self) {
+        self.health.send_replace(Health::Up);
+        if self.has_failed.swap(false, Ordering::Relaxed) {
+            tracing::info!(cache = self.settings.name.as_str(), "cache acknowledges purges again");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Sends the purges of one store to all caches.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_clock::Clock;
+use rashomon_records::{PurgeEntry, Records};
+use rashomon_tables::TableStore;
+use tokio::{
+    sync::{Mutex, mpsc},
+    task::JoinSet,
+};
+
+use crate::{
+    CacheMethod, CacheSettings, PurgeSettings, PurgingStore, Transport,
+    cache::{Cache, Health},
+    reader::Reader,
+    sender::{Committed, Sender, Waiting},
+    targets::targets_of,
+};
+
+/// The maximum number of committed changes whose answers are still to be found out.
+const MAX_COMMITTED: usize = 10_000;
+
+/// The maximum number of changes whose answers are found out at the same time.
+const MAX_RESOLVING: usize = 8;
+
+/// The maximum number of changes that wait for one cache.
+pub(crate) const MAX_WAITING: usize = 10_000;
+
+/// The time between two looks at the purges that wait in memory, at the end of a server.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Sends the purges of one store to all caches. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Purger(pub(crate) Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: PurgeSettings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) caches: Vec<Arc<Cache>>,
+    committed: mpsc::Sender<Committed>,
+    /// Taken when the purger starts.
+    receiver: Mutex<Option<mpsc::Receiver<Committed>>>,
+}
+
+impl Purger {
+    /// A purger for these caches. It sends nothing before [`Self::run`].
+    #[must_use]
+    pub fn new(
+        settings: PurgeSettings,
+        caches: Vec<(CacheSettings, Arc<dyn Transport>)>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let caches = caches.into_iter().map(|(cache, transport)| Arc::new(Cache::new(cache, transport)));
+        let (committed, receiver) = mpsc::channel(MAX_COMMITTED);
+        Self(Arc::new(Shared {
+            settings,
+            clock,
+            caches: caches.collect(),
+            committed,
+            receiver: Mutex::new(Some(receiver)),
+        }))
+    }
+
+    /// The store of which this purger notices the queued purges.
+    #[must_use]
+    pub fn watch(&self, below: Arc<dyn TableStore>) -> PurgingStore {
+        PurgingStore::new(below, self.clone())
+    }
+
+    /// Sends purges until the future is dropped: those of the changes that [`PurgingStore`] commits from now on, and those
+    /// in the queue that were not sent. `records` are those of the store.
+    pub async fn run(self, records: Arc<Records>) {
+        let Some(receiver) = self.0.receiver.lock().await.take() else { return };
+        let (mut tasks, mut to_caches) = (JoinSet::new(), Vec::new());
+        for cache in &self.0.caches {
+            let (to_cache, waiting) = mpsc::channel(MAX_WAITING);
+            to_caches.push(to_cache);
+            let again_after = self.0.settings.again_after;
+            tasks.spawn(Sender::new(Arc::clone(cache), Arc::clone(&self.0.clock), again_after).run(waiting));
+            tasks.spawn(Reader::new(Arc::clone(cache), Arc::clone(&self.0), Arc::clone(&records)).run());
+        }
+        tasks.spawn(resolve(Arc::clone(&self.0), records, receiver, to_caches));
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Waits until no purges wait in memory, except those of caches that are down.
+    pub async fn drain(&self) {
+        let is_drained =
+            |cache: &Arc<Cache>| *cache.health.borrow() != Health::Up || cache.tracker.waiting().0 == 0;
+        while !self.0.caches.iter().all(is_drained) {
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    }
+
+    /// Tracks purges before their change is committed.
+    pub(crate) fn begin(&self, entries: &[PurgeEntry]) {
+        for cache in &self.0.caches {
+            entries.iter().for_each(|entry| cache.tracker.begin(entry.id));
+        }
+    }
+
+    /// Sends purges after the call of the store has ended that has, or may have, committed their change.
+    pub(crate) fn committed(&self, entries: Vec<PurgeEntry>) {
+        let at = self.0.clock.monotonic();
+        for entry in entries {
+            let id = entry.id;
+            if self.0.committed.try_send(Committed { entry, at }).is_err() {
+                self.0.caches.iter().for_each(|cache| cache.leave(id));
+            }
+        }
+    }
+
+    /// Leaves purges to the readers of the queue, since it is not known when their change is committed.
+    pub(crate) fn abandon(&self, entries: &[PurgeEntry]) {
+        for cache in &self.0.caches {
+            entries.iter().for_each(|entry| cache.leave(entry.id));
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a cache deletes answers by their URLs.
+    pub(crate) fn needs_urls(&self) -> bool {
+        self.caches.iter().any(|cache| cache.settings.method == CacheMethod::Purge)
+    }
+}
+
+/// Finds out which answers have changed, and gives them to the senders of all caches.
+async fn resolve(
+    shared: Arc<Shared>,
+    records: Arc<Records>,
+    mut receiver: mpsc::Receiver<Committed>,
+    to_caches: Vec<mpsc::Sender<Waiting>>,
+) {
+    let mut tasks = JoinSet::new();
+    while let Some(Committed { entry, at }) = receiver.recv().await {
+        while tasks.len() >= MAX_RESOLVING {
+            tasks.join_next().await;
+        }
+        while tasks.try_join_next().is_some() {}
+        let (shared, records, to_caches) = (Arc::clone(&shared), Arc::clone(&records), to_caches.clone());
+        tasks.spawn(async move {
+            let targets = targets_of(&records, &shared.settings.sites, &entry, shared.needs_urls()).await;
+            let targets = match targets {
+                Ok(targets) => Arc::new(targets),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot find out which cached answers have changed; trying again later");
+                    return shared.caches.iter().for_each(|cache| cache.leave(entry.id));
+                }
+            };
+            for (cache, to_cache) in shared.caches.iter().zip(&to_caches) {
+                let waiting = Waiting { id: entry.id, targets: Arc::clone(&targets), committed_at: at };
+                if to_cache.try_send(waiting).is_err() {
+                    cache.leave(entry.id);
+                }
+            }
+        });
+    }
+}
+
+/// The time from the making of an entry to the moment from which its change is certainly visible, or never will be, and
+/// from which this process has sent the purge twice, if it sends it.
+pub(crate) fn settling_time(records: &Records, again_after: Duration) -> Duration {
+    /// The maximum time of a write, on a store that several processes write to.
+    const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
+    /// The same limit for a store that a single process writes to. Its own slow writes are tracked.
+    const MAX_WRITE_TIME_ALONE: Duration = Duration::from_secs(1);
+    if records.is_alone() {
+        MAX_WRITE_TIME_ALONE + again_after
+    } else {
+        MAX_WRITE_TIME + again_after + records.skew
+    }
+}

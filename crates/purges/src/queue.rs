@@ -1,0 +1,156 @@
+//! Reads the purge queue, and the cursors of a cache.
+
+use std::{num::NonZeroUsize, ops::RangeInclusive};
+
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    PURGE_SHARDS, PurgeEntry, PurgeId, Records, Result, purge_hour, purge_id,
+    rows::TypedRow,
+    schemas::{PURGE_CURSORS, PURGES},
+    typed_row,
+};
+use rashomon_tables::{Batch, ClusteringRange, Cursor, Scan, Value};
+
+/// The number of entries that are read at once.
+const ENTRIES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+
+/// The partitions of the queue in one result page, when all hours are listed.
+const PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+/// The number of hours that are read one by one. For more, the partitions of the queue are listed first.
+const NEAR_HOURS: i64 = 48;
+
+/// The cursors of a cache, by shard: it has acknowledged all entries up to these times.
+pub(crate) type Cursors = [Timestamp; PURGE_SHARDS as usize];
+
+typed_row! {
+    /// The cursor of a cache in one shard.
+    pub(crate) struct PurgeCursorRow in PURGE_CURSORS {
+        key { shard: i64 }
+        values { done_until: Timestamp }
+    }
+}
+
+/// An entry of the queue.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Entry(Box<PurgeEntry>),
+    /// The values of the entry are damaged, so it is not known what it is about.
+    Damaged(PurgeId),
+}
+
+impl Found {
+    pub(crate) fn id(&self) -> PurgeId {
+        match self {
+            Self::Entry(entry) => entry.id,
+            Self::Damaged(id) => *id,
+        }
+    }
+}
+
+/// Reads the cursors of a cache. `None` if it has none, or not all.
+pub(crate) async fn load_cursors(records: &Records, cache: &str) -> Result<Option<Cursors>> {
+    let mut found = [None; PURGE_SHARDS as usize];
+    let mut rows = records.rows(&PURGE_CURSORS, Scan::new(vec![cache.into()], ENTRIES));
+    while let Some(row) = rows.next().await? {
+        let PurgeCursorRow { shard, done_until } = PurgeCursorRow::from_row(&row)?;
+        let place = usize::try_from(shard).ok().and_then(|shard| found.get_mut(shard));
+        if let Some(place) = place {
+            *place = Some(done_until);
+        }
+    }
+    let mut cursors = [Timestamp::MIN; PURGE_SHARDS as usize];
+    for (cursor, found) in cursors.iter_mut().zip(found) {
+        let Some(found) = found else { return Ok(None) };
+        *cursor = found;
+    }
+    Ok(Some(cursors))
+}
+
+/// Stores the cursors of a cache.
+pub(crate) async fn store_cursors(records: &Records, cache: &str, cursors: &Cursors) -> Result<()> {
+    let mut batch = Batch::new(vec![cache.into()]);
+    let now = records.clock.now();
+    for (shard, done_until) in (0..).zip(cursors) {
+        PurgeCursorRow { shard, done_until: *done_until }.put(&mut batch, now);
+    }
+    Ok(records.store.write(Vec::new(), batch).await?)
+}
+
+/// The entries of one shard that were made later than `after` and not later than `until`, page by page.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    shard: i64,
+    after: Timestamp,
+    until: Timestamp,
+    /// The hours that are still to be read, the last one first.
+    hours: Vec<i64>,
+    cursor: Option<Cursor>,
+}
+
+impl Entries {
+    pub(crate) async fn of_shard(
+        records: &Records,
+        shard: i64,
+        after: Timestamp,
+        until: Timestamp,
+    ) -> Result<Self> {
+        let hours = purge_hour(after)..=purge_hour(until);
+        let hours = match hours.end() - hours.start() {
+            ..=NEAR_HOURS => hours.rev().collect(),
+            _ => stored_hours(records, shard, hours).await?,
+        };
+        Ok(Self { shard, after, until, hours, cursor: None })
+    }
+
+    /// The next entries, in the order of their times; `None` at the end.
+    pub(crate) async fn next(&mut self, records: &Records) -> Result<Option<Vec<Found>>> {
+        while let Some(hour) = self.hours.last() {
+            let range = ClusteringRange::all().above(self.after).at_most(self.until);
+            let scan = Scan::new(vec![Value::Int(*hour), Value::Int(self.shard)], ENTRIES).range(range);
+            let rows = records.scan_beside_damage(&PURGES, scan.after(self.cursor.take())).await?;
+            let mut found = Vec::with_capacity(rows.items.len());
+            for row in &rows.items {
+                found.extend(match PurgeEntry::from_row(row) {
+                    Ok(entry) => Some(Found::Entry(Box::new(entry))),
+                    Err(_) => purge_id(&row.key).map(Found::Damaged),
+                });
+            }
+            found.extend(rows.damaged.iter().filter_map(|row| purge_id(&row.key)).map(Found::Damaged));
+            found.sort_by_key(Found::id);
+            self.cursor = rows.next;
+            if self.cursor.is_none() {
+                self.hours.pop();
+            }
+            if !found.is_empty() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The hours among `hours` that have entries of a shard, the last one first.
+async fn stored_hours(records: &Records, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
+    let (mut found, mut partitions) = (Vec::new(), records.partitions(&PURGES, PARTITIONS));
+    while let Some(partition) = partitions.next().await? {
+        if let [Value::Int(hour), Value::Int(of)] = partition[..]
+            && of == shard
+            && hours.contains(&hour)
+        {
+            found.push(hour);
+        }
+    }
+    found.sort_unstable_by_key(|hour| std::cmp::Reverse(*hour));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        rashomon_records::rows::check_columns::<PurgeCursorRow>();
+    }
+}

@@ -1,0 +1,250 @@
+//! Reads the purge queue of the store for one cache, and sends what was not sent from memory: the purges that a crash or
+//! another process has left, those of a time in which the cache was down, and those for which memory had no room.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use rashomon_clock::Timestamp;
+use rashomon_records::{Error, PURGE_SHARDS, PurgeId, Records, TID_LIFE};
+use tokio::time::Instant;
+
+use crate::{
+    CacheMethod, PurgeRequest,
+    cache::{Cache, Health},
+    purger::{Shared, settling_time},
+    queue::{Cursors, Entries, Found, load_cursors, store_cursors},
+    targets::targets_of,
+    tracker::State,
+};
+
+/// The time between two passes over the queue.
+const PASS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The time after which cursors are stored, even if they have passed no entry.
+const STORE_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The pause after the first failure. It doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause between two attempts to reach a cache that is down.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// Why a pass over the queue has ended early.
+enum PassError {
+    Store(Error),
+    Cache(String),
+}
+
+impl From<Error> for PassError {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Which entries a pass sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// All entries after the cursor, although some of them are young, and others wait in memory.
+    All,
+    /// The entries that are certainly committed, and neither wait in memory nor were sent from there.
+    Left,
+}
+
+/// Reads the queue for one cache.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    cache: Arc<Cache>,
+    shared: Arc<Shared>,
+    records: Arc<Records>,
+    cursors: Option<Cursors>,
+    /// Whether a cursor has passed an entry since the cursors were stored.
+    has_passed: bool,
+    stored_at: Instant,
+    has_failed: AtomicBool,
+}
+
+impl Reader {
+    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<Shared>, records: Arc<Records>) -> Self {
+        Self {
+            cache,
+            shared,
+            records,
+            cursors: None,
+            has_passed: false,
+            stored_at: Instant::now(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends what is left in the queue, again and again. Never returns.
+    pub(crate) async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            self.cache.health.send_replace(Health::CatchingUp);
+            match self.catch_up().await {
+                Ok(()) => {
+                    pause = FIRST_PAUSE;
+                    self.cache.recover();
+                    self.send_left_until_down().await;
+                }
+                Err(error) => self.report(error),
+            }
+            self.cache.health.send_replace(Health::Down);
+            let chance = (self.records.distinction() % 1000) as u32;
+            tokio::time::sleep(pause / 2 + pause / 2 * chance / 1000).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    fn report(&self, error: PassError) {
+        match error {
+            PassError::Cache(error) => self.cache.fail(&error),
+            PassError::Store(error) if !self.has_failed.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(cache = self.cache.settings.name, %error, "cannot read the purge queue; trying again");
+            }
+            PassError::Store(_) => {}
+        }
+    }
+
+    /// Sends what is left in the queue at intervals, until the cache is down.
+    async fn send_left_until_down(&mut self) {
+        let mut health = self.cache.health.subscribe();
+        loop {
+            let is_down = health.wait_for(|health| *health == Health::Down);
+            if tokio::time::timeout(PASS_INTERVAL, is_down).await.is_ok() {
+                return;
+            }
+            match self.pass(Pass::Left).await {
+                Ok(()) => self.has_failed.store(false, Ordering::Relaxed),
+                Err(error @ PassError::Store(_)) => self.report(error),
+                Err(error) => return self.report(error),
+            }
+        }
+    }
+
+    /// Sends everything that the cache has missed.
+    async fn catch_up(&mut self) -> Result<(), PassError> {
+        let now = self.shared.clock.now();
+        let name = self.cache.settings.name.as_str();
+        if self.cursors.is_none() {
+            self.cursors = load_cursors(&self.records, name).await?;
+        }
+        let oldest = self.cursors.as_ref().and_then(|cursors| cursors.iter().min().copied());
+        if oldest.is_none_or(|oldest| now.since(oldest) > TID_LIFE) {
+            // The queue does not reach back so far.
+            self.ban_all().await?;
+            let settled = now.saturating_sub(self.settling_time());
+            self.cursors = Some([settled; PURGE_SHARDS as usize]);
+            self.has_passed = true;
+        }
+        self.pass(Pass::All).await
+    }
+
+    fn settling_time(&self) -> Duration {
+        settling_time(&self.records, self.shared.settings.again_after)
+    }
+
+    /// Deletes all answers from the cache.
+    async fn ban_all(&self) -> Result<(), PassError> {
+        let host = self.cache.settings.hosts.first().cloned().unwrap_or_default();
+        let ban = PurgeRequest::Prefix { host, prefix: "/".to_owned() };
+        self.cache.send(&[ban]).await.map_err(PassError::Cache)?;
+        self.cache.counters.bans.fetch_add(1, Ordering::Relaxed);
+        let cache = self.cache.settings.name.as_str();
+        tracing::info!(cache, "deleted all answers from a cache that has missed purges, or is new");
+        Ok(())
+    }
+
+    /// Sends entries of the queue, and moves the cursors.
+    async fn pass(&mut self, pass: Pass) -> Result<(), PassError> {
+        let name = self.cache.settings.name.clone();
+        let Some(mut cursors) = self.cursors else { return Ok(()) };
+        // Another process may have sent the entries.
+        if !self.records.is_alone()
+            && let Some(stored) = load_cursors(&self.records, &name).await?
+        {
+            for (cursor, stored) in cursors.iter_mut().zip(stored) {
+                *cursor = stored.max(*cursor);
+            }
+        }
+        let now = self.shared.clock.now();
+        let settled = now.saturating_sub(self.settling_time());
+        let until = if pass == Pass::All { now } else { settled };
+        let mut result = Ok(());
+        for (shard, cursor) in (0..).zip(&mut cursors) {
+            result = self.pass_shard(shard, cursor, (settled, until), pass).await;
+            if result.is_err() {
+                break;
+            }
+        }
+        self.cursors = Some(cursors);
+        let oldest = cursors.iter().min().copied().unwrap_or(Timestamp::MIN);
+        self.cache.counters.done_until.store(oldest.as_micros(), Ordering::Relaxed);
+        if self.has_passed || self.stored_at.elapsed() > STORE_INTERVAL {
+            store_cursors(&self.records, &name, &cursors).await?;
+            (self.has_passed, self.stored_at) = (false, Instant::now());
+        }
+        self.cache.tracker.forget(|id| {
+            let shard = usize::try_from(id.shard()).unwrap_or_default();
+            cursors.get(shard).is_some_and(|cursor| id.queued_at <= *cursor)
+        });
+        result
+    }
+
+    /// Sends entries of one shard, and moves its cursor: not beyond `settled`, nor beyond an entry that waits in memory.
+    async fn pass_shard(
+        &mut self,
+        shard: i64,
+        cursor: &mut Timestamp,
+        (settled, until): (Timestamp, Timestamp),
+        pass: Pass,
+    ) -> Result<(), PassError> {
+        if until <= *cursor {
+            return Ok(());
+        }
+        let mut entries = Entries::of_shard(&self.records, shard, *cursor, until).await?;
+        let mut limit = settled;
+        while let Some(page) = entries.next(&self.records).await? {
+            let before = |id: PurgeId| id.queued_at.saturating_sub(Duration::from_micros(1));
+            let last = page.last().map(|found| before(found.id()));
+            let mut sent = Vec::new();
+            for found in page {
+                let state = self.cache.tracker.state(found.id());
+                if state == Some(State::Waiting) {
+                    limit = limit.min(before(found.id()));
+                }
+                if state.is_none() || (state == Some(State::Waiting) && pass == Pass::All) {
+                    sent.push(found);
+                }
+            }
+            self.send(sent).await?;
+            let done = limit.min(last.unwrap_or(limit));
+            if done > *cursor {
+                (*cursor, self.has_passed) = (done, true);
+            }
+        }
+        *cursor = limit.max(*cursor);
+        Ok(())
+    }
+
+    /// Sends entries, several at a time.
+    async fn send(&self, entries: Vec<Found>) -> Result<(), PassError> {
+        let urls = self.cache.settings.method == CacheMethod::Purge;
+        let sent = stream::iter(entries).map(|found| async move {
+            let Found::Entry(entry) = found else {
+                // It is not known what the damaged entry is about.
+                return self.ban_all().await;
+            };
+            let targets = targets_of(&self.records, &self.shared.settings.sites, &entry, urls).await?;
+            let requests = targets.requests(&self.cache.settings);
+            self.cache.send(&requests).await.map_err(PassError::Cache)
+        });
+        sent.buffer_unordered(self.cache.settings.max_requests.get()).try_collect().await
+    }
+}

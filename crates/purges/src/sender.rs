@@ -1,0 +1,170 @@
+//! Sends purges from memory to one cache: at once, and once more a little later.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use rashomon_clock::Clock;
+use rashomon_records::{PurgeEntry, PurgeId};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::Instant,
+};
+
+use crate::{
+    CacheMethod, PurgeRequest, Targets,
+    cache::{Cache, Health},
+    request::MAX_KEYS,
+};
+
+/// The maximum number of changes that wait for their second purge.
+const MAX_SECOND: usize = 100_000;
+
+/// The maximum number of changes that share one request by keys.
+const MAX_SHARED: usize = 64;
+
+/// A committed change.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    pub(crate) entry: PurgeEntry,
+    /// When the call of the store ended, by the monotonic clock.
+    pub(crate) at: Duration,
+}
+
+/// A purge that waits for a cache.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) id: PurgeId,
+    pub(crate) targets: Arc<Targets>,
+    /// When the call of the store ended, by the monotonic clock.
+    pub(crate) committed_at: Duration,
+}
+
+/// Whether purges are sent for the first or for the second time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    First,
+    Second,
+}
+
+/// Sends purges to one cache.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    cache: Arc<Cache>,
+    clock: Arc<dyn Clock>,
+    again_after: Duration,
+    /// Purges that were acknowledged once, with the time of the second request.
+    second: VecDeque<(Instant, Vec<Waiting>)>,
+    /// The number of purges in `second`.
+    in_second: usize,
+    running: JoinSet<(Round, Vec<Waiting>, Result<(), String>)>,
+}
+
+impl Sender {
+    pub(crate) fn new(cache: Arc<Cache>, clock: Arc<dyn Clock>, again_after: Duration) -> Self {
+        let (second, running) = (VecDeque::new(), JoinSet::new());
+        Self { cache, clock, again_after, second, in_second: 0, running }
+    }
+
+    /// Sends purges until no more can come.
+    pub(crate) async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
+        let mut health = self.cache.health.subscribe();
+        let at_once = match self.cache.settings.method {
+            CacheMethod::Purge => 1,
+            CacheMethod::Keys => MAX_SHARED,
+        };
+        let mut received = Vec::new();
+        loop {
+            let now = *health.borrow_and_update();
+            let has_room = self.running.len() < self.cache.settings.max_requests.get();
+            let may_receive = now == Health::Down || (now == Health::Up && has_room);
+            let next = self.second.front().map(|(due, _)| *due);
+            tokio::select! {
+                biased;
+                Some(done) = self.running.join_next(), if !self.running.is_empty() => {
+                    if let Ok((round, purges, result)) = done {
+                        self.finish(round, purges, result);
+                    }
+                }
+                () = wait_until(next), if next.is_some() && may_receive => self.send_second(now),
+                count = waiting.recv_many(&mut received, at_once), if may_receive => {
+                    if count == 0 {
+                        return;
+                    }
+                    let purges = std::mem::take(&mut received);
+                    match now {
+                        Health::Down => purges.iter().for_each(|purge| self.cache.leave(purge.id)),
+                        _ => self.spawn(Round::First, purges),
+                    }
+                }
+                changed = changed(&mut health) => if !changed { return },
+            }
+        }
+    }
+
+    fn send_second(&mut self, health: Health) {
+        let Some((_, purges)) = self.second.pop_front() else { return };
+        self.in_second -= purges.len();
+        match health {
+            Health::Down => purges.iter().for_each(|purge| self.cache.leave(purge.id)),
+            _ => self.spawn(Round::Second, purges),
+        }
+    }
+
+    fn spawn(&mut self, round: Round, purges: Vec<Waiting>) {
+        let cache = Arc::clone(&self.cache);
+        let requests = requests(&cache, &purges);
+        self.running.spawn(async move {
+            let result = cache.send(&requests).await;
+            (round, purges, result)
+        });
+    }
+
+    fn finish(&mut self, round: Round, purges: Vec<Waiting>, result: Result<(), String>) {
+        match (round, result) {
+            (_, Err(error)) => {
+                purges.iter().for_each(|purge| self.cache.leave(purge.id));
+                self.cache.fail(&error);
+            }
+            (Round::First, Ok(())) => {
+                let now = self.clock.monotonic();
+                for purge in &purges {
+                    let delay = now.saturating_sub(purge.committed_at);
+                    self.cache.counters.delay.observe(delay.as_secs_f64());
+                }
+                if self.in_second + purges.len() > MAX_SECOND {
+                    return purges.iter().for_each(|purge| self.cache.leave(purge.id));
+                }
+                self.in_second += purges.len();
+                self.second.push_back((Instant::now() + self.again_after, purges));
+            }
+            (Round::Second, Ok(())) => purges.iter().for_each(|purge| self.cache.tracker.finish(purge.id)),
+        }
+    }
+}
+
+async fn wait_until(due: Option<Instant>) {
+    if let Some(due) = due {
+        tokio::time::sleep_until(due).await;
+    }
+}
+
+/// Waits for another health. Returns `false` if the cache is gone.
+async fn changed(health: &mut watch::Receiver<Health>) -> bool {
+    health.changed().await.is_ok()
+}
+
+/// The requests for some changes. Changes may share a request by keys.
+fn requests(cache: &Cache, purges: &[Waiting]) -> Vec<PurgeRequest> {
+    let all = purges.iter().flat_map(|purge| purge.targets.requests(&cache.settings));
+    let (mut keys, mut others) = (Vec::new(), Vec::new());
+    for request in all {
+        match request {
+            PurgeRequest::Keys(some) => keys.extend(some),
+            other => others.push(other),
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    others.extend(keys.chunks(MAX_KEYS).map(|keys| PurgeRequest::Keys(keys.to_vec())));
+    others
+}

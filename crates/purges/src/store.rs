@@ -1,0 +1,81 @@
+//! A store that notices queued purges.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rashomon_records::PurgeEntry;
+use rashomon_tables::{Batch, Decorator, Key, Result, Row, Schema, Swap, TableStore};
+
+use crate::Purger;
+
+/// Notices the purges in the calls of a store. Passes all calls on unchanged.
+#[derive(Debug)]
+pub struct PurgingStore {
+    below: Arc<dyn TableStore>,
+    purger: Purger,
+}
+
+impl PurgingStore {
+    pub(crate) fn new(below: Arc<dyn TableStore>, purger: Purger) -> Self {
+        Self { below, purger }
+    }
+}
+
+/// The purges of a running call. If the call is cancelled, its outcome is not known.
+struct Running<'a> {
+    purger: &'a Purger,
+    entries: Vec<PurgeEntry>,
+}
+
+impl<'a> Running<'a> {
+    fn begin(purger: &'a Purger, first: &[Batch]) -> Self {
+        let entries = PurgeEntry::of_batches(first);
+        purger.begin(&entries);
+        Self { purger, entries }
+    }
+
+    fn end(mut self, is_known: bool) {
+        let entries = std::mem::take(&mut self.entries);
+        // A write whose outcome is not known may appear later.
+        if !is_known {
+            self.purger.abandon(&entries);
+        }
+        self.purger.committed(entries);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.purger.abandon(&self.entries);
+    }
+}
+
+#[async_trait]
+impl Decorator for PurgingStore {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &dyn TableStore {
+        &*self.below
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+        let running = Running::begin(&self.purger, &first);
+        let result = self.below().write(first, then).await;
+        running.end(result.is_ok());
+        result
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        let running = Running::begin(&self.purger, &first);
+        let result = self.below().swap(first, table, key, expected, new).await;
+        running.end(result.is_ok());
+        result
+    }
+}

@@ -1,0 +1,242 @@
+//! Which answers a change makes wrong: their URLs and their surrogate keys.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+};
+
+use rashomon_http_semantics::{spelling, surrogate_keys::SurrogateKey};
+use rashomon_records::{
+    BucketName, DomainName, Error, Page, PageChange, PropertyName, PurgeEntry, PurgedChange, Records, Result,
+    Revision, Tid,
+    rows::{RenderRow, RevisionRow, partition_of},
+    schemas::{RENDERS, REVISIONS},
+};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
+
+use crate::{CacheMethod, CacheSettings, PurgeRequest, request::MAX_KEYS};
+
+/// Rows that are read at once. Few, since most changes are about the latest revision and the one before.
+const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+
+/// The maximum number of renders of a change whose answers are named one by one. Beyond that, all answers of the page
+/// are deleted.
+const MAX_RENDERS: usize = 2_000;
+
+/// The hosts of each domain, under which `/wiki/` has its pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sites(BTreeMap<DomainName, Vec<String>>);
+
+impl Sites {
+    /// The hosts of domains.
+    #[must_use]
+    pub fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
+        Self(hosts)
+    }
+
+    fn hosts_of(&self, domain: &DomainName) -> &[String] {
+        self.0.get(domain).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The answers that a change makes wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// The paths under `/v1/`, with their queries.
+    v1: Vec<String>,
+    /// The hosts and paths under `/wiki/`, with their queries.
+    wiki: Vec<(String, String)>,
+    /// The paths are prefixes of what has changed, since there are too many answers to name them.
+    are_prefixes: bool,
+    /// The keys.
+    keys: Vec<SurrogateKey>,
+}
+
+impl Targets {
+    /// The requests to a cache.
+    #[must_use]
+    pub fn requests(&self, cache: &CacheSettings) -> Vec<PurgeRequest> {
+        if cache.method == CacheMethod::Keys && !self.keys.is_empty() {
+            let keys = self.keys.chunks(MAX_KEYS);
+            return keys.map(|keys| PurgeRequest::Keys(keys.to_vec())).collect();
+        }
+        let of_v1 = cache.hosts.iter().flat_map(|host| self.v1.iter().map(move |path| (host, path)));
+        let of_wiki = self.wiki.iter().map(|(host, path)| (host, path));
+        let request = |(host, path): (&String, &String)| {
+            let host = host.clone();
+            if self.are_prefixes {
+                PurgeRequest::Prefix { host, prefix: path.clone() }
+            } else {
+                PurgeRequest::Url { host, path: path.clone() }
+            }
+        };
+        of_v1.chain(of_wiki).map(request).collect()
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn keys(&self) -> &[SurrogateKey] {
+        &self.keys
+    }
+
+    /// Adds paths below a page or an entry, in all spellings and under all hosts.
+    fn add(&mut self, of: &Place<'_>, rests: &[String]) {
+        for spelling in spelling::accepted(of.name) {
+            let (domain, bucket) = (of.domain, of.bucket.as_str());
+            self.v1.extend(rests.iter().map(|rest| format!("/v1/{domain}/{bucket}/{spelling}{rest}")));
+            let Some(before) = &of.wiki else { continue };
+            for host in of.hosts {
+                let urls = rests.iter().map(|rest| (host.clone(), format!("{before}{spelling}{rest}")));
+                self.wiki.extend(urls);
+            }
+        }
+    }
+}
+
+/// A page or an entry, by its addresses.
+struct Place<'a> {
+    domain: &'a DomainName,
+    bucket: &'a BucketName,
+    name: &'a str,
+    hosts: &'a [String],
+    /// The part before the name in a URL under `/wiki/`, if there is such a URL.
+    wiki: Option<String>,
+}
+
+/// The stored part of a page that a change is about.
+#[derive(Debug, Default)]
+struct Changed {
+    /// The properties that the latest revision had or has.
+    names: BTreeSet<PropertyName>,
+    /// The stored revisions that have changed.
+    revisions: BTreeMap<Revision, ChangedRevision>,
+    renders: usize,
+}
+
+/// A stored revision that has changed.
+#[derive(Debug, Default)]
+struct ChangedRevision {
+    names: BTreeSet<PropertyName>,
+    renders: Vec<Tid>,
+}
+
+/// Finds out which answers a change makes wrong. Reads the rows of the page, after the change. Without `urls`, only the
+/// keys are wanted.
+///
+/// The caller may call this at any time after the change: the rows of revisions and renders are never deleted, and a
+/// change that removes properties from them names these properties.
+pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, urls: bool) -> Result<Targets> {
+    let (domain, bucket) = (&entry.domain, &entry.bucket);
+    let hosts = sites.hosts_of(domain);
+    let mut targets = Targets::default();
+    match &entry.change {
+        PurgedChange::Bucket => {
+            targets.are_prefixes = true;
+            targets.v1.push(format!("/v1/{domain}/{}/", bucket.as_str()));
+            let of_wiki = |host: &String| (host.clone(), format!("/wiki/?blob/{}/", bucket.as_str()));
+            targets.wiki = hosts.iter().map(of_wiki).collect();
+            targets.keys.push(SurrogateKey::of_bucket(domain, bucket));
+        }
+        PurgedChange::Entry { key, .. } => {
+            let wiki = Some(format!("/wiki/?blob/{}/", bucket.as_str()));
+            let place = Place { domain, bucket, name: key.as_str(), hosts, wiki };
+            targets.add(&place, &[String::new()]);
+            targets.keys.push(SurrogateKey::of_entry(domain, bucket, key));
+        }
+        PurgedChange::Page(change) => {
+            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title: change.title.clone() };
+            targets.keys.push(SurrogateKey::of_page(&page));
+            let changed = match urls || change.bodies {
+                true => match read_changed(records, &page, change, urls).await {
+                    // The answers of a damaged page cannot be named.
+                    Err(Error::Store(StoreError::Corrupt(_))) => None,
+                    changed => changed?,
+                },
+                false => Some(Changed::default()),
+            };
+            let wiki = (*bucket == BucketName::page()).then(|| "/wiki/".to_owned());
+            let place = Place { domain, bucket, name: page.title.as_str(), hosts, wiki };
+            let Some(changed) = changed else {
+                targets.are_prefixes = true;
+                targets.keys.clear();
+                targets.add(&place, &["?".to_owned()]);
+                return Ok(targets);
+            };
+            if change.bodies {
+                let tids = changed.revisions.values().flat_map(|revision| &revision.renders);
+                targets.keys.extend(tids.map(|tid| SurrogateKey::of_render(&page, *tid)));
+            }
+            targets.add(&place, &rests(change, changed));
+        }
+    }
+    Ok(targets)
+}
+
+/// The queries of all answers of a page that have changed.
+fn rests(change: &PageChange, changed: Changed) -> Vec<String> {
+    let mut rests = vec!["?rev/".to_owned(), "?rev/latest/".to_owned()];
+    for name in changed.names.union(&change.names) {
+        rests.extend([format!("?rev/latest/{name}"), format!("?timemap/{name}")]);
+    }
+    for (rev, revision) in changed.revisions {
+        rests.push(format!("?rev/{rev}/"));
+        let names: Vec<_> = revision.names.union(&change.names).collect();
+        rests.extend(names.iter().map(|name| format!("?rev/{rev}/{name}")));
+        for tid in revision.renders {
+            rests.push(format!("?rev/{tid}/"));
+            if change.bodies {
+                rests.extend(names.iter().map(|name| format!("?rev/{tid}/{name}")));
+            }
+        }
+    }
+    rests
+}
+
+/// Reads the revisions of a change, and the revision below them, which was the latest if the change has a new latest.
+/// `None` if too many renders have changed.
+async fn read_changed(
+    records: &Records,
+    page: &Page,
+    change: &PageChange,
+    urls: bool,
+) -> Result<Option<Changed>> {
+    let (lowest, highest) = change.revisions;
+    let mut changed = Changed::default();
+    let is_changed = |rev| change.stored.is_some_and(|(from, until)| from <= rev && rev <= until);
+    let range = ClusteringRange::all().at_most(highest.get());
+    let scan = || Scan::new(partition_of(page), PAGE_ROWS).range(range.clone());
+    let mut below = None;
+    let mut rows = records.rows(&RENDERS, scan());
+    while let Some(row) = rows.next().await? {
+        let RenderRow { rev, tid, properties, .. } = RenderRow::from_row(&row)?;
+        if rev < lowest && (!urls || *below.get_or_insert(rev) != rev) {
+            break;
+        }
+        if is_changed(rev) {
+            changed.renders += 1;
+            if changed.renders > MAX_RENDERS {
+                return Ok(None);
+            }
+            let revision = changed.revisions.entry(rev).or_default();
+            revision.renders.push(tid);
+            revision.names.extend(properties.keys().cloned());
+        }
+        changed.names.extend(properties.into_keys());
+    }
+    if !urls {
+        return Ok(Some(changed));
+    }
+    let mut rows = records.rows(&REVISIONS, scan());
+    while let Some(row) = rows.next().await? {
+        let RevisionRow { record, properties, .. } = RevisionRow::from_row(&row)?;
+        if is_changed(record.rev) {
+            let revision = changed.revisions.entry(record.rev).or_default();
+            revision.names.extend(properties.keys().cloned());
+        }
+        changed.names.extend(properties.into_keys());
+        if record.rev < lowest {
+            break;
+        }
+    }
+    Ok(Some(changed))
+}

@@ -1,0 +1,163 @@
+//! When purges are sent.
+
+use std::{sync::Arc, time::Duration};
+
+use rashomon_buckets::Retention;
+use rashomon_purges::{CacheMethod, PurgeMetrics, PurgeRequest, Transport};
+use rashomon_tables::Memory;
+
+use crate::{
+    fake_cache::{FakeCache, Mode},
+    world::{RuntimeClock, World, cache_settings},
+};
+
+const LATEST: &str = "/v1/enwiki/page/A?rev/latest/html";
+
+async fn world(caches: &[(&str, CacheMethod, &FakeCache)]) -> (World, Arc<RuntimeClock>, Arc<Memory>) {
+    let clock = RuntimeClock::new();
+    let store = Arc::new(Memory::new(clock.clone()));
+    let caches = caches.iter().map(|(name, method, cache)| {
+        (cache_settings(name, *method), Arc::new((*cache).clone()) as Arc<dyn Transport>)
+    });
+    let world = World::open(store.clone(), clock.clone(), Retention::default(), caches.collect()).await;
+    (world, clock, store)
+}
+
+fn metric(world: &World, name: &str) -> String {
+    let mut registry = rashomon_api::Registry::default();
+    registry.register_collector(Box::new(PurgeMetrics(world.purger.clone())));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.unwrap_or_else(|| panic!("{name} is missing: {text}")).rsplit(' ').next().unwrap().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn purge_is_sent_at_once_and_again_after_two_seconds() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Purge, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let begun = tokio::time::Instant::now();
+    world.revision("A", 1).await;
+    cache.wait_for(LATEST, 2).await;
+    assert!((2000..2500).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cache.count(LATEST), 2, "the reader of the queue must not send it a third time");
+    assert_eq!(metric(&world, "purges_waiting"), "0");
+    assert_eq!(metric(&world, "purge_cache_up"), "1");
+    assert_eq!(metric(&world, "purge_oldest_seconds{"), "0.0");
+    assert_eq!(metric(&world, "purge_delay_seconds_count"), "1");
+    assert_eq!(metric(&world, "purges_failed_total"), "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_cache_is_emptied_once() {
+    let cache = FakeCache::new();
+    let (world, clock, store) = world(&[("a", CacheMethod::Purge, &cache)]).await;
+    world.run();
+    cache.wait_for("/", 1).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let again = FakeCache::new();
+    let caches =
+        vec![(cache_settings("a", CacheMethod::Purge), Arc::new(again.clone()) as Arc<dyn Transport>)];
+    let world = World::open(store, clock, Retention::default(), caches).await.run();
+    world.revision("A", 1).await;
+    again.wait_for(LATEST, 2).await;
+    assert_eq!(again.count("/"), 0);
+    assert_eq!(cache.count("/"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cache_that_was_away_for_longer_than_entries_live_is_emptied_first() {
+    let cache = FakeCache::new();
+    let (world, clock, store) = world(&[("a", CacheMethod::Purge, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    world.revision("A", 1).await;
+    cache.wait_for(LATEST, 2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.crash().await;
+    clock.advance(Duration::from_secs(367 * 86_400));
+    let again = FakeCache::new();
+    let caches =
+        vec![(cache_settings("a", CacheMethod::Purge), Arc::new(again.clone()) as Arc<dyn Transport>)];
+    let world = World::open(store, clock, Retention::default(), caches).await.run();
+    again.wait_for("/", 1).await;
+    world.revision("A", 2).await;
+    again.wait_for(LATEST, 2).await;
+    assert!(matches!(&again.take()[0].1, PurgeRequest::Prefix { prefix, .. } if prefix == "/"));
+    assert_eq!(metric(&world, "purges_of_all_total"), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_cache_delays_neither_writes_nor_other_caches() {
+    let (bad, good) = (FakeCache::new(), FakeCache::new());
+    let (world, _, _) =
+        world(&[("bad", CacheMethod::Purge, &bad), ("good", CacheMethod::Purge, &good)]).await;
+    let world = world.run();
+    bad.wait_for("/", 1).await;
+    good.wait_for("/", 1).await;
+    for mode in [Mode::Fails, Mode::Hangs] {
+        bad.set(mode);
+        good.take();
+        let begun = tokio::time::Instant::now();
+        for rev in 1..=20 {
+            world.revision("A", rev + if mode == Mode::Fails { 0 } else { 100 }).await;
+        }
+        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+        good.wait_for(LATEST, 20).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cache_that_comes_back_gets_everything_and_is_asked_less_and_less_meanwhile() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Purge, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    cache.set(Mode::Fails);
+    for title in ["A", "B", "C"] {
+        world.revision(title, 1).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let attempts = cache.attempts();
+    // At least one attempt a minute, and not many more: each is repeated twice, in up to four requests at a time.
+    assert!((3 * 60..3 * 4 * 130).contains(&attempts), "{attempts}");
+    assert_eq!(metric(&world, "purge_cache_up"), "0");
+    assert!(metric(&world, "purge_oldest_seconds").parse::<f64>().unwrap() > 3500.0);
+    cache.set(Mode::Works);
+    let begun = tokio::time::Instant::now();
+    for title in ["A", "B", "C"] {
+        cache.wait_for(&format!("/v1/enwiki/page/{title}?rev/latest/html"), 1).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(62), "{:?}", begun.elapsed());
+    world.revision("D", 1).await;
+    cache.wait_for("/v1/enwiki/page/D?rev/latest/html", 2).await;
+    assert_eq!(metric(&world, "purge_cache_up"), "1");
+    assert_eq!(cache.count("/"), 1, "it was not away for so long that it has to be emptied");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_share_a_request_by_keys() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    cache.take();
+    cache.set(Mode::IsSlow);
+    for rev in 1..=30 {
+        world.revision(&format!("T{}", rev % 10), rev).await;
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let requests = cache.take();
+    let keys = |request: &PurgeRequest| match request {
+        PurgeRequest::Keys(keys) => keys.clone(),
+        other => panic!("{other:?}"),
+    };
+    let all: std::collections::BTreeSet<_> = requests.iter().flat_map(|(_, request)| keys(request)).collect();
+    assert_eq!(all.len(), 10);
+    assert!(requests.len() <= 2 * 5, "{}", requests.len());
+}

@@ -1,0 +1,262 @@
+//! The purge queue: which answers HTTP caches have to delete.
+//!
+//! An entry is stored before the change that it is about, in the same call of the store. So no crash can lose
+//! the purge of a change that was committed. If the change never follows, the purge does no harm. This module
+//! writes and reads entries. It knows no caches.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rashomon_clock::Timestamp;
+use rashomon_tables::{Batch, Key, Mutation, Row, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BucketName, DomainName, EntryKey, Page, PropertyName, Records, Result, Revision, Title, row_key,
+    rows::{Json, RowKey, TypedRow},
+    schemas::PURGES,
+    typed_row,
+};
+
+/// The number of partitions over which the entries of an hour are spread. Every store depends on this number,
+/// so it cannot change.
+pub const PURGE_SHARDS: u64 = 16;
+
+/// The longest time for which a cache keeps an answer that normal writes change: the `s-maxage` of these answers.
+pub const MUTABLE_LIFE: Duration = Duration::from_secs(86_400);
+
+/// The longest time for which a cache keeps any answer: the `s-maxage` of the property of one render.
+pub const TID_LIFE: Duration = Duration::from_secs(31_536_000);
+
+/// How much longer an entry is kept than a cache keeps what it names. Clocks differ, and the change follows its entry.
+const LIFE_MARGIN: Duration = Duration::from_secs(3600);
+
+/// One hour, in microseconds.
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// A change that makes cached answers wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PurgedChange {
+    /// Revisions of a page were written, replaced, culled or erased.
+    Page(PageChange),
+    /// An entry of a key-value bucket was written or deleted.
+    Entry {
+        /// The key.
+        key: EntryKey,
+        /// Whether the replaced entry had a stored `Cache-Control`, so that caches may keep it for long.
+        own_life: bool,
+    },
+    /// A whole bucket was deleted, or other clients may read it now.
+    Bucket,
+}
+
+/// A change of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageChange {
+    /// The page.
+    pub title: Title,
+    /// The lowest and the highest revision that the change is about. The latest may have changed, and the lists of the
+    /// page.
+    pub revisions: (Revision, Revision),
+    /// The lowest and the highest of these revisions that were stored before. Their documents and redirects have
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<(Revision, Revision)>,
+    /// Whether bodies of these stored revisions were replaced or deleted, so that the answers with single renders have
+    /// changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bodies: bool,
+    /// Names of properties that the rows of the page may not have any more after the change.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub names: BTreeSet<PropertyName>,
+}
+
+impl PageChange {
+    /// A change of the bodies of stored revisions.
+    #[must_use]
+    pub fn of_bodies(page: &Page, lowest: Revision, highest: Revision) -> Self {
+        Self {
+            title: page.title.clone(),
+            revisions: (lowest, highest),
+            stored: Some((lowest, highest)),
+            bodies: true,
+            names: BTreeSet::new(),
+        }
+    }
+}
+
+/// An entry of the purge queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PurgeEntry {
+    /// The time and the random number that identify the entry.
+    pub id: PurgeId,
+    /// The domain.
+    pub domain: DomainName,
+    /// The bucket. A further bucket of pages has its id.
+    pub bucket: BucketName,
+    /// What has changed in the bucket.
+    pub change: PurgedChange,
+}
+
+/// Identifies an entry of the purge queue. Ordered by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PurgeId {
+    /// When the entry was made, directly before its change.
+    pub queued_at: Timestamp,
+    /// A random number.
+    pub random: i64,
+}
+
+impl PurgeId {
+    /// The shard of the entry.
+    #[must_use]
+    pub const fn shard(self) -> i64 {
+        self.random.rem_euclid(PURGE_SHARDS as i64)
+    }
+}
+
+row_key! {
+    /// The key of an entry of the purge queue.
+    struct PurgeKey of PURGES { queued_at: Timestamp, id: i64 }
+}
+
+typed_row! {
+    /// An entry of the purge queue.
+    struct PurgeRow in PURGES {
+        key { queued_at: Timestamp, id: i64 }
+        values { domain: DomainName, bucket: BucketName, change: Json<PurgedChange> }
+    }
+}
+
+/// The hour of a time, counted from the epoch: the first column of an entry's partition.
+#[must_use]
+pub fn purge_hour(at: Timestamp) -> i64 {
+    at.as_micros().div_euclid(HOUR_MICROS)
+}
+
+impl PurgeEntry {
+    /// Reads a row of the queue.
+    pub fn from_row(row: &Row) -> Result<Self> {
+        let PurgeRow { queued_at, id, domain, bucket, change: Json(change) } = TypedRow::from_row(row)?;
+        Ok(Self { id: PurgeId { queued_at, random: id }, domain, bucket, change })
+    }
+
+    /// The entries among the batches of a call of the store. Entries that cannot be read are left out.
+    #[must_use]
+    pub fn of_batches(batches: &[Batch]) -> Vec<Self> {
+        let of_queue = |batch: &&Batch| {
+            batch.mutations.first().is_some_and(|first| first.table().name() == PURGES.name())
+        };
+        let mutations = batches.iter().filter(of_queue).flat_map(|batch| {
+            batch.mutations.iter().filter_map(|mutation| match mutation {
+                Mutation::Put { clustering, values, written_at, expires_at, .. } => Some(Row {
+                    key: Key::new(batch.partition.clone(), clustering.clone()),
+                    values: values.clone(),
+                    written_at: *written_at,
+                    expires_at: *expires_at,
+                }),
+                Mutation::Delete { .. } | Mutation::DeleteRange { .. } => None,
+            })
+        });
+        mutations.filter_map(|row| Self::from_row(&row).ok()).collect()
+    }
+
+    /// How long a cache may keep the answers that the change makes wrong.
+    #[must_use]
+    pub fn life(&self) -> Duration {
+        match &self.change {
+            PurgedChange::Page(PageChange { bodies: false, .. })
+            | PurgedChange::Entry { own_life: false, .. } => MUTABLE_LIFE,
+            PurgedChange::Page(_) | PurgedChange::Entry { .. } | PurgedChange::Bucket => TID_LIFE,
+        }
+    }
+
+    /// The page of the change, if it is one of a page.
+    #[must_use]
+    pub fn page(&self) -> Option<(Page, &PageChange)> {
+        let PurgedChange::Page(change) = &self.change else { return None };
+        let (domain, bucket) = (self.domain.clone(), self.bucket.clone());
+        Some((Page { domain, bucket, title: change.title.clone() }, change))
+    }
+
+    fn batch(&self) -> Batch {
+        let PurgeId { queued_at, random } = self.id;
+        let mut batch = Batch::new(vec![Value::Int(purge_hour(queued_at)), Value::Int(self.id.shard())]);
+        let row = PurgeRow {
+            queued_at,
+            id: random,
+            domain: self.domain.clone(),
+            bucket: self.bucket.clone(),
+            change: Json(self.change.clone()),
+        };
+        row.put_until(&mut batch, queued_at, queued_at.saturating_add(self.life() + LIFE_MARGIN));
+        batch
+    }
+}
+
+/// Reads the key of a row of the queue, whose values may be damaged. `None` if a column is missing or has another type.
+#[must_use]
+pub fn purge_id(key: &Key) -> Option<PurgeId> {
+    let PurgeKey { queued_at, id } = PurgeKey::read(key)?;
+    Some(PurgeId { queued_at, random: id })
+}
+
+impl Records {
+    /// The batch that queues the purge of a change. The caller stores the batch before or with the change. `None` if no
+    /// caches are configured.
+    #[must_use]
+    pub fn purge(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        change: impl FnOnce() -> PurgedChange,
+    ) -> Option<Batch> {
+        if !self.queues_purges {
+            return None;
+        }
+        let id = PurgeId { queued_at: self.clock.now(), random: self.distinction() as i64 };
+        let entry = PurgeEntry { id, domain: domain.clone(), bucket: bucket.clone(), change: change() };
+        Some(entry.batch())
+    }
+
+    /// The batch that queues the purge of a change of a page: see [`Self::purge`].
+    #[must_use]
+    pub fn purge_page(&self, page: &Page, change: impl FnOnce() -> PageChange) -> Option<Batch> {
+        self.purge(&page.domain, &page.bucket, || PurgedChange::Page(change()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_schema() {
+        crate::rows::check_columns::<PurgeRow>();
+    }
+
+    #[test]
+    fn entry_is_read_as_it_was_queued() {
+        let page = Page::parse("enwiki", "page", "A&B").unwrap();
+        let rev = Revision::new(7).unwrap();
+        let id = PurgeId { queued_at: Timestamp::from_micros(3_600_000_001), random: -5 };
+        for change in [
+            PurgedChange::Bucket,
+            PurgedChange::Entry { key: EntryKey::new("a b").unwrap(), own_life: true },
+            PurgedChange::Page(PageChange::of_bodies(&page, rev, rev)),
+            PurgedChange::Page(PageChange {
+                title: page.title.clone(),
+                revisions: (rev, rev),
+                stored: None,
+                bodies: false,
+                names: [PropertyName::new("html").unwrap()].into(),
+            }),
+        ] {
+            let (domain, bucket) = (page.domain.clone(), page.bucket.clone());
+            let entry = PurgeEntry { id, domain, bucket, change };
+            let batch = entry.batch();
+            assert_eq!(batch.partition, [Value::Int(1), Value::Int(11)]);
+            assert_eq!(PurgeEntry::of_batches(&[batch]), [entry]);
+        }
+    }
+}
