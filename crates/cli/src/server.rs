@@ -8,8 +8,9 @@ use rashomon_audit::AuditLog;
 use rashomon_clock::Clock;
 use rashomon_configuration::Settings;
 use rashomon_forward::ForwardMetrics;
+use rashomon_purges::PurgeMetrics;
 use rashomon_service::Background;
-use tokio::{net::TcpListener, time::MissedTickBehavior};
+use tokio::{net::TcpListener, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{
     errors::CommandError,
@@ -24,6 +25,9 @@ const ACCESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// How long the server waits at its end until the last uses of tokens are stored.
 const LAST_MAINTENANCE: Duration = Duration::from_secs(5);
+
+/// How long the server waits at its end until the caches have acknowledged the last purges.
+const LAST_PURGES: Duration = Duration::from_secs(5);
 
 /// Binds the address that the server listens on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
@@ -70,6 +74,19 @@ pub(crate) async fn serve(
     if let Some(others) = others {
         registry.register_collector(Box::new(ForwardMetrics(others.forwarder())));
     }
+    if let Some(purger) = store.purger() {
+        registry.register_collector(Box::new(PurgeMetrics(purger.clone())));
+    }
+    let stores = || std::iter::once(store).chain(others.into_iter().flat_map(Registry::stores));
+    let mut purges = JoinSet::new();
+    // A server that refuses writes cannot store how far it has come, and leaves purges to other servers.
+    if !settings.is_read_only() {
+        for store in stores() {
+            if let Some(purger) = store.purger() {
+                purges.spawn(purger.clone().run(Arc::clone(store.buckets().parts().records)));
+            }
+        }
+    }
     let tokens = TokenStore::new(store.tables(), Arc::clone(&clock));
     let access = settings.access(tokens, Arc::clone(&clock));
     let access = Arc::new(access.map_err(|error| CommandError::Usage(error.to_string()))?);
@@ -108,6 +125,16 @@ pub(crate) async fn serve(
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
     }
     maintenance.abort();
+    // The rest is sent at the next start.
+    let drained = async {
+        for purger in stores().filter_map(Store::purger) {
+            purger.drain().await;
+        }
+    };
+    if !purges.is_empty() && tokio::time::timeout(LAST_PURGES, drained).await.is_err() {
+        tracing::warn!("some purges of caches wait for the next start of the server");
+    }
+    purges.shutdown().await;
     // Stores the last uses of tokens.
     if tokio::time::timeout(LAST_MAINTENANCE, access.maintain()).await.is_err() {
         tracing::warn!("the last uses of tokens could not be stored in time");

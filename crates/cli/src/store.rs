@@ -9,9 +9,10 @@ use rashomon_buckets::RevisionStore;
 use rashomon_clock::Clock;
 use rashomon_configuration::{
     ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
-    key_value_settings, recorded_archive,
+    key_value_settings, purger, recorded_archive,
 };
 use rashomon_key_value::KeyValueStore;
+use rashomon_purges::Purger;
 use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
@@ -30,6 +31,7 @@ pub(crate) struct Store {
     tables: Arc<dyn TableStore>,
     backend: Backend,
     archive: ArchiveState,
+    purger: Option<Purger>,
 }
 
 /// The backend of the tables.
@@ -97,15 +99,20 @@ impl Store {
         };
         let mut of_buckets = settings.buckets();
         let usage = CommandError::Usage;
+        let purger = purger(settings, &clock).map_err(usage)?;
+        let watched = match &purger {
+            Some(purger) => Arc::new(purger.watch(Arc::clone(&tables))),
+            None => Arc::clone(&tables),
+        };
         of_buckets.retention.timeline = settings.timeline(&clock).map_err(usage)?;
         let generator = settings.generator().map_err(usage)?;
         of_buckets.retention.generator = generator.map(|generator| Arc::new(generator) as _);
-        let buckets = RevisionStore::open(Arc::clone(&tables), clock, of_buckets, seed()?).await;
+        let buckets = RevisionStore::open(watched, clock, of_buckets, seed()?).await;
         match buckets {
             Ok(buckets) => {
                 let records = Arc::clone(buckets.parts().records);
                 let key_value = KeyValueStore::new(records, key_value_settings(settings));
-                Ok(Self { buckets, key_value, tables, backend, archive })
+                Ok(Self { buckets, key_value, tables, backend, archive, purger })
             }
             Err(error) => {
                 backend.close().await;
@@ -324,6 +331,11 @@ impl Store {
     /// The tables below the buckets.
     pub(crate) fn tables(&self) -> Arc<dyn TableStore> {
         Arc::clone(&self.tables)
+    }
+
+    /// What sends purges to HTTP caches, if there are any.
+    pub(crate) fn purger(&self) -> Option<&Purger> {
+        self.purger.as_ref()
     }
 
     /// The SQLite store, if the tables are in one.

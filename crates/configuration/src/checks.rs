@@ -2,7 +2,7 @@
 
 use rashomon_buckets::IgnoredHeaders;
 
-use super::{ByteSize, MergedSettings, Problem, Settings, access};
+use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 
 /// Checks that the settings fit one another.
 pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
@@ -62,7 +62,7 @@ fn check_ignored_headers(settings: &Settings) -> Option<Problem> {
 /// Checks that the components can be built.
 pub(super) fn check_components(settings: &Settings, problems: &mut Vec<Problem>) {
     let timeline = settings.retention.timeline.find_error();
-    let clients = [settings.generator().err(), settings.transformers().err()];
+    let clients = [settings.generator().err(), settings.transformers().err(), caches::open(settings).err()];
     let errors = clients.into_iter().chain([settings.check_archive_strategy(), timeline]);
     problems.extend(errors.flatten().map(|message| Problem { message, place: None }));
 }

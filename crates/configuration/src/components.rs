@@ -22,7 +22,7 @@ impl Settings {
             skew: self.merged.skew.0,
             retention: self.culled(),
             archive: self.archive(),
-            queues_purges: false,
+            queues_purges: !self.caches.is_empty(),
         }
     }
 
@@ -88,6 +88,8 @@ impl Settings {
             max_imports: self.merged.max_imports.get(),
             max_spool_bytes: self.merged.max_spool.0,
             prepared_answers: self.merged.prepared_answers,
+            surrogate_key_header: (!self.caches.is_empty())
+                .then(|| self.merged.surrogate_key_header.as_str().to_owned()),
             access_log: match self.merged.access_log {
                 AccessLog::All => rashomon_api::AccessLog::All,
                 AccessLog::Failures => rashomon_api::AccessLog::Failures,

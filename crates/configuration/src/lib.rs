@@ -11,6 +11,7 @@
 mod access;
 mod archive;
 mod archive_state;
+mod caches;
 mod checks;
 mod components;
 mod declared_buckets;
@@ -38,6 +39,7 @@ use toml::Spanned;
 use self::{
     access::AccessSettings,
     archive::BucketArchive,
+    caches::Cache,
     declared_buckets::Declaration,
     errors::{Place, explain, nearest},
     generator::{GeneratorSettings, Renderer},
@@ -50,6 +52,7 @@ use self::{
 pub use self::{
     archive::{ArchiveSettings, Idle},
     archive_state::{ArchiveState, recorded_archive},
+    caches::purger,
     components::key_value_settings,
     declared_buckets::{DeclaredBucket, DeclaredBuckets},
     errors::{ConfigError, Problem},
@@ -96,6 +99,9 @@ pub struct Settings {
     /// The backends of paths. `None` if the file has no registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     registry: Option<RegistrySettings>,
+    /// The HTTP caches in front of the server.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    caches: BTreeMap<String, Cache>,
     properties: BTreeMap<PropertyName, Property>,
     domains: BTreeMap<DomainName, Domain>,
 }
@@ -193,6 +199,7 @@ impl Settings {
         let max_clock_error = store.max_clock_error(merged.skew).or(has_cluster.then_some(merged.skew));
         let retention = RetentionSettings::merge(merged.retention.take(), max_clock_error, file, problems);
         let archive = ArchiveSettings::merge(merged.archive.take(), &retention, file, problems);
+        let caches = caches::merge(merged.caches.take(), file, problems);
         let raw_properties = merged.properties.take().unwrap_or_default();
         let raw_domains = merged.domains.take().unwrap_or_default();
         Self {
@@ -215,6 +222,7 @@ impl Settings {
             generator: GeneratorSettings::merge(merged.generator.take()),
             transformers: TransformerSettings::merge(merged.transformers.take()),
             registry,
+            caches,
             merged,
         }
     }

@@ -11,14 +11,15 @@ use toml::Spanned;
 use super::{
     access::RawAccess,
     archive::{RawArchive, RawBucketArchive},
+    caches::RawCache,
     generator::RawGenerator,
     registry::RawRegistry,
     retention::RawRetention,
     store::{RawStore, StoreUrl},
     transformers::RawTransformers,
     values::{
-        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
-        ServerName, Span,
+        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, HeaderOfKeys, Host, Listen, LogFormat,
+        LogLevel, ServerName, Span,
     },
 };
 
@@ -237,6 +238,17 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_REPLAY_MEMORY", value_name = "SIZE")))]
     pub(crate) replay_memory: ByteSize,
 
+    /// Time from the first purge of a changed URL in the HTTP caches to the second. It must be longer than a cache
+    /// may take to fetch an answer [default: 2s]
+    #[config(default = "2s")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_PURGE_AGAIN_AFTER", value_name = "TIME")))]
+    pub(crate) purge_again_after: Span,
+
+    /// Header in which answers carry their surrogate keys for the HTTP caches [default: xkey]
+    #[config(default = "xkey")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_SURROGATE_KEY_HEADER", value_name = "NAME")))]
+    pub(crate) surrogate_key_header: HeaderOfKeys,
+
     /// Format of log lines [default: text]
     #[config(default = "text")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)))]
@@ -284,6 +296,11 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(skip)))]
     #[serde(skip)]
     pub(crate) registry: Option<RawRegistry>,
+
+    /// The HTTP caches, by name.
+    #[config(layer_attr(arg(skip)))]
+    #[serde(skip)]
+    pub(crate) caches: Option<BTreeMap<String, Spanned<RawCache>>>,
 
     /// The definitions of properties, by name.
     #[config(layer_attr(arg(skip)))]

@@ -329,6 +329,41 @@ impl fmt::Display for ContentType {
 }
 as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 
+/// The header in which answers carry their surrogate keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderOfKeys(String);
+
+impl HeaderOfKeys {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HeaderOfKeys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        if ["xkey", "surrogate-key", "cache-tag"].contains(&lower.as_str()) || lower.starts_with("x-") {
+            http::HeaderName::from_bytes(lower.as_bytes())
+                .map(|name| Self(name.as_str().to_owned()))
+                .map_err(|_| format!("'{}' is not the name of a header", excerpt(text)))
+        } else {
+            Err(format!(
+                "'{}' cannot carry surrogate keys: use xkey, Surrogate-Key, Cache-Tag, or a name that begins with X-",
+                excerpt(text)
+            ))
+        }
+    }
+}
+
+impl fmt::Display for HeaderOfKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+as_text!(HeaderOfKeys, "the name of a header, such as \"xkey\"");
+
 /// Access rights. So far the only value permits everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
