@@ -632,3 +632,38 @@ fn hosts_are_checked_on_loopback_unless_any_host_is_allowed() {
     let both = load_above("listen = '192.0.2.1:1'\n[access]\norigins = ['https://X.org:443']", raw).unwrap();
     assert!(both.api().origins.contains("https://x.org"));
 }
+
+#[test]
+fn caches_are_told_of_changes() {
+    assert_eq!(load("").unwrap().api().surrogate_key_header, None);
+    assert!(!load("").unwrap().buckets().queues_purges);
+    let file = "surrogate_key_header = 'Surrogate-Key'\n[caches.front]\nurl = 'http://127.0.0.1:6081'\n\
+                [caches.back]\nurl = 'http://[::1]:80'\nmethod = 'keys'\nhosts = ['api.example.org']\n\
+                timeout = '1s'\nmax_requests = 2\n";
+    let settings = load(file).unwrap();
+    assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+    assert_eq!(settings.api().surrogate_key_header.as_deref(), Some("surrogate-key"));
+    assert!(settings.buckets().queues_purges);
+    let caches = caches::open(&settings).unwrap();
+    let caches: Vec<_> =
+        caches.iter().map(|(cache, _)| (cache.name.as_str(), cache.hosts.join(" "))).collect();
+    assert_eq!(caches, [("back", "api.example.org".to_owned()), ("front", "127.0.0.1:6081".to_owned())]);
+}
+
+#[test]
+fn impossible_caches_are_refused() {
+    for (file, expected) in [
+        ("[caches.a]\nmethod = 'keys'", "url"),
+        ("[caches.a]\nurl = 'varnish:6081'", "is not the address of a server"),
+        ("[caches.a]\nurl = 'http://h:1/x'", "has a path"),
+        ("[caches.a]\nurl = 'http://h:1'\ntimeout = '0s'", "must be longer than 0s"),
+        ("[caches.a]\nurl = 'http://h:1'\nmax_requests = 0", "zero"),
+        ("[caches.a]\nurl = 'http://h:1'\nmethod = 'ban'", "ban"),
+        ("[caches.a]\nurl = 'http://h:1'\nhosts = ['https://x']", "is not a host"),
+        ("[caches.'a b']\nurl = 'http://h:1'", "cannot be the name of a cache"),
+        ("[caches.a]\nurl = 'https://h:1'\nauthorities = '/no/such.pem'", "/no/such.pem"),
+        ("surrogate_key_header = 'Set-Cookie'", "cannot carry surrogate keys"),
+    ] {
+        refused(file, expected);
+    }
+}
