@@ -71,9 +71,15 @@ async fn other_spellings_lead_to_the_canonical_one() {
 async fn characters_that_proxies_decode_are_accepted_in_both_forms() {
     let world = World::new().await;
     world.post("/v1/enwiki/page/R%26D%27s_1%2B1%3D2?rev/", "_rev=1&html=x").await.expect(201);
-    for spelling in ["R%26D%27s_1%2B1%3D2", "R&D's_1+1=2", "R%26D's_1+1%3D2", "R%26D%27s_1%2b1%3D2"] {
+    for (spelling, status) in [
+        ("R%26D%27s_1%2B1%3D2", 200),
+        ("R&D's_1+1=2", 200),
+        // Purges do not name a spelling with both forms.
+        ("R%26D's_1+1%3D2", 301),
+        ("R%26D%27s_1%2b1%3D2", 301),
+    ] {
         let answer = world.get(&format!("/v1/enwiki/page/{spelling}?rev/latest/html")).await;
-        assert_eq!(answer.status.as_u16(), if spelling.contains("%2b") { 301 } else { 200 }, "{spelling}");
+        assert_eq!(answer.status.as_u16(), status, "{spelling}");
         if answer.status == 200 {
             assert_eq!(answer.header("x-rev"), "R%26D%27s_1%2B1%3D2?rev/1");
         }
