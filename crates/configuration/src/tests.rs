@@ -657,7 +657,7 @@ fn impossible_caches_are_refused() {
         ("[caches.a]\nurl = 'varnish:6081'", "is not the address of a server"),
         ("[caches.a]\nurl = 'http://h:1/x'", "has a path"),
         ("[caches.a]\nurl = 'http://h:1'\ntimeout = '0s'", "must be longer than 0s"),
-        ("[caches.a]\nurl = 'http://h:1'\nmax_requests = 0", "zero"),
+        ("[caches.a]\nurl = 'http://h:1'\nmax_requests = 0", "above 0"),
         ("[caches.a]\nurl = 'http://h:1'\nmethod = 'ban'", "ban"),
         ("[caches.a]\nurl = 'http://h:1'\nhosts = ['https://x']", "is not a host"),
         ("[caches.'a b']\nurl = 'http://h:1'", "cannot be the name of a cache"),
