@@ -59,6 +59,9 @@ pub(crate) struct Cache {
     authorities: Option<PathBuf>,
 }
 
+/// The settings of a cache, and its client.
+type OpenCache = (CacheSettings, Arc<dyn Transport>);
+
 /// The caches, with a check of their names and URLs.
 pub(super) fn merge(
     raw: Option<BTreeMap<String, Spanned<RawCache>>>,
@@ -119,7 +122,7 @@ pub fn purger(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<Purg
 }
 
 /// The caches, with their clients.
-pub(super) fn open(settings: &Settings) -> Result<Vec<(CacheSettings, Arc<dyn Transport>)>, String> {
+pub(super) fn open(settings: &Settings) -> Result<Vec<OpenCache>, String> {
     let mut caches = Vec::new();
     for (name, cache) in &settings.caches {
         let failed = |error: String| format!("[caches.{name}]: {error}");
