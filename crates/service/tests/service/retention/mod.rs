@@ -6,6 +6,7 @@ mod archived;
 mod clocks;
 mod culling;
 mod erasing;
+mod further_buckets;
 mod generating;
 mod keeping;
 mod late;
