@@ -3,8 +3,11 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use rashomon_key_value::{Definition, Error};
-use rashomon_records::{Body, schemas::CHUNKS};
-use rashomon_tables::PartitionStream;
+use rashomon_records::{
+    Body,
+    schemas::{CHUNKS, ENTRY_CHUNK_SETS, has_rows},
+};
+use rashomon_tables::{Call, Fault, PartitionStream, Plan};
 
 use crate::support::{World, blob, key, put};
 
@@ -111,6 +114,26 @@ async fn body_without_a_put_is_collected() {
     let late = world.store.put(&bucket, &key("a"), crate::support::headers(), staged, &|_| true).await;
     assert!(matches!(late, Err(Error::Records(_))));
     assert!(world.entry(&bucket, "a").await.is_none());
+}
+
+/// A process dies at any write of a body. Its chunks are known to the collector before they are stored.
+#[tokio::test]
+async fn body_of_an_interrupted_request_is_collected() {
+    for is_alone in [true, false] {
+        for number in 1..=3 {
+            for fault in [Fault::Before, Fault::Midway { batches: 1 }, Fault::After] {
+                let (world, faulty) = World::faulty(is_alone).await;
+                let bucket = world.bucket("images", blob()).await;
+                faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
+                put(&world.store, &bucket, &key("a"), &body(1, 2_500_000)).await.unwrap_err();
+                faulty.set_plan(Plan::empty());
+                world.clock.advance(2 * AGE);
+                world.store.collect(AGE).await.unwrap();
+                assert_eq!(chunk_sets(&world).await, 0, "{fault:?} of write {number}");
+                assert!(!has_rows(&*world.tables, &ENTRY_CHUNK_SETS).await.unwrap());
+            }
+        }
+    }
 }
 
 #[tokio::test]
