@@ -65,9 +65,28 @@ impl fmt::Display for History {
 
 fn step(rng: &mut Rng, setup: &Setup) -> Step {
     let action = action(rng, setup);
+    let action = if setup.further { in_further_bucket(action, rng.clone(), setup) } else { action };
     let disturbance = (setup.faults && rng.u8(..6) == 0).then(|| disturbance(rng, setup));
     let disturbance = disturbance.or_else(|| loses_lease(&action, rng.clone(), setup));
     Step { process: rng.usize(..setup.processes), action, disturbance }
+}
+
+/// Moves some actions to the further bucket, and replaces some by those of the bucket itself.
+fn in_further_bucket(mut action: Action, mut rng: Rng, setup: &Setup) -> Action {
+    // The decision uses random numbers of its own, so that histories without the bucket do not change.
+    let mut rng = Rng::with_seed(!rng.u64(..));
+    match rng.u8(..64) {
+        // After the clocks were set back, rows of a deleted bucket stay until the clocks show their times again.
+        0..2 if !setup.jumps => return Action::RecreateBucket,
+        2..4 => return Action::DeletePages,
+        4..34 => {
+            if let Some(page) = action.page_mut() {
+                *page += setup.pages;
+            }
+        }
+        _ => {}
+    }
+    action
 }
 
 /// Decides whether a write that may need the lease of its page loses the lease. Only the timeline of app-ttl

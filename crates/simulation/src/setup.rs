@@ -37,6 +37,8 @@ pub struct Setup {
     pub jumps: bool,
     /// Whether calls of the store fail, and processes die.
     pub faults: bool,
+    /// Whether the store has a further bucket of pages, with the titles of the pages in `page`.
+    pub further: bool,
 }
 
 impl Setup {
@@ -57,7 +59,11 @@ impl Setup {
             large: rng.u8(..64) == 0,
             jumps: rng.u8(..8) == 0,
             faults: rng.u8(..4) != 0,
+            further: false,
         };
+        // The same holds for the further bucket as for the strategy, below.
+        let further = Rng::with_seed(!rng.clone().u64(..)).u8(..3) == 0;
+        let setup = Self { further, ..setup };
         // The strategy is drawn from random numbers of its own. So the other properties are the same as when
         // all worlds had one strategy.
         let mut rng = rng.clone();

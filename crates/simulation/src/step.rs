@@ -18,7 +18,8 @@ pub struct Step {
     pub disturbance: Option<Disturbance>,
 }
 
-/// An action. Pages and renders are named by numbers, modulo the number of existing ones.
+/// An action. Pages and renders are named by numbers, modulo the number of existing ones. The numbers of the pages in
+/// the further bucket follow those of the pages in `page`.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)] // The names of the fields say what they are.
 pub enum Action {
@@ -73,6 +74,26 @@ pub enum Action {
     LoseTimeline,
     /// The process restarts.
     Restart,
+    /// The further bucket is deleted, and made again under its name.
+    RecreateBucket,
+    /// The garbage collector deletes the pages of deleted buckets.
+    DeletePages,
+}
+
+impl Action {
+    /// The page that the action is about.
+    pub(crate) const fn page_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::PutRevision { page, .. }
+            | Self::PutRender { page, .. }
+            | Self::Import { page, .. }
+            | Self::Rewrite { page, .. }
+            | Self::Read { page, .. }
+            | Self::ReadLatest { page, .. }
+            | Self::ReadRevision { page, .. } => Some(page),
+            _ => None,
+        }
+    }
 }
 
 /// A disturbance during an action.

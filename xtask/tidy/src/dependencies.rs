@@ -68,6 +68,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "rashomon-service",
             "rashomon-buckets",
+            "rashomon-key-value",
             "rashomon-tables",
             "rashomon-tables-cassandra",
             "rashomon-tables-sqlite",

@@ -84,17 +84,30 @@ impl Run {
         if self.expected.policy().is_none() {
             return Ok(());
         }
-        let page = self.world.pages[0].clone();
+        // The first page of each bucket.
+        for page in (0..self.world.pages.len()).step_by(self.world.setup.pages) {
+            if !self.rescan_bucket(process, disturbed, page).await? {
+                return Ok(());
+            }
+        }
+        self.expected.deadlines.record_rescan(self.world.now);
+        Ok(())
+    }
+
+    /// Rescans the bucket of a page. Returns `false` if a disturbance interrupts the rescan.
+    async fn rescan_bucket(
+        &self,
+        process: usize,
+        disturbed: Option<Disturbance>,
+        page: usize,
+    ) -> Result<bool> {
+        let page = &self.world.pages[page];
+        let maintenance = self.world.processes[process].buckets.maintenance();
         for _ in 0..ROUNDS {
-            let rescan =
-                self.world.processes[process].buckets.maintenance().rescan(&page.domain, &page.bucket).await;
-            match rescan {
-                Ok(rescan) if rescan.finished => {
-                    self.expected.deadlines.record_rescan(self.world.now);
-                    return Ok(());
-                }
+            match maintenance.rescan(&page.domain, &page.bucket).await {
+                Ok(rescan) if rescan.finished => return Ok(true),
                 Ok(_) => {}
-                Err(Error::Store(_)) if disturbed.is_some() => return Ok(()),
+                Err(Error::Store(_)) if disturbed.is_some() => return Ok(false),
                 Err(error) => return Err(broken(error)),
             }
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Run, broken};
+use super::{HINTS, Run, broken};
 use crate::{
     model::Lifetime,
     name::Name,
@@ -23,6 +23,9 @@ impl Run {
         self.read_all().await?;
         if self.expected.policy().is_some() {
             self.let_all_go().await?;
+        }
+        if !self.world.deleted_pages.is_empty() {
+            self.check_deleted_pages().await?;
         }
         if self.world.setup.large {
             self.check_chunks().await?;
@@ -72,6 +75,22 @@ impl Run {
             }
         }
         Err(Violation::new(Promise::R4, "no sweep completed, long after the clocks were set"))
+    }
+
+    /// Checks that the deleted buckets leave nothing once their pages were deleted.
+    async fn check_deleted_pages(&mut self) -> Result<()> {
+        self.pass(2 * HINTS).await?;
+        // The titles are deleted by a run that finds no rows any more.
+        for _ in 0..2 {
+            self.world.delete_pages(0, HINTS).await.map_err(broken)?;
+        }
+        let left = self.world.tables_of_deleted_pages().await.map_err(broken)?;
+        match left.first() {
+            Some((table, page)) => {
+                Err(Violation::new(Promise::Answer, format!("{table} has rows of the deleted page {page:?}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks that no unreferenced chunks of large bodies are left.

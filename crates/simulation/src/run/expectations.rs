@@ -30,8 +30,8 @@ pub(super) struct Expectations {
     came_late: BTreeSet<(usize, Revision)>,
     /// Whether a writer may have been interrupted before the rows of the latest were set.
     pub(super) was_interrupted: bool,
-    /// Everything that was ever part of a write request.
-    requested: BTreeSet<(Revision, Name, Sha1)>,
+    /// Everything that was ever part of a write request to a page.
+    requested: BTreeSet<(usize, Revision, Name, Sha1)>,
 }
 
 impl Expectations {
@@ -81,8 +81,8 @@ impl Expectations {
 
     /// Whether a body belongs to a write that has not taken effect yet: properties of the revision are copied
     /// before the write itself.
-    pub(super) fn is_copy_of_late_write(&self, rev: Revision, name: Name, sha1: Sha1) -> bool {
-        self.setup.expires() && name.is_of_revision() && self.requested.contains(&(rev, name, sha1))
+    pub(super) fn is_copy_of_late_write(&self, page: usize, rev: Revision, name: Name, sha1: Sha1) -> bool {
+        self.setup.expires() && name.is_of_revision() && self.requested.contains(&(page, rev, name, sha1))
     }
 
     /// Whether a body is stored as a write request had it. A property of the revision that came late may have
@@ -100,8 +100,15 @@ impl Expectations {
     }
 
     /// Records a part of a write request.
-    pub(super) fn record_request(&mut self, rev: Revision, name: Name, sha1: Sha1) {
-        self.requested.insert((rev, name, sha1));
+    pub(super) fn record_request(&mut self, page: usize, rev: Revision, name: Name, sha1: Sha1) {
+        self.requested.insert((page, rev, name, sha1));
+    }
+
+    /// Forgets a page whose bucket was deleted.
+    pub(super) fn forget(&mut self, page: usize) {
+        self.pages[page] = PageModel::default();
+        self.came_late.retain(|(of, _)| *of != page);
+        self.requested.retain(|(of, ..)| *of != page);
     }
 
     /// Records that a write took effect late.
@@ -117,7 +124,7 @@ impl Expectations {
             if self.pages[page].render(*rev, *tid).is_some() {
                 continue;
             }
-            let unit = self.new_unit(*rev, *tid, when, tables)?;
+            let unit = self.new_unit(page, (*rev, *tid), when, tables)?;
             let revisions = &mut self.pages[page].revisions;
             let revision = revisions.entry(*rev).or_default();
             revision.renders.insert(*tid, Render { unit, promised: BTreeMap::new() });
@@ -126,7 +133,7 @@ impl Expectations {
             if let Some(revision) = self.pages[page].revisions.get_mut(rev)
                 && !revision.own.contains_key(name)
             {
-                if !self.requested.contains(&(*rev, *name, *sha1)) {
+                if !self.requested.contains(&(page, *rev, *name, *sha1)) {
                     return Err(strange(*rev, *name));
                 }
                 // The other properties of the revision need not be deleted before this one may be deleted.
@@ -141,12 +148,18 @@ impl Expectations {
         Ok(())
     }
 
-    fn new_unit(&self, rev: Revision, tid: Tid, when: When, tables: &Tables) -> Result<Unit> {
+    fn new_unit(
+        &self,
+        page: usize,
+        (rev, tid): (Revision, Tid),
+        when: When,
+        tables: &Tables,
+    ) -> Result<Unit> {
         let mut unit = Unit::new(when);
         unit.may_be_partial = when.first != when.last;
         for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
             let Some(sha1) = tables.stored_sha1(rev, tid, name) else { continue };
-            if !self.requested.contains(&(rev, name, sha1)) && !self.has_generated(sha1) {
+            if !self.requested.contains(&(page, rev, name, sha1)) && !self.has_generated(sha1) {
                 return Err(strange(rev, name));
             }
             unit.bodies.insert(name, sha1);

@@ -198,6 +198,14 @@ impl Run {
             Action::Restart => {
                 self.world.restart(process, self.expected.policy()).await.map_err(broken)?;
             }
+            Action::RecreateBucket => {
+                self.world.recreate_further(process).await.map_err(broken)?;
+                (self.world.setup.pages..self.world.pages.len()).for_each(|page| self.expected.forget(page));
+            }
+            Action::DeletePages => match self.world.delete_pages(process, HINTS).await {
+                Err(error) if is_unavailable(&error) && disturbed.is_some() => {}
+                deleted => deleted.map_err(broken)?,
+            },
         }
         Ok(String::new())
     }

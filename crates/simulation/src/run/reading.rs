@@ -25,7 +25,7 @@ impl Client<'_> {
             Ok((of, sha1)) => {
                 let expected = &self.run.expected;
                 let written = expected.written_body(page, (rev, tid), name);
-                if of == tid && written.is_none() && expected.is_copy_of_late_write(rev, name, sha1) {
+                if of == tid && written.is_none() && expected.is_copy_of_late_write(page, rev, name, sha1) {
                     return Ok(format!("read {name} of {tid}, whose write is under way"));
                 }
                 if of != tid || written != Some(sha1) {

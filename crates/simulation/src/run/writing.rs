@@ -27,8 +27,9 @@ type Bodies = BTreeMap<Name, Sha1>;
 /// The properties of a write request, and the variant of their bodies.
 type Given = (Names, u8);
 
-fn body(rev: i64, name: Name, variant: u8) -> Vec<u8> {
-    let text = format!("{name} {variant} of revision {rev}; ");
+/// A body. `place` has the bucket, unless it is `page`.
+fn body(rev: i64, place: &str, name: Name, variant: u8) -> Vec<u8> {
+    let text = format!("{name} {variant} of revision {rev}{place}; ");
     if is_large(variant) { text.bytes().cycle().take(LARGE).collect() } else { text.into() }
 }
 
@@ -57,15 +58,21 @@ impl Client<'_> {
         Ok((properties, bodies))
     }
 
+    /// The bucket of a page, and how often it was made. Empty for `page`.
+    fn place(&self, page: usize) -> String {
+        let world = &self.run.world;
+        if page < world.setup.pages { String::new() } else { format!(" in bucket {}", world.further_made) }
+    }
+
     pub(super) async fn property(
         &mut self,
         page: usize,
         rev: i64,
         (name, variant): (Name, u8),
     ) -> Result<NewProperty, Error> {
-        let bytes = body(rev, name, variant);
+        let bytes = body(rev, &self.place(page), name, variant);
         let body = self.buckets().stage_bytes(self.page(page), name.get(), &bytes).await?;
-        self.run.expected.record_request(revision(rev), name, body.sha1);
+        self.run.expected.record_request(page, revision(rev), name, body.sha1);
         Ok(NewProperty { name: name.get().clone(), content_type: None, other_headers: BTreeMap::new(), body })
     }
 

@@ -1,5 +1,6 @@
 //! A world: a store, the processes that work on it, and their clocks.
 
+mod further;
 mod generator;
 mod handle;
 mod process;
@@ -39,7 +40,12 @@ pub(crate) struct World {
     /// The true time, whatever the clocks show.
     pub(crate) now: Timestamp,
     pub(crate) processes: Vec<Process>,
+    /// The pages in `page`, and then those in the further bucket.
     pub(crate) pages: Vec<Page>,
+    /// The former pages of the further bucket, before it was deleted.
+    pub(crate) deleted_pages: Vec<Page>,
+    /// How often the further bucket was made.
+    pub(crate) further_made: u64,
     /// The store itself, in which no call fails, and its clock.
     pub(crate) store: AnyStore,
     store_clock: Arc<ManualClock>,
@@ -73,7 +79,9 @@ impl World {
         let mut world = Self {
             now: START,
             processes: Vec::new(),
-            pages: (0..setup.pages).map(page).collect(),
+            pages: (0..setup.pages).map(|number| page(number, &BucketName::page())).collect(),
+            deleted_pages: Vec::new(),
+            further_made: 0,
             store: Arc::clone(&accesses[0].store),
             store_clock: Arc::clone(&accesses[0].clock),
             jumped: 0,
@@ -95,6 +103,9 @@ impl World {
             let shown = (variant.clock)(Arc::clone(&clock));
             let (settings, seed) = (settings.clone(), world.next_seed());
             world.processes.push(Process::begin(handle, store, clock, shown, offset, settings, seed).await?);
+        }
+        if world.setup.further {
+            world.make_further(0).await?;
         }
         Ok(world)
     }
@@ -277,10 +288,14 @@ fn partition(page: &Page) -> Vec<Value> {
     [page.domain.as_str(), page.bucket.as_key(), page.title.as_str()].map(Value::from).to_vec()
 }
 
-fn page(number: usize) -> Page {
+fn domain() -> DomainName {
+    DomainName::new("enwiki").expect("a domain")
+}
+
+fn page(number: usize, bucket: &BucketName) -> Page {
     Page {
-        domain: DomainName::new("enwiki").expect("a domain"),
-        bucket: BucketName::page(),
+        domain: domain(),
+        bucket: bucket.clone(),
         title: Title::new(&format!("Page_{number}")).expect("a title"),
     }
 }

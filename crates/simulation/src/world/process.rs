@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 use rashomon_buckets::{RevisionStore, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
 use super::{Handle, handle::Waiting};
@@ -56,6 +57,11 @@ impl Process {
     pub(crate) fn clear_disturbances(&self) {
         self.faulty.set_plan(Plan::empty());
         self.handle.clear_disturbances();
+    }
+
+    /// The buckets that have definitions, with nothing in memory.
+    pub(crate) fn key_value(&self) -> KeyValueStore {
+        KeyValueStore::new(Arc::clone(self.buckets.parts().records), rashomon_key_value::Settings::default())
     }
 
     /// Plans a disturbance.

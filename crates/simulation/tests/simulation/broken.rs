@@ -6,7 +6,7 @@ mod altered;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -15,11 +15,13 @@ use std::{
 use async_trait::async_trait;
 use rashomon_buckets::{
     Page, Result, Revision, Strategy, Superseded, Tid, Timeline,
-    schemas::{DUE, HISTORICAL, RENDER_CONTENT, RETENTION_CLOCK},
+    schemas::{DUE, HISTORICAL, RENDER_CONTENT, RENDERS, RETENTION_CLOCK},
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_simulation::{Plan, Promise, Setup, Store, Variant, many};
-use rashomon_tables::{Decorator, Key, Mutation, Row, Schema, TableStore, Value};
+use rashomon_tables::{
+    Batch, Decorator, Key, Mutation, Page as RowPage, Row, Scan, Schema, TableStore, Value,
+};
 
 use altered::{Altered, Order};
 
@@ -272,9 +274,81 @@ fn r8_a_restart_after_a_jump_that_was_not_recorded() {
     is_noticed(Promise::R8, Variant { narrow: jumping, store, ..Variant::SOUND });
 }
 
+/// A plain world with a further bucket of pages.
+fn with_further_bucket(setup: &mut Setup) {
+    plain(setup);
+    setup.further = true;
+}
+
+/// A store in which a bucket that is made again has the rows of the bucket that was deleted, and not its own.
+#[derive(Debug)]
+struct WithoutIds {
+    store: Arc<dyn TableStore>,
+    /// The bucket in the keys of pages, as it was made first.
+    first: OnceLock<String>,
+}
+
+impl WithoutIds {
+    fn changed(&self, mut partition: Vec<Value>) -> Vec<Value> {
+        if let Some(Value::Text(bucket)) = partition.get_mut(1)
+            && bucket.starts_with("docs~")
+        {
+            self.first.get_or_init(|| bucket.clone()).clone_into(bucket);
+        }
+        partition
+    }
+
+    fn changed_batch(&self, batch: Batch) -> Batch {
+        Batch { partition: self.changed(batch.partition), ..batch }
+    }
+}
+
+#[async_trait]
+impl Decorator for WithoutIds {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &Self::Store {
+        &*self.store
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> rashomon_tables::Result<Option<Row>> {
+        let key = Key::new(self.changed(key.partition.clone()), key.clustering.clone());
+        self.below().get(table, &key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> rashomon_tables::Result<RowPage<Row>> {
+        let partition = self.changed(scan.partition.clone());
+        self.below().scan(table, Scan { partition, ..scan }).await
+    }
+
+    async fn write(&self, first: Vec<Batch>, then: Batch) -> rashomon_tables::Result<()> {
+        let first = first.into_iter().map(|batch| self.changed_batch(batch)).collect();
+        self.below().write(first, self.changed_batch(then)).await
+    }
+}
+
+#[test]
+fn bucket_that_shows_the_pages_of_a_deleted_one() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        Arc::new(WithoutIds { store, first: OnceLock::new() })
+    }
+    is_noticed(Promise::R2, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
+}
+
+#[test]
+fn pages_of_a_deleted_bucket_that_stay() {
+    fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
+        altered(store, |mutation| match &mutation {
+            Mutation::Delete { table, .. } if table.name() == RENDERS.name() => None,
+            _ => Some(mutation),
+        })
+    }
+    is_noticed(Promise::Answer, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
+}
+
 #[test]
 fn unchanged_world_breaks_no_promise() {
-    for narrow in [plain, culling] {
+    for narrow in [plain, culling, with_further_bucket] {
         let plan = Plan { histories: 300, seed: 1, store: Store::Memory, threads: 1 };
         let found = many(plan, &Variant { narrow, ..Variant::SOUND }, &|_| {}).unwrap();
         assert!(found.is_none(), "{found:?}");

@@ -26,6 +26,42 @@ fn no_promise_is_broken_in_memory() {
     no_promise_is_broken(Store::Memory, 200);
 }
 
+/// A write to the further bucket arrives after the bucket was deleted, and made again. Nothing of it is left when the
+/// pages of the deleted bucket were deleted twice.
+#[tokio::test(start_paused = true)]
+async fn late_write_to_a_deleted_bucket_leaves_nothing() {
+    let history = History::of_seed(3, false, |setup| {
+        setup.processes = 2;
+        setup.pages = 1;
+        setup.skew = Duration::ZERO;
+        setup.jumps = false;
+        setup.further = true;
+    });
+    let put = |page, rev| Action::PutRevision {
+        page,
+        rev,
+        names: Names(1 << Name::Html as u8),
+        variant: 0,
+        age: None,
+        if_latest: false,
+    };
+    let late = Some(Disturbance::Late(Duration::from_secs(3600)));
+    let steps = [
+        (put(0, 1), None),
+        (put(1, 2), None),
+        (put(1, 3), late),
+        (Action::RecreateBucket, None),
+        (Action::DeletePages, None),
+        (put(1, 1), None),
+        (Action::Pass(Duration::from_secs(7200)), None),
+    ];
+    let steps = steps.map(|(action, disturbance)| Step { process: 0, action, disturbance });
+    let pool = StorePool::open(Store::Memory).await.unwrap();
+    let outcome = run(&history.with(steps.into()), &pool, &Variant::SOUND).await.unwrap();
+    assert_eq!(outcome.found, None, "{}", outcome.log);
+    assert!(outcome.log.contains("a write is late"), "{}", outcome.log);
+}
+
 /// Two processes write, seal and collect garbage on three replicas. A batch may reach only some of the
 /// replicas.
 #[test]
