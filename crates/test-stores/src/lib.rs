@@ -69,13 +69,14 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
 /// If the node does not answer.
 pub async fn open_namespace(node: &str, namespace: u64, clock: Arc<dyn Clock>) -> Isolated<CassandraStore> {
     static SHARED: LazyLock<Keyspaces> = LazyLock::new(Keyspaces::default);
-    let keyspace = namespace >> NAME_BITS;
+    let (process, keyspace) = (std::process::id().into(), namespace >> NAME_BITS);
     let shared =
         Arc::clone(SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(keyspace).or_default());
     let connecting = || async {
         // The runtime of a test ends with the test, and connections end with their runtime.
         let node = node.to_owned();
-        let connecting = async move { connect_to(&node, keyspace, Arc::new(SystemClock::new())).await };
+        let connecting =
+            async move { connect_to(&node, (process, keyspace), Arc::new(SystemClock::new())).await };
         runtime().spawn(connecting).await.expect("the node takes CQL")
     };
     Isolated::new(shared.get_or_init(connecting).await.with_clock(clock), namespace)
@@ -91,7 +92,21 @@ pub async fn open_namespace_with_own_connections(
     namespace: u64,
     clock: Arc<dyn Clock>,
 ) -> Isolated<CassandraStore> {
-    Isolated::new(connect_to(node, namespace >> NAME_BITS, clock).await, namespace)
+    open_namespace_of_process(node, std::process::id().into(), namespace, clock).await
+}
+
+/// Opens a namespace of another process, which has its id, on the node.
+///
+/// # Panics
+///
+/// If the node does not answer.
+pub async fn open_namespace_of_process(
+    node: &str,
+    process: u64,
+    namespace: u64,
+    clock: Arc<dyn Clock>,
+) -> Isolated<CassandraStore> {
+    Isolated::new(connect_to(node, (process, namespace >> NAME_BITS), clock).await, namespace)
 }
 
 /// Opens the first keyspace of this process on the node, over new connections.
@@ -100,13 +115,14 @@ pub async fn open_namespace_with_own_connections(
 ///
 /// If the node does not answer.
 pub async fn connect(node: &str, clock: Arc<dyn Clock>) -> CassandraStore {
-    connect_to(node, 0, clock).await
+    connect_to(node, (std::process::id().into(), 0), clock).await
 }
 
-async fn connect_to(node: &str, keyspace: u64, clock: Arc<dyn Clock>) -> CassandraStore {
+/// Connects to a keyspace of a process.
+async fn connect_to(node: &str, (process, keyspace): (u64, u64), clock: Arc<dyn Clock>) -> CassandraStore {
     let options = Options {
         contact_points: vec![node.to_owned()],
-        keyspace: format!("rashomon_tests_{}_{keyspace}", std::process::id()),
+        keyspace: format!("rashomon_tests_{process}_{keyspace}"),
         replication: Replication::Simple(1),
         // The user of a new node, if the node asks for a user.
         credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),

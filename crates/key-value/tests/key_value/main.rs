@@ -6,6 +6,7 @@ mod counter_faults;
 mod counter_histories;
 mod counters;
 mod counters_sqlite;
+mod kills;
 mod large;
 mod listings;
 mod random;

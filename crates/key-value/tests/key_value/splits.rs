@@ -147,12 +147,12 @@ async fn index_rows(world: &World) -> BTreeMap<i64, BTreeSet<String>> {
 }
 
 /// The rows of the map.
-async fn map_rows(world: &World) -> Vec<Row> {
-    let mut stream = PartitionStream::new(&*world.tables, &ENTRY_PARTS, NonZeroUsize::MIN);
+pub(crate) async fn map_rows(tables: &dyn TableStore) -> Vec<Row> {
+    let mut stream = PartitionStream::new(tables, &ENTRY_PARTS, NonZeroUsize::MIN);
     let mut rows = Vec::new();
     while let Some(partition) = stream.next().await.expect("listed") {
         let scan = Scan::new(partition, NonZeroUsize::MIN);
-        rows.extend(RowStream::new(&*world.tables, &ENTRY_PARTS, scan).collect().await.expect("read"));
+        rows.extend(RowStream::new(tables, &ENTRY_PARTS, scan).collect().await.expect("read"));
     }
     rows
 }
@@ -199,7 +199,7 @@ async fn run(seed: u64) -> usize {
     assert_eq!(listed, expected, "seed {seed}");
     // The collector ends the splits that were interrupted.
     world.store.collect(Duration::from_secs(3600)).await.expect("collected");
-    let map = map_rows(&world).await;
+    let map = map_rows(&*world.tables).await;
     assert!(map.iter().all(|row| row.values[1].is_none()), "seed {seed}: {map:?}");
     let listed = keys(list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await);
     assert_eq!(listed, expected, "seed {seed}");
@@ -207,7 +207,7 @@ async fn run(seed: u64) -> usize {
     world.store.delete_bucket(&domain(), &name("b")).await.expect("deleted");
     world.clock.advance(Duration::from_secs(7200));
     world.store.collect(Duration::from_secs(3600)).await.expect("collected");
-    assert!(map_rows(&world).await.is_empty(), "seed {seed}");
+    assert!(map_rows(&*world.tables).await.is_empty(), "seed {seed}");
     let left = index_rows(&world).await;
     assert!(left.values().all(BTreeSet::is_empty), "seed {seed}: {left:?}");
     map.len()
@@ -233,7 +233,7 @@ async fn bucket_whose_deletion_failed_keeps_its_parts() {
     for text in stable_keys() {
         world.store.split(&bucket, &key(&text)).await.unwrap();
     }
-    let parts = map_rows(&world).await.len();
+    let parts = map_rows(&*world.tables).await.len();
     assert!(parts > 1, "{parts}");
     let failing: Arc<dyn TableStore> = Arc::new(Faulty::new(
         Arc::clone(&world.tables),
@@ -243,7 +243,7 @@ async fn bucket_whose_deletion_failed_keeps_its_parts() {
     dying.delete_bucket(&domain(), &name("b")).await.unwrap_err();
     world.clock.advance(Duration::from_secs(7200));
     world.store.collect(Duration::from_secs(3600)).await.unwrap();
-    assert_eq!(map_rows(&world).await.len(), parts);
+    assert_eq!(map_rows(&*world.tables).await.len(), parts);
     let listed = list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await;
     assert_eq!(listed.len(), stable_keys().len());
 }
