@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use rashomon_api::Settings;
+use tokio::sync::oneshot;
 
 use crate::world::{Answer, World};
 
@@ -118,6 +119,60 @@ async fn conditions_decide_whether_an_entry_is_written() {
     let current = world.get(ENTRY).await.expect(200);
     world.delete_entry(ENTRY, &[("if-match", current.header("etag"))]).await.expect(204);
     world.delete_entry(ENTRY, &[("if-match", "*")]).await.expect(412);
+}
+
+/// Another client writes the entry after the condition was checked, and before the body has arrived.
+#[tokio::test]
+async fn condition_of_a_put_is_checked_again_after_its_body() {
+    let world = world(r#"{"type": "blob"}"#).await;
+    for number in 1..=2 {
+        // At first there is no entry, and then an older version.
+        let condition = match world.get(ENTRY).await {
+            answer if answer.status == 404 => ("if-none-match", "*".to_owned()),
+            answer => ("if-match", answer.header("etag").to_owned()),
+        };
+        let condition = [(condition.0, condition.1.as_str())];
+        let ((begin, begun), (finish, finished)) = (oneshot::channel(), oneshot::channel());
+        let body = stream::once(async move {
+            begin.send(()).unwrap();
+            finished.await.unwrap();
+            Ok::<_, std::io::Error>(Bytes::from("late"))
+        });
+        let late = world.put_entry(ENTRY, &condition, Body::from_stream(body));
+        let other = async {
+            begun.await.unwrap();
+            world.put_entry(ENTRY, &condition, format!("first {number}")).await;
+            finish.send(()).unwrap();
+        };
+        let (late, ()) = tokio::join!(late, other);
+        late.expect(412);
+        assert_eq!(world.get(ENTRY).await.expect(200).text(), format!("first {number}"));
+    }
+}
+
+/// Two requests check the same condition before either is carried out.
+#[tokio::test]
+async fn condition_of_a_delete_is_checked_again_when_it_is_carried_out() {
+    let world = world(r#"{"type": "blob"}"#).await;
+    for put_is_first in [true, false] {
+        let written = world.put_entry(ENTRY, &[], "one").await;
+        let condition = [("if-match", written.header("etag"))];
+        let put = world.put_entry(ENTRY, &condition, "two");
+        let delete = world.delete_entry(ENTRY, &condition);
+        let statuses = if put_is_first {
+            let (put, delete) = tokio::join!(put, delete);
+            [put.status, delete.status]
+        } else {
+            let (delete, put) = tokio::join!(delete, put);
+            [put.status, delete.status]
+        };
+        let has_entry = world.get(ENTRY).await.status == 200;
+        match statuses.map(|status| status.as_u16()) {
+            [200, 412] => assert!(has_entry),
+            [412, 204] => assert!(!has_entry),
+            statuses => panic!("{statuses:?}"),
+        }
+    }
 }
 
 #[tokio::test]
