@@ -1,23 +1,20 @@
 //! Stores the entries of an export.
 
-use rashomon_buckets::{BucketName, DomainName, GivenHeaders, Headers, IgnoredHeaders};
+use rashomon_buckets::{GivenHeaders, Headers, IgnoredHeaders};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
-use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, Error, KeyValueStore};
+use rashomon_key_value::{BucketType, Definition, EntryKey, Error};
 use tokio::sync::mpsc;
 
 use crate::{
     line::{BucketLine, CounterLine, EntryLine, Line, MAX_PART_BYTES, VERSION, from_base64},
     reader::{self, Numbered},
+    target::{Comparison, EntryTarget, ExportedEntry, Stored},
 };
 
-/// Where and how an import stores entries.
+/// How an import reads an export.
 #[derive(Debug, Clone)]
 pub struct EntryImportOptions {
-    /// The domain.
-    pub domain: DomainName,
-    /// The bucket, which may have another name than in the export.
-    pub bucket: BucketName,
     /// The time of the import. Entries that have expired before are left out.
     pub now: Timestamp,
     /// The limits of decompression.
@@ -80,24 +77,28 @@ pub enum EntryImportError {
     /// The store failed.
     #[error("cannot write to the store: {0}")]
     Store(#[from] Error),
+    /// The server failed, or refused a request.
+    #[error("{0}")]
+    Server(String),
 }
 
 /// The result of a step.
-type Result<T> = std::result::Result<T, EntryImportError>;
+pub(crate) type Result<T> = std::result::Result<T, EntryImportError>;
 
-/// Stores the entries of an export, and makes the bucket if it is missing. An entry is stored as a whole or not at
+/// Stores the entries of an export, and makes the bucket if it is missing. The bucket may have another name than in the
+/// export. An entry is stored as a whole or not at
 /// all. Its `ttl` begins at the import. An entry that is already stored with other content stays as it is. So a
 /// second import of the same file changes nothing.
 ///
 /// Must be called within a runtime of tokio. Returns the report also if an error ended the import.
-pub async fn import_entries(
-    store: &KeyValueStore,
+pub async fn import_entries<T: EntryTarget>(
+    target: &mut T,
     source: Source,
     options: &EntryImportOptions,
     progress: impl FnMut(&EntryImportReport) + Send,
 ) -> (EntryImportReport, Result<()>) {
     let lines = Lines { receiver: reader::start(source, options.decompression.clone()), number: 0 };
-    let mut import = Import { store, options, lines, report: EntryImportReport::default() };
+    let mut import = Import { target, options, lines, report: EntryImportReport::default() };
     let outcome = import.run(progress).await;
     (import.report, outcome)
 }
@@ -127,28 +128,21 @@ impl Lines {
     }
 }
 
-struct Import<'a> {
-    store: &'a KeyValueStore,
+struct Import<'a, T> {
+    target: &'a mut T,
     options: &'a EntryImportOptions,
     lines: Lines,
     report: EntryImportReport,
 }
 
-/// What to do with the body of an entry.
-enum BodyFate {
-    Store(Headers),
-    Skip,
-}
-
-impl Import<'_> {
+impl<T: EntryTarget> Import<'_, T> {
     async fn run(&mut self, mut progress: impl FnMut(&EntryImportReport) + Send) -> Result<()> {
-        let bucket = self.bucket().await?;
-        let has_counters = bucket.bucket_type() == BucketType::Counter;
+        let has_counters = self.bucket().await? == BucketType::Counter;
         let mut entries = 0;
         loop {
             match self.lines.next().await? {
-                Line::Entry(line) if !has_counters => self.entry(&bucket, line).await?,
-                Line::Counter(line) if has_counters => self.counter(&bucket, line).await?,
+                Line::Entry(line) if !has_counters => self.entry(line).await?,
+                Line::Counter(line) if has_counters => self.counter(line).await?,
                 Line::End(end) => {
                     if end.entries != entries {
                         let problem = format!(
@@ -178,7 +172,8 @@ impl Import<'_> {
         }
     }
 
-    async fn bucket(&mut self) -> Result<Bucket> {
+    /// Makes the bucket, and returns its type.
+    async fn bucket(&mut self) -> Result<BucketType> {
         let Line::Bucket(BucketLine { version, definition, .. }) = self.lines.next().await? else {
             return Err(self.lines.wrong("the first line of an export of entries names its bucket"));
         };
@@ -187,18 +182,15 @@ impl Import<'_> {
                 "the export has the format {version}, and this program reads the format {VERSION}: use a newer version"
             )));
         }
-        let EntryImportOptions { domain, bucket, .. } = self.options;
-        match self.store.ensure_bucket(domain, bucket, definition.clone()).await {
-            Ok(made) => {
-                self.report.is_new_bucket = made.is_new;
-                Ok(made.bucket)
+        match self.target.ensure_bucket(&definition).await {
+            Ok((stored, is_new)) => {
+                self.report.is_new_bucket = is_new;
+                Ok(stored.bucket_type)
             }
-            Err(Error::OtherDefinition { stored }) => Err(EntryImportError::OtherDefinition {
-                stored: Box::new(stored.definition),
-                exported: Box::new(definition),
-            }),
-            Err(error @ Error::Definition(_)) => Err(self.lines.wrong(error.to_string())),
-            Err(error) => Err(error.into()),
+            Err(EntryImportError::Store(error @ Error::Definition(_))) => {
+                Err(self.lines.wrong(error.to_string()))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -206,9 +198,9 @@ impl Import<'_> {
         EntryKey::new(text).map_err(|error| self.lines.wrong(error.0))
     }
 
-    async fn counter(&mut self, bucket: &Bucket, CounterLine { key, value }: CounterLine) -> Result<()> {
+    async fn counter(&mut self, CounterLine { key, value }: CounterLine) -> Result<()> {
         let key = self.key(&key)?;
-        match self.store.counter(bucket, &key).await? {
+        match self.target.counter(&key).await? {
             Some(stored) if stored == value => self.report.unchanged += 1,
             Some(stored) => {
                 self.report
@@ -216,19 +208,19 @@ impl Import<'_> {
                     .add(format!("{key}: the counter has {stored}, and {value} in the export"));
             }
             None => {
-                self.store.increment(bucket, &key, value, None).await?;
+                self.target.store_counter(&key, value).await?;
                 self.report.stored += 1;
             }
         }
         Ok(())
     }
 
-    async fn entry(&mut self, bucket: &Bucket, line: EntryLine) -> Result<()> {
+    async fn entry(&mut self, line: EntryLine) -> Result<()> {
         let key = self.key(&line.key)?;
-        let fate = self.fate(bucket, &key, &line).await?;
-        let mut sink = match &fate {
-            BodyFate::Store(_) => Some(self.store.stage(bucket, &key)),
-            BodyFate::Skip => None,
+        // `None`: the body is read, and is not stored.
+        let mut body = match self.entry_to_store(&key, &line).await? {
+            Some(entry) => Some(self.target.begin(&key, entry).await?),
+            None => None,
         };
         let mut received = 0;
         let mut piece = line.body;
@@ -239,7 +231,7 @@ impl Import<'_> {
                     Line::Part(text) => text,
                     Line::Incomplete(line) => {
                         let reason = line.reason;
-                        if matches!(fate, BodyFate::Store(_)) {
+                        if body.is_some() {
                             self.report
                                 .left_out
                                 .add(format!("{key}: the export has only a part of it: {reason}"));
@@ -261,63 +253,59 @@ impl Import<'_> {
             if received > line.size || (bytes.is_empty() && line.size > 0) {
                 return Err(self.lines.wrong(format!("the body of {key} does not have {} bytes", line.size)));
             }
-            if let Some(receiving) = &mut sink {
-                receiving.write(&bytes).await?;
+            if let Some(body) = &mut body {
+                self.target.write(body, bytes).await?;
             }
         }
-        let (BodyFate::Store(headers), Some(sink)) = (fate, sink) else { return Ok(()) };
-        let body = sink.finish().await?;
-        if body.sha1.to_string() != line.sha1 {
-            let problem =
-                format!("the body of {key} is damaged: its SHA-1 is {}, not {}", body.sha1, line.sha1);
-            return Err(self.lines.wrong(problem));
-        }
-        match self.store.put(bucket, &key, headers, body, &|stored| stored.is_none()).await {
-            Ok(_) => self.report.stored += 1,
-            Err(Error::ConditionFailed) => {
+        let Some(body) = body else { return Ok(()) };
+        match self.target.finish(body).await? {
+            Stored::New => self.report.stored += 1,
+            Stored::Exists => {
                 self.report.conflicts.add(format!("{key}: another process stored it during the import"));
             }
-            Err(error) => return Err(error.into()),
+            Stored::Damaged { sha1 } => {
+                let expected = line.sha1;
+                let problem = format!("the body of {key} is damaged: its SHA-1 is {sha1}, not {expected}");
+                return Err(self.lines.wrong(problem));
+            }
+            Stored::Refused { reason } => self.report.left_out.add(format!("{key}: {reason}")),
         }
         Ok(())
     }
 
     /// Decides what to do with an entry, and reports it unless it is to be stored.
-    async fn fate(&mut self, bucket: &Bucket, key: &EntryKey, line: &EntryLine) -> Result<BodyFate> {
+    async fn entry_to_store(&mut self, key: &EntryKey, line: &EntryLine) -> Result<Option<ExportedEntry>> {
         let expires = line.expires.as_deref().map(|text| {
             let time = rfc3339::parse(text);
             time.ok_or_else(|| self.lines.wrong(format!("the time at which {key} expires is malformed")))
         });
         if expires.transpose()?.is_some_and(|expires| expires <= self.options.now) {
             self.report.expired += 1;
-            return Ok(BodyFate::Skip);
+            return Ok(None);
         }
         let headers = match checked(&line.headers) {
             Ok(headers) => headers,
             Err(reason) => {
                 self.report.left_out.add(format!("{key}: {reason}"));
-                return Ok(BodyFate::Skip);
+                return Ok(None);
             }
         };
-        let limit = self.store.body_limit().min(bucket.definition.max_size.unwrap_or(u64::MAX));
-        if line.size > limit {
-            let size = line.size;
+        let (size, limit) = (line.size, self.target.body_limit());
+        if size > limit {
             self.report
                 .left_out
                 .add(format!("{key}: the body has {size} bytes, and the bucket allows {limit}"));
-            return Ok(BodyFate::Skip);
+            return Ok(None);
         }
-        match self.store.entry(bucket, key).await? {
-            None => return Ok(BodyFate::Store(headers)),
-            Some(stored) if stored.sha1.to_string() == line.sha1 && stored.headers == headers => {
-                self.report.unchanged += 1;
-            }
-            Some(stored) => {
-                let modified = rfc3339::format(stored.modified);
+        let entry = ExportedEntry { headers, size, sha1: line.sha1.clone() };
+        match self.target.compare(key, &entry).await? {
+            Comparison::Missing => return Ok(Some(entry)),
+            Comparison::Same => self.report.unchanged += 1,
+            Comparison::Other { modified } => {
                 self.report.conflicts.add(format!("{key}: the stored entry of {modified} has other content"));
             }
         }
-        Ok(BodyFate::Skip)
+        Ok(None)
     }
 }
 

@@ -181,6 +181,12 @@ where
         }
     }
 
+    /// Whether the server has closed the connection.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// Sends a request. The answer may begin before the whole body is sent.
     ///
     /// # Errors

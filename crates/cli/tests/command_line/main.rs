@@ -26,6 +26,7 @@ mod help;
 mod home;
 mod http;
 mod importing;
+mod importing_entries;
 mod kept;
 mod memory;
 mod migrating;

@@ -61,7 +61,9 @@ fn import_through_a_server_names_the_bucket() {
         run(home.path(), &["import", "--to", &url, "--domain", "wiki", "--bucket", bucket, "docs.xml"])
     };
     import("docs").ends_with(0).stdout_contains(&["1 stored"]);
-    import("none").ends_with(1).stderr_contains(&["has no bucket 'none'"]);
+    import("none")
+        .ends_with(1)
+        .stderr_contains(&["no line of an export of entries", "wiki/none --type revisioned"]);
     assert!(get(&address, "/v1/wiki/docs/A?rev/latest/wikitext").ends_with("of docs"));
     assert!(get(&address, "/v1/wiki/page/A?rev/latest/wikitext").starts_with("HTTP/1.1 404 "));
     server.stop().ends_with(0);

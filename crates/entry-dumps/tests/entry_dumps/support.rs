@@ -6,7 +6,7 @@ use rashomon_buckets::{Headers, RevisionStore, Settings as BucketSettings, schem
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_dumps::{DecompressionLimits, Source};
 use rashomon_entry_dumps::{
-    EntryImportError, EntryImportOptions, EntryImportReport, export_entries, import_entries,
+    EntryImportError, EntryImportOptions, EntryImportReport, StoreTarget, export_entries, import_entries,
 };
 use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, KeyValueStore, Settings};
 use rashomon_tables::{Batch, Memory, Scan, TableStore as _};
@@ -75,14 +75,11 @@ impl World {
         name: &str,
         file: &[u8],
     ) -> (EntryImportReport, Result<(), EntryImportError>) {
-        let options = EntryImportOptions {
-            domain: "wiki".parse().unwrap(),
-            bucket: name.parse().unwrap(),
-            now: self.clock.now(),
-            decompression: DecompressionLimits::default(),
-        };
+        let options =
+            EntryImportOptions { now: self.clock.now(), decompression: DecompressionLimits::default() };
+        let mut target = StoreTarget::new(&self.store, "wiki".parse().unwrap(), name.parse().unwrap());
         let source = Source::stream(Cursor::new(file.to_vec()));
-        import_entries(&self.store, source, &options, |_| {}).await
+        import_entries(&mut target, source, &options, |_| {}).await
     }
 
     /// Deletes the last chunk of each body.

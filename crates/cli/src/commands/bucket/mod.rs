@@ -3,7 +3,7 @@
 mod body;
 mod local;
 mod place;
-mod remote;
+pub(crate) mod remote;
 mod shown;
 
 use rashomon_buckets::BucketName;

@@ -32,47 +32,70 @@ const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 /// The number of bytes of a file that are read at once.
 const READ_BYTES: usize = 1 << 16;
 
-type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
+/// The body of a request.
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A connection to a server.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     server: ServerUrl,
     client: Client<RequestBody>,
 }
 
 /// An answer with a document, or without a body.
-struct Answer {
-    status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     etag: Option<String>,
     document: Value,
 }
 
 impl Remote {
-    pub(super) async fn connect(server: &ServerUrl) -> Result<Self, CommandError> {
-        let client = connect(server).await?;
-        output::warn_of_exposed_token(server, &client);
-        Ok(Self { server: server.clone(), client })
+    pub(crate) async fn connect(server: &ServerUrl) -> Result<Self, CommandError> {
+        let remote = Self::connect_again(server).await?;
+        output::warn_of_exposed_token(server, &remote.client);
+        Ok(remote)
     }
 
-    async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, CommandError> {
+    /// As [`Self::connect`], without a warning.
+    pub(crate) async fn connect_again(server: &ServerUrl) -> Result<Self, CommandError> {
+        Ok(Self { server: server.clone(), client: connect(server).await? })
+    }
+
+    /// Whether the server has closed the connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, CommandError> {
         self.client.send(request).await.map_err(|error| {
             CommandError::Refused(format!("the connection to {} broke: {}", self.server, last_cause(&error)))
         })
     }
 
-    fn empty_request(&self, method: Method, path: &str) -> Result<Request<RequestBody>, CommandError> {
+    pub(crate) fn empty_request(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<Request<RequestBody>, CommandError> {
         let body = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
         self.client.request(method, path).body(body).map_err(|error| invalid_request(&error))
     }
 
+    /// Begins a request.
+    pub(crate) fn request(&self, method: Method, path: &str) -> http::request::Builder {
+        self.client.request(method, path)
+    }
+
     /// Sends a request without a body, whose answer is a document.
-    async fn ask(&mut self, method: Method, path: &str) -> Result<Answer, CommandError> {
+    pub(crate) async fn ask(&mut self, method: Method, path: &str) -> Result<Answer, CommandError> {
         let request = self.empty_request(method, path)?;
         let response = self.send(request).await?;
         self.document(response).await
     }
 
-    async fn document(&self, response: Response<Incoming>) -> Result<Answer, CommandError> {
+    pub(crate) async fn document(&self, response: Response<Incoming>) -> Result<Answer, CommandError> {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_DOCUMENT_BYTES).collect().await.map_err(|error| {
             CommandError::Refused(format!(
@@ -93,13 +116,13 @@ impl Remote {
         Ok(Answer { status: head.status, etag, document })
     }
 
-    fn refused(&self, answer: &Answer) -> CommandError {
+    pub(crate) fn refused(&self, answer: &Answer) -> CommandError {
         let reason = refusal_reason(&answer.document);
         CommandError::Refused(format!("{} refused the request ({}): {reason}", self.server, answer.status))
     }
 
     /// The document of a successful answer.
-    fn parse<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, CommandError> {
+    pub(crate) fn parse<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, CommandError> {
         if !answer.status.is_success() {
             return Err(self.refused(&answer));
         }
@@ -109,7 +132,10 @@ impl Remote {
     }
 
     /// The definition of a bucket and its entity tag. `None` if there is no such bucket.
-    async fn defined(&mut self, path: &BucketPath) -> Result<Option<(Definition, String)>, CommandError> {
+    pub(crate) async fn defined(
+        &mut self,
+        path: &BucketPath,
+    ) -> Result<Option<(Definition, String)>, CommandError> {
         let answer = self.ask(Method::GET, &format!("/v1/{path}")).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -154,7 +180,7 @@ impl Remote {
         Ok(ListPage { items, next })
     }
 
-    async fn put_definition(
+    pub(crate) async fn put_definition(
         &mut self,
         path: &BucketPath,
         definition: &Definition,
@@ -257,7 +283,7 @@ impl Remote {
         Ok(ListPage { items: items.collect(), next })
     }
 
-    pub(super) async fn value(&mut self, path: &EntryPath) -> Result<i64, CommandError> {
+    pub(crate) async fn value(&mut self, path: &EntryPath) -> Result<i64, CommandError> {
         #[derive(Deserialize)]
         struct Counter {
             value: i64,
@@ -322,11 +348,11 @@ impl Remote {
     }
 }
 
-fn invalid_request(error: &http::Error) -> CommandError {
+pub(crate) fn invalid_request(error: &http::Error) -> CommandError {
     CommandError::Usage(format!("these arguments make no valid request: {error}"))
 }
 
-fn path_of(path: &EntryPath) -> String {
+pub(crate) fn path_of(path: &EntryPath) -> String {
     format!("/v1/{}/{}", path.bucket, encode_key(&path.key))
 }
 

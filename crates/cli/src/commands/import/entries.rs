@@ -4,7 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_clock::Clock;
 use rashomon_dumps::{CountedItems, DecompressionLimits};
-use rashomon_entry_dumps::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
+use rashomon_entry_dumps::{
+    EntryImportError, EntryImportOptions, EntryImportReport, EntryTarget, import_entries,
+};
 use rashomon_key_value::{BucketType, check_new_bucket};
 
 use super::{label, local, not_read, shown};
@@ -15,13 +17,14 @@ use crate::{
     output::{self, entries, thousands},
     progress::{Done, Progress},
     signals::Signals,
-    store::Store,
 };
 
-/// Imports files into the bucket, which has no pages or does not exist.
-pub(super) async fn run(
+/// Imports files into the bucket of the target, which has no pages or does not exist. `before` is its type, if it
+/// exists.
+pub(super) async fn run<T: EntryTarget>(
     arguments: &ImportArguments,
-    store: &Store,
+    before: Option<BucketType>,
+    target: &mut T,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
@@ -34,12 +37,9 @@ pub(super) async fn run(
             "{flag} is for pages, and not for entries of the bucket {bucket}: leave it out"
         )));
     }
-    let before =
-        store.key_value().bucket(&arguments.domain, bucket).await.map_err(CommandError::of_bucket)?;
-    let before = before.map(|bucket| bucket.bucket_type());
     let mut is_clean = true;
     for file in &arguments.files {
-        match one_file(arguments, file, store, clock, signals).await? {
+        match one_file(file, target, clock, signals).await? {
             Ok((report, outcome)) => {
                 print(&report, file, arguments)?;
                 is_clean &= report.is_clean();
@@ -63,23 +63,17 @@ pub(super) async fn run(
 type Imported = (EntryImportReport, Result<(), EntryImportError>);
 
 /// Imports a file. Returns the exit code of a signal that interrupted the import.
-async fn one_file(
-    arguments: &ImportArguments,
+async fn one_file<T: EntryTarget>(
     file: &Path,
-    store: &Store,
+    target: &mut T,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Result<Imported, Exit>, CommandError> {
     let source = local::source(file)?;
-    let options = EntryImportOptions {
-        domain: arguments.domain.clone(),
-        bucket: arguments.bucket.clone(),
-        now: clock.now(),
-        decompression: DecompressionLimits::default(),
-    };
+    let options = EntryImportOptions { now: clock.now(), decompression: DecompressionLimits::default() };
     let mut progress = Progress::new(Arc::clone(clock), label(file), "entry", source.size());
     let consumed = source.consumed();
-    let import = import_entries(store.key_value(), source, &options, |now| {
+    let import = import_entries(target, source, &options, |now| {
         let position = consumed.load(std::sync::atomic::Ordering::Relaxed);
         progress.show(Done { items: now.entries(), bytes: 0, position });
     });

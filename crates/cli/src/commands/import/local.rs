@@ -5,6 +5,7 @@ use std::{fs::File, path::Path, sync::Arc};
 use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
+use rashomon_entry_dumps::StoreTarget;
 
 use super::{entries, is_standard_input, label, not_read, report::Outcome, shown};
 use crate::{
@@ -38,7 +39,17 @@ pub(super) async fn run(
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
     let outcome = match find_page_bucket(&store, &arguments.domain, &arguments.bucket).await {
         Ok(Some(bucket)) => files(arguments, &bucket, &store, &clock, &mut signals).await,
-        Ok(None) => Box::pin(entries::run(arguments, &store, &clock, &mut signals)).await,
+        Ok(None) => {
+            let (domain, bucket) = (arguments.domain.clone(), arguments.bucket.clone());
+            let before = store.key_value().bucket(&domain, &bucket).await.map_err(CommandError::of_bucket);
+            let mut target = StoreTarget::new(store.key_value(), domain, bucket);
+            match before.map(|bucket| bucket.map(|bucket| bucket.bucket_type())) {
+                Ok(before) => {
+                    Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await
+                }
+                Err(error) => Err(error),
+            }
+        }
         Err(error) => Err(error),
     };
     // In any case, acknowledged writes must be on disk.

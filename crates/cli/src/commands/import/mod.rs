@@ -5,6 +5,7 @@ mod entries;
 mod local;
 mod remote;
 mod report;
+mod server_target;
 
 use std::{
     fs::File,

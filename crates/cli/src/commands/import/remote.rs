@@ -2,19 +2,23 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{excerpt, shorten};
+use http::{Method, StatusCode};
+use rashomon_buckets::{BucketName, excerpt, shorten};
 use rashomon_clock::Clock;
 use rashomon_http_client::{MAX_ERROR_BYTES, ServerUrl};
+use rashomon_key_value::{BucketType, Definition};
 use serde::Deserialize;
 
 use super::{
     connection::{Answer, Upload, send},
-    label, not_read,
+    entries, label, not_read,
     report::Outcome,
+    server_target::ServerTarget,
     shown,
 };
 use crate::{
-    arguments::ImportArguments,
+    arguments::{BucketPath, ImportArguments},
+    commands::bucket::remote::Remote,
     errors::CommandError,
     exit::Exit,
     output,
@@ -44,6 +48,9 @@ pub(super) async fn run(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
+    if let Some((mut target, before)) = key_value_bucket(server, arguments).await? {
+        return Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await;
+    }
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
@@ -70,6 +77,27 @@ pub(super) async fn run(
     }
     output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+/// The bucket of the import, if it has entries or does not exist. `None` if it has pages, or if the client may not read
+/// its definition: then the server says whether it may be imported into.
+async fn key_value_bucket(
+    server: &ServerUrl,
+    arguments: &ImportArguments,
+) -> Result<Option<(ServerTarget, Option<BucketType>)>, CommandError> {
+    if arguments.bucket == BucketName::page() {
+        return Ok(None);
+    }
+    let path = BucketPath { domain: arguments.domain.clone(), bucket: arguments.bucket.clone() };
+    let mut remote = Remote::connect(server).await?;
+    let answer = remote.ask(Method::GET, &format!("/v1/{path}")).await?;
+    let before = match answer.status {
+        StatusCode::NOT_FOUND => None,
+        StatusCode::OK => Some(remote.parse::<Definition>(answer)?.bucket_type),
+        _ => return Ok(None),
+    };
+    let has_pages = before == Some(BucketType::Revisioned);
+    Ok((!has_pages).then(|| (ServerTarget::new(server, path, remote), before)))
 }
 
 /// Sends a file. Returns the outcome, and the error that ended the import early, if any.

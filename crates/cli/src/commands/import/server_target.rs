@@ -1,0 +1,346 @@
+//! A key-value bucket behind a running server, into which entries are imported by the requests of its API.
+
+use std::{collections::BTreeSet, io};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{SinkExt as _, channel::mpsc};
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use rashomon_buckets::Headers;
+use rashomon_entry_dumps::{Comparison, EntryImportError, EntryTarget, ExportedEntry, Stored};
+use rashomon_http_client::{ServerUrl, last_cause};
+use rashomon_key_value::{Definition, EntryKey};
+use sha1::{Digest as _, Sha1};
+use tokio::task::JoinHandle;
+
+use crate::{
+    arguments::{BucketPath, EntryPath},
+    commands::bucket::remote::{Answer, Remote, RequestBody, invalid_request, path_of},
+    errors::CommandError,
+};
+
+/// The number of pieces of a body that wait to be sent, besides one. A piece has at most a mebibyte.
+const WAITING_PIECES: usize = 0;
+
+/// What a server sends for an entry without a stored `Cache-Control`.
+const DEFAULT_CACHE_CONTROL: &str = "max-age=0, must-revalidate";
+
+type Result<T> = std::result::Result<T, EntryImportError>;
+
+/// A bucket of a server.
+pub(super) struct ServerTarget {
+    server: ServerUrl,
+    path: BucketPath,
+    definition: Option<Definition>,
+    /// The connection. `None` while a body is sent, and after one was broken off.
+    remote: Option<Remote>,
+}
+
+impl ServerTarget {
+    pub(super) fn new(server: &ServerUrl, path: BucketPath, remote: Remote) -> Self {
+        Self { server: server.clone(), path, definition: None, remote: Some(remote) }
+    }
+
+    /// The connection, which is opened again if a body was broken off, or if the server has closed it.
+    async fn remote(&mut self) -> Result<&mut Remote> {
+        let remote = self.take_remote().await?;
+        Ok(self.remote.insert(remote))
+    }
+
+    async fn take_remote(&mut self) -> Result<Remote> {
+        match self.remote.take().filter(|remote| !remote.is_closed()) {
+            Some(remote) => Ok(remote),
+            None => Remote::connect_again(&self.server).await.map_err(failed),
+        }
+    }
+
+    fn path_of(&self, key: &EntryKey) -> String {
+        path_of(&self.entry(key))
+    }
+
+    fn entry(&self, key: &EntryKey) -> EntryPath {
+        EntryPath { bucket: self.path.clone(), key: key.clone() }
+    }
+
+    /// Whether the headers of an answer are those of an exported entry.
+    fn has_headers(&self, answer: &HeaderMap, exported: &Headers) -> bool {
+        let has_ttl = self.definition.as_ref().is_some_and(|definition| definition.ttl.is_some());
+        has_headers(answer, exported, has_ttl)
+    }
+
+    /// Whether the body of an entry has this SHA-1. `false` if the entry has other headers now, or is gone.
+    async fn has_body(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<bool> {
+        let path = self.path_of(key);
+        let remote = self.remote().await?;
+        let request = remote.empty_request(Method::GET, &path).map_err(failed)?;
+        let response = remote.send(request).await.map_err(failed)?;
+        let (head, mut body) = response.into_parts();
+        let mut hasher = Sha1::new();
+        // The body is read to its end, so that the connection can be used again.
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                let reason = last_cause(&error);
+                EntryImportError::Server(broken(&self.server, &reason))
+            })?;
+            if let Some(data) = frame.data_ref() {
+                hasher.update(data);
+            }
+        }
+        let is_same = head.status == StatusCode::OK && digits(hasher) == entry.sha1;
+        Ok(is_same && self.has_headers(&head.headers, &entry.headers))
+    }
+}
+
+/// The SHA-1 of the bytes so far, in hexadecimal digits.
+fn digits(hasher: Sha1) -> String {
+    rashomon_buckets::Sha1(hasher.finalize().into()).to_string()
+}
+
+/// An error of a request.
+fn failed(error: CommandError) -> EntryImportError {
+    EntryImportError::Server(format!("{error}: stored entries stay; to continue, import the files again"))
+}
+
+fn broken(server: &ServerUrl, reason: &str) -> String {
+    format!(
+        "the connection to {server} broke ({reason}): stored entries stay; to continue, import the files again"
+    )
+}
+
+/// Whether the headers of an answer are those of an exported entry. `has_ttl`: the entries of the bucket expire.
+fn has_headers(answer: &HeaderMap, exported: &Headers, has_ttl: bool) -> bool {
+    let text = |name: &str| answer.get(name).and_then(|value| value.to_str().ok());
+    if text(header::CONTENT_TYPE.as_str()) != Some(&exported.content_type) {
+        return false;
+    }
+    let is_other = |name: &str| Headers::is_kept_with_entry(name) && name != header::CACHE_CONTROL.as_str();
+    let mut expected = exported.other.iter().filter(|(name, _)| is_other(name));
+    let count = answer.keys().filter(|name| is_other(name.as_str())).count();
+    if expected.clone().count() != count || !expected.all(|(name, value)| text(name) == Some(value)) {
+        return false;
+    }
+    let of_export = exported.other.get(header::CACHE_CONTROL.as_str());
+    let of_export = of_export.map_or(DEFAULT_CACHE_CONTROL, String::as_str);
+    let of_answer = text(header::CACHE_CONTROL.as_str()).unwrap_or_default();
+    directives(of_export, has_ttl) == directives(of_answer, has_ttl)
+}
+
+/// The directives of a `Cache-Control` that a server sends as they are stored. It sends others by the rights of the
+/// client, and by the time until the entry expires.
+fn directives(text: &str, has_ttl: bool) -> BTreeSet<String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let parts = parts.map(|part| match part.split_once('=') {
+        Some((name, argument)) => (name.to_ascii_lowercase(), Some(argument)),
+        None => (part.to_ascii_lowercase(), None),
+    });
+    let is_stored = |name: &str| match name {
+        "public" | "private" | "s-maxage" => false,
+        "max-age" | "stale-while-revalidate" | "stale-if-error" => !has_ttl,
+        _ => true,
+    };
+    parts
+        .filter(|(name, _)| is_stored(name))
+        .map(|(name, argument)| {
+            argument.map_or_else(|| name.clone(), |argument| format!("{name}={argument}"))
+        })
+        .collect()
+}
+
+/// A body that is sent to the server. The last piece is held back until the whole body is known to be undamaged.
+pub(super) struct ServerBody {
+    path: String,
+    entry: ExportedEntry,
+    hasher: Sha1,
+    held: Bytes,
+    upload: Option<Upload>,
+}
+
+/// A PUT under way.
+struct Upload {
+    pieces: mpsc::Sender<io::Result<Frame<Bytes>>>,
+    /// Returns the connection with the answer.
+    sent: JoinHandle<(Remote, std::result::Result<Response<Incoming>, CommandError>)>,
+}
+
+impl ServerTarget {
+    fn put(
+        &self,
+        remote: &Remote,
+        path: &str,
+        entry: &ExportedEntry,
+        body: RequestBody,
+    ) -> Result<http::Request<RequestBody>> {
+        let mut request = remote
+            .request(Method::PUT, path)
+            .header(header::IF_NONE_MATCH, "*")
+            .header(header::CONTENT_LENGTH, entry.size)
+            .header(header::CONTENT_TYPE, &entry.headers.content_type);
+        for (name, value) in &entry.headers.other {
+            request = request.header(name, value);
+        }
+        request.body(body).map_err(|error| failed(invalid_request(&error)))
+    }
+
+    /// Begins to send a body of several pieces.
+    async fn begin_upload(&mut self, path: &str, entry: &ExportedEntry) -> Result<Upload> {
+        let mut remote = self.take_remote().await?;
+        let (pieces, receiver) = mpsc::channel(WAITING_PIECES);
+        let body = StreamBody::new(receiver).boxed_unsync();
+        let request = self.put(&remote, path, entry, body)?;
+        let sent = tokio::spawn(async move {
+            let sent = remote.send(request).await;
+            (remote, sent)
+        });
+        Ok(Upload { pieces, sent })
+    }
+
+    /// The outcome of a PUT.
+    async fn stored(&mut self, response: Response<Incoming>) -> Result<Stored> {
+        let remote = self.remote().await?;
+        let answer = remote.document(response).await.map_err(failed)?;
+        let reason = |answer: &Answer| remote.refused(answer).to_string();
+        Ok(match answer.status {
+            StatusCode::CREATED => Stored::New,
+            StatusCode::PRECONDITION_FAILED => Stored::Exists,
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
+                Stored::Refused { reason: reason(&answer) }
+            }
+            _ => return Err(failed(remote.refused(&answer))),
+        })
+    }
+}
+
+#[async_trait]
+impl EntryTarget for ServerTarget {
+    type Body = ServerBody;
+
+    async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)> {
+        let path = self.path.clone();
+        let remote = self.remote().await?;
+        let stored = remote.defined(&path).await.map_err(failed)?;
+        // The limit of the server is not known here.
+        let filled = |definition: &Definition| definition.with_defaults(u64::MAX);
+        let (stored, is_new) = match stored {
+            Some((stored, _)) if filled(&stored) == filled(definition) => (stored, false),
+            stored => {
+                let answer = remote.put_definition(&path, definition, None).await.map_err(failed)?;
+                match (answer.status, stored) {
+                    (StatusCode::CREATED, _) => (definition.clone(), true),
+                    (StatusCode::OK, stored) => {
+                        (stored.map_or_else(|| definition.clone(), |(stored, _)| stored), false)
+                    }
+                    (StatusCode::CONFLICT, Some((stored, _))) => {
+                        return Err(EntryImportError::OtherDefinition {
+                            stored: Box::new(stored),
+                            exported: Box::new(definition.clone()),
+                        });
+                    }
+                    _ => return Err(failed(remote.refused(&answer))),
+                }
+            }
+        };
+        self.definition = Some(stored.clone());
+        Ok((stored, is_new))
+    }
+
+    fn body_limit(&self) -> u64 {
+        self.definition.as_ref().and_then(|definition| definition.max_size).unwrap_or(u64::MAX)
+    }
+
+    async fn counter(&mut self, key: &EntryKey) -> Result<Option<i64>> {
+        let path = self.entry(key);
+        let value = self.remote().await?.value(&path).await.map_err(failed)?;
+        // A server does not show whether a counter of 0 was ever incremented.
+        Ok(Some(value).filter(|value| *value != 0))
+    }
+
+    async fn store_counter(&mut self, key: &EntryKey, value: i64) -> Result<()> {
+        let path = self.path_of(key);
+        let remote = self.remote().await?;
+        let body = Full::new(Bytes::from(format!("{{\"increment\":{value}}}")));
+        let request = remote
+            .request(Method::POST, &path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.map_err(|never| match never {}).boxed_unsync())
+            .map_err(|error| failed(invalid_request(&error)))?;
+        let response = remote.send(request).await.map_err(failed)?;
+        let answer = remote.document(response).await.map_err(failed)?;
+        if answer.status.is_success() { Ok(()) } else { Err(failed(remote.refused(&answer))) }
+    }
+
+    async fn compare(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<Comparison> {
+        let path = self.path_of(key);
+        let remote = self.remote().await?;
+        let request = remote.empty_request(Method::HEAD, &path).map_err(failed)?;
+        let response = remote.send(request).await.map_err(failed)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Ok(Comparison::Missing),
+            _ => {
+                // The answer to a HEAD has no reason.
+                let answer = remote.ask(Method::GET, &path).await.map_err(failed)?;
+                return Err(failed(remote.refused(&answer)));
+            }
+        }
+        let head = response.headers();
+        let text = |name: header::HeaderName| head.get(name).and_then(|value| value.to_str().ok());
+        let size = text(header::CONTENT_LENGTH).and_then(|size| size.parse().ok());
+        let modified = text(header::LAST_MODIFIED).unwrap_or("an unknown time").to_owned();
+        let may_be_same = size == Some(entry.size) && self.has_headers(head, &entry.headers);
+        Ok(if may_be_same && self.has_body(key, entry).await? {
+            Comparison::Same
+        } else {
+            Comparison::Other { modified }
+        })
+    }
+
+    async fn begin(&mut self, key: &EntryKey, entry: ExportedEntry) -> Result<ServerBody> {
+        let path = self.path_of(key);
+        Ok(ServerBody { path, entry, hasher: Sha1::new(), held: Bytes::new(), upload: None })
+    }
+
+    async fn write(&mut self, body: &mut ServerBody, bytes: Vec<u8>) -> Result<()> {
+        body.hasher.update(&bytes);
+        let before = std::mem::replace(&mut body.held, bytes.into());
+        if before.is_empty() {
+            return Ok(());
+        }
+        let upload = match &mut body.upload {
+            Some(upload) => upload,
+            none => none.insert(self.begin_upload(&body.path, &body.entry).await?),
+        };
+        // If the server has answered already, nobody receives the piece.
+        let _ = upload.pieces.send(Ok(Frame::data(before))).await;
+        Ok(())
+    }
+
+    async fn finish(&mut self, body: ServerBody) -> Result<Stored> {
+        let ServerBody { path, entry, hasher, held, upload } = body;
+        let sha1 = digits(hasher);
+        if sha1 != entry.sha1 {
+            return Ok(Stored::Damaged { sha1 });
+        }
+        let response = match upload {
+            Some(Upload { mut pieces, sent }) => {
+                let _ = pieces.send(Ok(Frame::data(held))).await;
+                drop(pieces);
+                let (remote, response) =
+                    sent.await.map_err(|error| failed(CommandError::Stopped(error.to_string())))?;
+                self.remote = Some(remote);
+                response
+            }
+            None => {
+                let body = Full::new(held).map_err(|never| match never {}).boxed_unsync();
+                let mut remote = self.take_remote().await?;
+                let request = self.put(&remote, &path, &entry, body)?;
+                let response = remote.send(request).await;
+                self.remote = Some(remote);
+                response
+            }
+        };
+        let response = response.map_err(failed)?;
+        self.stored(response).await
+    }
+}
