@@ -57,6 +57,11 @@ impl Profile {
         &self.text[self.name_length..]
     }
 
+    /// Whether this is a later version of the same spec. The patch number has no meaning.
+    pub fn is_later_than(&self, other: &Self) -> bool {
+        self.spec() == other.spec() && (self.major, self.minor) > (other.major, other.minor)
+    }
+
     /// Whether a document of this version can be read by a client that wants the other one: the spec and the major
     /// version are equal, and the minor version is at least as high.
     pub fn satisfies(&self, wanted: &Self) -> bool {

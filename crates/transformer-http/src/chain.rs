@@ -1,14 +1,34 @@
 //! The shortest chain of steps between two versions.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt};
 
 use rashomon_http_semantics::spec_version::Profile;
 
 /// The ends of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ends {
-    pub(crate) from: Profile,
+    /// The version that the step takes. `None`: every earlier version of the spec.
+    pub(crate) from: Option<Profile>,
     pub(crate) to: Profile,
+}
+
+impl Ends {
+    /// Whether the step takes a document of this version.
+    pub(crate) fn take(&self, version: &Profile) -> bool {
+        match &self.from {
+            Some(from) => version.satisfies(from),
+            None => self.to.is_later_than(version),
+        }
+    }
+}
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.from {
+            Some(from) => write!(f, "{} to {}", from.version(), self.to.version()),
+            None => write!(f, "earlier versions to {}", self.to.version()),
+        }
+    }
 }
 
 /// The shortest chain of steps that makes a version which satisfies `wanted`, as indexes. `None` if there is none. The
@@ -31,7 +51,7 @@ pub(crate) fn shortest(steps: &[Ends], stored: &Profile, wanted: &Profile) -> Op
             return Some(chain);
         }
         for (index, step) in steps.iter().enumerate() {
-            if reached[index].is_none() && version.satisfies(&step.from) {
+            if reached[index].is_none() && step.take(version) {
                 reached[index] = Some(last);
                 waiting.push_back((Some(index), &step.to));
             }
@@ -49,7 +69,7 @@ mod tests {
     }
 
     fn chain(steps: &[(&str, &str)], stored: &str, wanted: &str) -> Option<Vec<usize>> {
-        let ends = |(from, to): &(&str, &str)| Ends { from: profile(from), to: profile(to) };
+        let ends = |(from, to): &(&str, &str)| Ends { from: Some(profile(from)), to: profile(to) };
         shortest(&steps.iter().map(ends).collect::<Vec<_>>(), &profile(stored), &profile(wanted))
     }
 
@@ -73,7 +93,19 @@ mod tests {
         assert_eq!(chain(steps, "2.7.0", "3.0.0"), None);
         assert_eq!(chain(&[], "3.0.0", "2.9.0"), None);
         let other = Profile::parse("https://example.org/other/2.8.0").unwrap();
-        let ends = [Ends { from: profile("3.0.0"), to: profile("2.8.0") }];
+        let ends = [Ends { from: Some(profile("3.0.0")), to: profile("2.8.0") }];
         assert_eq!(shortest(&ends, &profile("3.0.0"), &other), None);
+    }
+
+    #[test]
+    fn step_without_a_beginning_takes_every_earlier_version() {
+        let ends = [Ends { from: None, to: profile("2.8.0") }];
+        for (stored, chain) in
+            [("1.0.0", Some(vec![0])), ("2.7.9", Some(vec![0])), ("2.8.9", None), ("3.0", None)]
+        {
+            assert_eq!(shortest(&ends, &profile(stored), &profile("2.8.0")), chain, "{stored}");
+        }
+        let other = Profile::parse("https://example.org/other/1.0.0").unwrap();
+        assert_eq!(shortest(&ends, &other, &profile("2.8.0")), None);
     }
 }

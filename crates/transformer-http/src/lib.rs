@@ -14,6 +14,8 @@ mod chain;
 mod settings;
 mod transformers;
 
+pub use rashomon_http_semantics::spec_version::Profile;
+
 pub use self::{
     settings::{Settings, SettingsError, Step},
     transformers::{Document, TransformError, Transformers},

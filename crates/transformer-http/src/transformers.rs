@@ -89,16 +89,41 @@ impl Transformers {
     ///
     /// Returns an error if a setting cannot be used, or a URL leads to a host that is not allowed.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
-        let Settings { steps, hosts, timeout, max_requests, max_size, token_file, authorities } = settings;
+        let hosts = Hosts::parse(&settings.hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
+        if settings.steps.len() > Settings::MAX_STEPS {
+            return Err(SettingsError::TooManySteps(settings.steps.len()));
+        }
+        let checked = settings.steps.iter().cloned().map(|step| checked(step, &hosts));
+        let (ends, urls) = checked.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        Self::with(settings, hosts, ends, urls)
+    }
+
+    /// Creates transformers of a single step, from every earlier version of the spec of `to`. The steps of the
+    /// settings are not used. The host of the URL is allowed in addition to those of the settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a setting or the URL cannot be used.
+    pub fn to_one(url: &str, to: &Profile, mut settings: Settings) -> Result<Self, SettingsError> {
+        let parsed = parse_url(url)?;
+        if parsed.has_host() {
+            settings.hosts.push(parsed.authority().to_owned());
+        }
+        let hosts = Hosts::parse(&settings.hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
+        let ends = vec![Ends { from: None, to: to.clone() }];
+        Self::with(settings, hosts, ends, vec![parsed])
+    }
+
+    fn with(
+        settings: Settings,
+        hosts: Hosts,
+        ends: Vec<Ends>,
+        urls: Vec<Url>,
+    ) -> Result<Self, SettingsError> {
+        let Settings { timeout, max_requests, max_size, token_file, authorities, .. } = settings;
         if timeout.is_zero() {
             return Err(SettingsError::Timeout);
         }
-        if steps.len() > Settings::MAX_STEPS {
-            return Err(SettingsError::TooManySteps(steps.len()));
-        }
-        let hosts = Hosts::parse(&hosts).map_err(|(host, why)| SettingsError::Host { host, why })?;
-        let checked = steps.into_iter().map(|step| checked(step, &hosts));
-        let (ends, urls): (Vec<_>, Vec<_>) = checked.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let token = token_file.map(TokenFile::open).transpose();
         let token = token.map_err(|error| SettingsError::Token(error.to_string()))?;
         let needs_tls = urls.iter().any(|url| url.scheme() == "https");
@@ -111,7 +136,7 @@ impl Transformers {
 
     /// Whether any other version can be made from a document of this version.
     pub fn can_make_any(&self, stored: &Profile) -> bool {
-        self.ends.iter().any(|ends| stored.satisfies(&ends.from))
+        self.ends.iter().any(|ends| ends.take(stored))
     }
 
     /// Whether a version that satisfies a request can be made from a document of this version.
@@ -148,8 +173,8 @@ impl Transformers {
     }
 
     async fn step(&self, index: usize, document: Document) -> Result<Document, TransformError> {
-        let Ends { from, to } = &self.ends[index];
-        let step = format!("{} to {}", from.version(), to.version());
+        let to = &self.ends[index].to;
+        let step = self.ends[index].to_string();
         let failed = |why| TransformError::Failed { step: step.clone(), why };
         let Some(media_type) = MediaType::parse(&document.content_type) else {
             return Err(failed("the stored content type is no media type".to_owned()));
@@ -190,16 +215,28 @@ fn made(answer: Answer, expected: &Profile) -> Result<Document, String> {
 fn checked(step: Step, hosts: &Hosts) -> Result<(Ends, Url), SettingsError> {
     let Step { from, to, url } = step;
     let profile = |text: String| Profile::parse(&text).ok_or(SettingsError::Profile(text));
-    let ends = Ends { from: profile(from)?, to: profile(to)? };
-    if ends.from.spec() != ends.to.spec() {
-        return Err(SettingsError::OtherSpec { from: ends.from, to: ends.to });
+    let (from, to) = (profile(from)?, profile(to)?);
+    if from.spec() != to.spec() {
+        return Err(SettingsError::OtherSpec { from, to });
     }
-    if ends.from.satisfies(&ends.to) {
-        return Err(SettingsError::NotNeeded { from: ends.from, to: ends.to });
+    if from.satisfies(&to) {
+        return Err(SettingsError::NotNeeded { from, to });
     }
-    let error = |why: String| SettingsError::Url { url: url.clone(), why };
+    let parsed = parse_url(&url)?;
+    if !hosts.allow(&parsed) {
+        let host = excerpt(parsed.authority());
+        let why =
+            format!("its host is {host}, which is not one of the allowed hosts: add it to the allowed hosts");
+        return Err(SettingsError::Url { url, why });
+    }
+    Ok((Ends { from: Some(from), to }, parsed))
+}
+
+/// The URL of a step.
+fn parse_url(url: &str) -> Result<Url, SettingsError> {
+    let error = |why: String| SettingsError::Url { url: url.to_owned(), why };
     let example = "write a URL such as http://10.0.0.4:8000/html/2-to-1";
-    let parsed = Url::parse(&url).map_err(|reason| error(format!("{reason}; {example}")))?;
+    let parsed = Url::parse(url).map_err(|reason| error(format!("{reason}; {example}")))?;
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(error(format!("it begins with neither http:// nor https://; {example}")));
     }
@@ -209,11 +246,5 @@ fn checked(step: Step, hosts: &Hosts) -> Result<(Ends, Url), SettingsError> {
     if parsed.fragment().is_some() {
         return Err(error("the part after # is never sent: leave it out".to_owned()));
     }
-    if !hosts.allow(&parsed) {
-        return Err(error(format!(
-            "its host is {}, which is not one of the allowed hosts: add it to the allowed hosts",
-            excerpt(parsed.authority())
-        )));
-    }
-    Ok((ends, parsed))
+    Ok(parsed)
 }
