@@ -29,6 +29,12 @@ impl Archive {
         Self { records, blocks, settings, reads: idle.map(RecentReads::new) }
     }
 
+    /// The store that has only the tables, without the blocks.
+    #[must_use]
+    pub fn tables(&self) -> &Arc<dyn TableStore> {
+        &self.blocks.store
+    }
+
     /// Remembers that a page was read. The latest revision of a page that is read often is not sealed.
     pub fn note_read(&self, page: &Page) {
         if let Some(reads) = &self.reads {

@@ -25,6 +25,7 @@ mod part;
 mod pending;
 mod policy;
 mod recent_reads;
+mod replace;
 mod rewrite;
 mod rows;
 mod seal;
@@ -53,6 +54,7 @@ pub use self::{
     erase::FromBlocks,
     history::{HistoryArchiver, RowImporter, RowReason, WithRows},
     policy::ArchivePolicy,
+    replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
     seal::{MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
     stats::{ArchiveStats, Counter, InBlocks},
     union_store::UnionStore,

@@ -1,4 +1,4 @@
-//! Rewrites blocks, for compaction and for erasure.
+//! Rewrites blocks, for compaction, for erasure, and for the replacement of bodies.
 //!
 //! The revisions that pages have in some blocks are written into new blocks, which are read back and
 //! compared, as in a seal. Then one batch for each page replaces its references to the old blocks by
@@ -51,6 +51,10 @@ pub(super) struct BlockRewriter<'a> {
     epoch: Option<Epoch>,
     /// The old blocks that at least one page no longer references. Other pages may still reference them.
     left_blocks: BTreeSet<BlockId>,
+    /// The ids of the new blocks.
+    pub(super) new_ids: Vec<BlockId>,
+    /// Number of pages that keep their old blocks, since their index has changed.
+    pub(super) kept_pages: u64,
     /// Number of new blocks.
     pub(super) new_blocks: u64,
     /// Bytes of the new blocks.
@@ -61,7 +65,17 @@ impl<'a> BlockRewriter<'a> {
     /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
         let (pending, replacements, left_blocks) = (Pending::new()?, Vec::new(), BTreeSet::new());
-        Ok(Self { archive, pending, replacements, epoch: None, left_blocks, new_blocks: 0, stored_bytes: 0 })
+        Ok(Self {
+            archive,
+            pending,
+            replacements,
+            epoch: None,
+            left_blocks,
+            new_ids: Vec::new(),
+            kept_pages: 0,
+            new_blocks: 0,
+            stored_bytes: 0,
+        })
     }
 
     /// Reads the epoch of the bucket, once. Call this before reading any revision that is going to be pushed.
@@ -124,6 +138,7 @@ impl<'a> BlockRewriter<'a> {
         let new_block = self.archive.make_block(pending).await?;
         if let Some(block) = &new_block {
             self.new_blocks += 1;
+            self.new_ids.push(block.id);
             self.stored_bytes += block.bytes;
             for (page, units) in &block.pages {
                 let Some(of) = self.replacements.iter_mut().find(|replacement| replacement.page == *page)
@@ -183,6 +198,7 @@ impl<'a> BlockRewriter<'a> {
         let index = index_of(&*self.archive.blocks.store, &partition).await?;
         // Another process may have replaced the rows meanwhile.
         if replacement.replaced.iter().any(|row| !index.contains(row)) {
+            self.kept_pages += 1;
             return Ok(false);
         }
         if let Some(epoch) = &self.epoch {

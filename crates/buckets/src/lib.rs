@@ -9,8 +9,9 @@ mod revisions;
 
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
-    ArchivePolicy, ArchiveSettings, ArchiveStats, BucketArchive, CompactionOptions, CompactionReport,
-    HistoryArchiver, MAX_PLACED_BYTES, MAX_PLACED_ROWS, RowReason, SealOptions, SealReport, SkippedDamage,
+    ArchivePolicy, ArchiveSettings, ArchiveStats, BlockReplacement, BodyInArchive, BodyReplacer,
+    BucketArchive, CheckedBlocks, CompactionOptions, CompactionReport, HistoryArchiver, MAX_PLACED_BYTES,
+    MAX_PLACED_ROWS, NewBody, RowReason, SealOptions, SealReport, SkippedDamage,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{
@@ -31,6 +32,6 @@ pub use rashomon_retention::{
 /// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use revisions::{
-    CacheStats, MAX_COUNTED_RENDERS, Maintenance, MementoPosition, RendersBeside, RevisionStore, Settings,
-    StoreParts,
+    CacheStats, MAX_COUNTED_RENDERS, Maintenance, MementoPosition, OpenValue, RendersBeside, RevisionStore,
+    Settings, StoreParts,
 };

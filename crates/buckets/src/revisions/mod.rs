@@ -13,6 +13,7 @@ mod listing;
 mod mementos;
 mod parts;
 mod read;
+mod replacing;
 mod rewrite;
 mod write;
 mod write_request;
@@ -31,6 +32,7 @@ pub use self::{
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
     parts::StoreParts,
+    replacing::OpenValue,
 };
 use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,

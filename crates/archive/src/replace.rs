@@ -1,0 +1,353 @@
+//! Replaces bodies in blocks: a block is rewritten with the new bodies, and the old block is deleted.
+//!
+//! The revisions and renders in the block keep their numbers and tids. A replaced body gets a time of its
+//! replacement, as after a destructive PUT, so that its ETag changes.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
+use rashomon_archive_format::{
+    ArchivedBody, BodyLocation, MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, Texts, Unit,
+};
+use rashomon_clock::Timestamp;
+use rashomon_records::{
+    Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,
+    rows::{RenderBodyKey, RevisionBodyKey, RevisionRow, RowKey as _, partition_of, render_key, rev_key},
+    schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+use rashomon_tables::{Error as StoreError, Key, Schema, Value};
+
+use super::{
+    Archive,
+    index::{IndexRow, index_of},
+    rewrite::BlockRewriter,
+    rows::BlockId,
+    together::CombinedRevisions,
+};
+
+/// The maximum number of blocks that [`CheckedBlocks`] remembers. A block that is forgotten is checked again.
+const MAX_CHECKED_BLOCKS: usize = 1 << 16;
+
+/// A body in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyInArchive {
+    /// The page.
+    pub page: Page,
+    /// The revision.
+    pub rev: Revision,
+    /// The render of the body, or the first render of the revision if the body belongs to the revision.
+    pub tid: Tid,
+    /// The property.
+    pub name: PropertyName,
+    /// The stored headers, size and SHA-1.
+    pub info: PropertyInfo,
+}
+
+/// A new body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewBody {
+    /// The content type. The other headers stay.
+    pub content_type: String,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// Selects the bodies to be replaced, and makes the new ones.
+#[async_trait]
+pub trait BodyReplacer: Send + Sync {
+    /// Whether a body is to be replaced.
+    fn selects(&self, name: &PropertyName, info: &PropertyInfo) -> bool;
+
+    /// Makes a new body of the stored bytes. `None` keeps the stored body. An error ends the replacement of the
+    /// whole block, which stays as it was.
+    async fn replace(&self, body: &BodyInArchive, bytes: Bytes) -> Result<Option<NewBody>>;
+}
+
+/// The result of a replacement in the blocks of a page.
+#[derive(Debug, Clone, Default)]
+pub struct BlockReplacement {
+    /// Old blocks that were rewritten.
+    pub blocks: u64,
+    /// Bodies that were replaced.
+    pub replaced: u64,
+    /// Selected bodies that a block cannot take, since the old or the new body is too large. They are unchanged.
+    pub too_large: Vec<BodyInArchive>,
+    /// Pages that keep their old blocks, since another process changed their index meanwhile.
+    pub kept_pages: u64,
+    /// Descriptions of damaged blocks, which are unchanged.
+    pub damaged: Vec<String>,
+}
+
+/// The blocks that a run has checked or written. The pages of a block are checked together.
+#[derive(Debug, Default)]
+pub struct CheckedBlocks(BTreeSet<BlockId>);
+
+impl CheckedBlocks {
+    fn add(&mut self, id: BlockId) {
+        if self.0.len() >= MAX_CHECKED_BLOCKS {
+            self.0.clear();
+        }
+        self.0.insert(id);
+    }
+}
+
+/// A body of a unit that is to be replaced.
+struct Job {
+    unit: usize,
+    of: Option<Tid>,
+    body: BodyInArchive,
+    text: Bytes,
+}
+
+impl Archive {
+    /// Replaces bodies in the blocks that a page references, and that this run has not checked yet. At most
+    /// `concurrency` bodies are made at once. The other pages of such a block are included.
+    ///
+    /// A block is written and compared before a page references it, so an interruption loses nothing. Each page
+    /// has the old or the new bodies of a block. A body that is hidden by a later write is not replaced.
+    pub async fn replace_bodies(
+        &self,
+        page: &Page,
+        replacer: &dyn BodyReplacer,
+        concurrency: usize,
+        checked: &mut CheckedBlocks,
+    ) -> Result<BlockReplacement> {
+        let _alone = self.alone().await;
+        let mut done = BlockReplacement::default();
+        for row in index_of(&*self.blocks.store, &partition_of(page)).await? {
+            if checked.0.contains(&row.block) {
+                continue;
+            }
+            let replacement = BlockReplacer { archive: self, replacer, concurrency, done: &mut done };
+            match replacement.block(page, row.block, checked).await {
+                Err(Error::Store(StoreError::Corrupt(what))) => done.damaged.push(what),
+                replaced => replaced?,
+            }
+            checked.add(row.block);
+        }
+        Ok(done)
+    }
+}
+
+/// Makes the new body of a job.
+fn made(replacer: &dyn BodyReplacer, job: Job) -> BoxFuture<'_, Result<(Job, Option<NewBody>)>> {
+    Box::pin(async move {
+        let new = replacer.replace(&job.body, job.text.clone()).await?;
+        Ok((job, new))
+    })
+}
+
+/// Replaces the bodies of one block.
+struct BlockReplacer<'a> {
+    archive: &'a Archive,
+    replacer: &'a dyn BodyReplacer,
+    concurrency: usize,
+    done: &'a mut BlockReplacement,
+}
+
+impl BlockReplacer<'_> {
+    async fn block(mut self, page: &Page, id: BlockId, checked: &mut CheckedBlocks) -> Result<()> {
+        let archive = self.archive;
+        let block = archive.blocks.open(page, id).await?;
+        let titles = block.titles();
+        let pages: Vec<_> = titles.into_iter().map(|title| Page { title, ..page.clone() }).collect();
+        if !self.has_selected(&pages, id).await? {
+            return Ok(());
+        }
+        // If the block was written recently, another process may be about to make more pages reference it.
+        let is_being_placed = match archive.blocks.enqueued_at(id).await? {
+            Some(enqueued_at) => enqueued_at > archive.placed_until().await?,
+            None => false,
+        };
+        let mut rewriter = BlockRewriter::new(archive)?;
+        rewriter.remember_epoch(page).await?;
+        let mut replaced = 0;
+        for of in &pages {
+            let index = index_of(&*archive.blocks.store, &partition_of(of)).await?;
+            let Some(row) = index.iter().find(|row| row.block == id).cloned() else { continue };
+            let others: Vec<_> = index.into_iter().filter(|row| row.block != id).collect();
+            replaced += self.page(of, row, &others, &mut rewriter).await?;
+        }
+        if replaced == 0 {
+            return Ok(());
+        }
+        rewriter.end().await?;
+        for new in &rewriter.new_ids {
+            checked.add(*new);
+        }
+        self.done.blocks += 1;
+        self.done.replaced += replaced;
+        self.done.kept_pages += rewriter.kept_pages;
+        if !is_being_placed {
+            let at = archive.records.clock.now().saturating_add(archive.records.skew);
+            archive.blocks.delete_if_unreferenced(pages, id, at).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the block has a body that is to be replaced.
+    async fn has_selected(&self, pages: &[Page], id: BlockId) -> Result<bool> {
+        for page in pages {
+            let block = self.archive.blocks.open(page, id).await?;
+            for unit in block.units(page)? {
+                if unit.all_bodies().any(|(name, _, body)| self.replacer.selects(name, &body.info)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Pushes the revisions of a page, with their new bodies. Returns the number of new bodies.
+    async fn page(
+        &mut self,
+        page: &Page,
+        row: IndexRow,
+        others: &[IndexRow],
+        rewriter: &mut BlockRewriter<'_>,
+    ) -> Result<u64> {
+        let mut replaced = 0;
+        let block = self.archive.blocks.open(page, row.block).await?;
+        let mut together = CombinedRevisions::default();
+        together.add(page, &block)?;
+        rewriter.begin(page, vec![row], 0).await?;
+        loop {
+            let mut units = Vec::new();
+            while units.len() < self.concurrency.max(1)
+                && let Some(unit) = together.next()?
+            {
+                units.push(unit);
+            }
+            if units.is_empty() {
+                break;
+            }
+            let mut jobs = Vec::new();
+            for (index, (unit, texts)) in units.iter().enumerate() {
+                self.add_jobs(page, index, unit, texts, others, &mut jobs).await?;
+            }
+            let making: Vec<_> = jobs.into_iter().map(|job| made(self.replacer, job)).collect();
+            let made: Vec<_> = stream::iter(making).buffered(self.concurrency.max(1)).try_collect().await?;
+            for (job, new) in made {
+                let Some(new) = new else { continue };
+                let (unit, texts) = &mut units[job.unit];
+                let at = self.archive.records.write_time_after(unit.last_written());
+                match put(unit, texts, &job, new, at) {
+                    // A purge of HTTP caches has to be queued here for `job.body`: its ETag changes as soon as the
+                    // page references the new block, which happens in one of the next calls of `push` or in
+                    // `end`. Blocks do not pass through the write pipeline, so its hook does not see this change.
+                    true => replaced += 1,
+                    false => self.done.too_large.push(job.body),
+                }
+            }
+            for (unit, texts) in units {
+                rewriter.push(unit, &texts).await?;
+            }
+        }
+        rewriter.end_page();
+        Ok(replaced)
+    }
+
+    /// Adds the selected bodies of a unit that readers see.
+    async fn add_jobs(
+        &mut self,
+        page: &Page,
+        index: usize,
+        unit: &Unit,
+        texts: &Texts,
+        others: &[IndexRow],
+        jobs: &mut Vec<Job>,
+    ) -> Result<()> {
+        let rev = unit.revision.record.rev;
+        for (name, of, body) in unit.all_bodies() {
+            if !self.replacer.selects(name, &body.info)
+                || self.is_hidden(page, rev, of, name, body, others).await?
+            {
+                continue;
+            }
+            let tid = of.unwrap_or(unit.revision.first_tid);
+            let (page, name, info) = (page.clone(), name.clone(), body.info.clone());
+            let in_archive = BodyInArchive { page, rev, tid, name: name.clone(), info };
+            match texts.get(&(name, of)) {
+                Some(text) => jobs.push(Job { unit: index, of, body: in_archive, text: text.clone() }),
+                None => self.done.too_large.push(in_archive),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a row in the tables, or a later body in another block, hides the body from readers.
+    async fn is_hidden(
+        &self,
+        page: &Page,
+        rev: Revision,
+        of: Option<Tid>,
+        name: &PropertyName,
+        body: &ArchivedBody,
+        others: &[IndexRow],
+    ) -> Result<bool> {
+        let tables = &*self.archive.blocks.store;
+        let get = async |table: &'static Schema, clustering: Vec<Value>| {
+            tables.get(table, &Key::new(partition_of(page), clustering)).await
+        };
+        if let Some(row) = get(&REVISIONS, rev_key(rev)).await?
+            && (of.is_none() || RevisionRow::from_row(&row)?.record.erased.is_some())
+        {
+            return Ok(true);
+        }
+        let property = name.clone();
+        let in_tables = match of {
+            Some(tid) => {
+                get(&RENDERS, render_key(rev, tid)).await?.is_some()
+                    || get(&RENDER_CONTENT, RenderBodyKey { property, rev, tid }.clustering())
+                        .await?
+                        .is_some()
+            }
+            None => get(&REVISION_CONTENT, RevisionBodyKey { property, rev }.clustering()).await?.is_some(),
+        };
+        if in_tables {
+            return Ok(true);
+        }
+        for row in others.iter().filter(|row| row.may_have_revision(rev)) {
+            let other = self.archive.blocks.open(page, row.block).await?;
+            let Some(unit) = other.unit_of(&page.title, rev)? else { continue };
+            let mut same = unit.all_bodies().filter(|(other, tid, _)| *other == name && *tid == of);
+            if same.any(|(.., other)| other.written_at >= body.written_at) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Puts a new body into a unit. Returns `false`, and changes nothing, if the body is too large for a block.
+///
+/// The write times of the rows become one tick later. So a write that happens at the same time is later, and
+/// hides them.
+fn put(unit: &mut Unit, texts: &mut Texts, job: &Job, new: NewBody, at: Timestamp) -> bool {
+    let (name, size) = (&job.body.name, new.bytes.len() as u64);
+    let other_bytes =
+        unit.all_bodies().map(|(.., body)| body.size_in_block()).sum::<u64>() - job.body.info.size;
+    if size > MAX_BODY_IN_BLOCK || size > job.body.info.size && other_bytes + size > MAX_UNIT_BODY_BYTES {
+        return false;
+    }
+    let mut info = job.body.info.clone();
+    info.headers.content_type = new.content_type;
+    (info.size, info.sha1) = (size, Sha1::of(&new.bytes));
+    info.rewritten_at = Some(at.max(info.rewritten_at.unwrap_or(Timestamp::MIN).just_after()));
+    let (properties, bodies, written_at) = match job.of {
+        None => (&mut unit.revision.properties, &mut unit.bodies, &mut unit.revision.written_at),
+        Some(tid) => match unit.renders.iter_mut().find(|(render, _)| render.tid == tid) {
+            Some((render, bodies)) => (&mut render.properties, bodies, &mut render.written_at),
+            None => return false,
+        },
+    };
+    let Some(body) = bodies.get_mut(name) else { return false };
+    let place = BodyLocation::Entry(0);
+    *body = ArchivedBody { info: info.clone(), written_at: body.written_at.just_after(), place };
+    properties.insert(name.clone(), info);
+    *written_at = written_at.just_after();
+    texts.insert((name.clone(), job.of), new.bytes);
+    true
+}
