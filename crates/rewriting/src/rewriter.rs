@@ -1,0 +1,440 @@
+//! Goes through the pages of a bucket, and rewrites their values.
+
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt as _, future::BoxFuture, stream};
+use rashomon_buckets::{
+    Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
+    GivenHeaders, NewBody, NewProperty, OpenValue, Page, PropertyInfo, PropertyName, Result, RevisionStore,
+    StoreError, Tid, Title,
+};
+use rashomon_http_semantics::spec_version::Profile;
+use rashomon_transformer_http::{Document, TransformError, Transformers};
+
+use crate::{
+    pace::Pace,
+    report::{Failure, RewriteReport},
+    version::StoredVersion,
+};
+
+/// The number of values in succession that a transformer may fail to make. One more failure ends the run: the
+/// transformer is probably down.
+pub const MAX_CONSECUTIVE_FAILURES: u64 = 20;
+
+/// The maximum number of values that are rewritten before more are searched.
+const MAX_BATCH_VALUES: usize = 256;
+
+/// The number of bytes of stored values with which a batch ends. The chunks of replaced large bodies are collected
+/// between batches, so they take hardly more space than this.
+const MAX_BATCH_BYTES: u64 = 4 << 20;
+
+/// The maximum number of titles in one read.
+const TITLES_PER_READ: usize = 500;
+
+/// The maximum number of attempts to rewrite a value that other writers replace at the same time.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What is rewritten, and how fast.
+#[derive(Debug, Clone)]
+pub struct RewriteOptions {
+    /// The property.
+    pub property: PropertyName,
+    /// The current version.
+    pub target: Profile,
+    /// Also rewrites blocks of the archive.
+    pub archived: bool,
+    /// The maximum number of values a second. `None`: no limit.
+    pub rate: Option<NonZeroU32>,
+    /// The maximum number of values that are transformed at once.
+    pub concurrency: NonZeroUsize,
+}
+
+/// The reasons why a run ends early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RewriteError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The transformer failed many times in succession.
+    #[error(
+        "the transformer failed for {MAX_CONSECUTIVE_FAILURES} values in succession, the last time for {0}; check \
+         the transformer, and run the command again"
+    )]
+    TooManyFailures(Box<Failure>),
+}
+
+/// Rewrites the values of a property.
+#[derive(Debug)]
+pub struct Rewriter {
+    run: Arc<Run>,
+    checked: CheckedBlocks,
+    /// The values to be rewritten next.
+    batch: Vec<(Page, OpenValue)>,
+    batch_bytes: u64,
+}
+
+/// The state that concurrent tasks share.
+#[derive(Debug)]
+struct Run {
+    store: RevisionStore,
+    transformers: Transformers,
+    options: RewriteOptions,
+    pace: Pace,
+    progress: Mutex<RunProgress>,
+}
+
+#[derive(Debug, Default)]
+struct RunProgress {
+    report: RewriteReport,
+    /// The failures of the transformer since its last success.
+    consecutive: u64,
+    /// The last of too many failures.
+    last: Option<Failure>,
+    /// Whether chunks of large bodies may have been released since the last collection.
+    has_released_chunks: bool,
+}
+
+/// The reasons why no new version was made.
+enum MakeError {
+    Read(Error),
+    Transform(TransformError),
+}
+
+impl From<TransformError> for MakeError {
+    fn from(error: TransformError) -> Self {
+        Self::Transform(error)
+    }
+}
+
+impl Rewriter {
+    /// Creates a rewriter of a store. A transformer that leads to the target has to be among `transformers`.
+    #[must_use]
+    pub fn new(store: RevisionStore, transformers: Transformers, options: RewriteOptions) -> Self {
+        let pace = Pace::new(options.rate);
+        let run = Run { store, transformers, options, pace, progress: Mutex::default() };
+        Self { run: Arc::new(run), checked: CheckedBlocks::default(), batch: Vec::new(), batch_bytes: 0 }
+    }
+
+    /// The counts so far.
+    #[must_use]
+    pub fn report(&self) -> RewriteReport {
+        self.run.progress().report.clone()
+    }
+
+    /// Rewrites the values of a bucket, from the page `first` on. Calls `progress` regularly.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the store fails, or the transformer fails too often. The values that were rewritten before
+    /// stay. [`Self::report`] has the counts.
+    pub async fn bucket(
+        &mut self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        first: Option<&Title>,
+        progress: &mut (dyn FnMut(&RewriteReport) + Send),
+    ) -> std::result::Result<(), RewriteError> {
+        let run = Arc::clone(&self.run);
+        let page_of = |title: Title| Page { domain: domain.clone(), bucket: bucket.clone(), title };
+        if let Some(title) = first {
+            self.page(&page_of(title.clone()), progress).await?;
+        }
+        let mut after = first.cloned();
+        loop {
+            let titles = run.store.catalog().titles(domain, bucket, after.as_ref(), TITLES_PER_READ).await?;
+            for title in titles.items {
+                self.page(&page_of(title), progress).await?;
+            }
+            after = titles.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.rewrite_batch(progress).await?;
+        self.collect().await?;
+        run.progress().report.position = None;
+        Ok(())
+    }
+
+    /// Adds the values of a page to the batch.
+    async fn page(
+        &mut self,
+        page: &Page,
+        progress: &mut (dyn FnMut(&RewriteReport) + Send),
+    ) -> std::result::Result<(), RewriteError> {
+        let run = Arc::clone(&self.run);
+        let mut after = None;
+        loop {
+            let values = match run.store.open_values(page, &run.options.property, after).await {
+                Err(Error::Store(StoreError::Corrupt(what))) => {
+                    run.fail(page, None, what);
+                    break;
+                }
+                values => values?,
+            };
+            for value in values.items {
+                if run.count(&value.info) {
+                    self.batch_bytes += value.info.size;
+                    self.batch.push((page.clone(), value));
+                }
+                if self.batch.len() >= MAX_BATCH_VALUES || self.batch_bytes >= MAX_BATCH_BYTES {
+                    self.rewrite_batch(progress).await?;
+                    run.progress().report.position = Some(page.title.clone());
+                }
+            }
+            after = values.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        if run.options.archived {
+            self.blocks(page, progress).await?;
+        }
+        run.progress().report.pages += 1;
+        run.show(progress);
+        Ok(())
+    }
+
+    /// Rewrites the values in the blocks of a page.
+    async fn blocks(
+        &mut self,
+        page: &Page,
+        progress: &mut (dyn FnMut(&RewriteReport) + Send),
+    ) -> std::result::Result<(), RewriteError> {
+        let run = Arc::clone(&self.run);
+        let replacer = Arc::clone(&self.run) as Arc<dyn BodyReplacer>;
+        let concurrency = run.options.concurrency.get();
+        let replaced =
+            run.store.maintenance().replace_in_blocks(page, replacer, concurrency, &mut self.checked).await;
+        run.check_failures()?;
+        let replaced = replaced?;
+        {
+            let report = &mut run.progress().report;
+            report.archived += replaced.replaced;
+            report.blocks += replaced.blocks;
+            report.kept_pages += replaced.kept_pages;
+        }
+        for what in replaced.damaged {
+            run.fail(page, None, what);
+        }
+        // A body that is too large for a block is written to the tables, which hides the one in the block.
+        for BodyInArchive { page, rev, tid, info, .. } in replaced.too_large {
+            self.batch_bytes += info.size;
+            self.batch.push((page, OpenValue { rev, tid, info }));
+            if self.batch_bytes >= MAX_BATCH_BYTES {
+                self.rewrite_batch(progress).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites the values of the batch.
+    async fn rewrite_batch(
+        &mut self,
+        progress: &mut (dyn FnMut(&RewriteReport) + Send),
+    ) -> std::result::Result<(), RewriteError> {
+        self.batch_bytes = 0;
+        let rewriting: Vec<_> =
+            self.batch.drain(..).map(|(page, value)| rewritten(&self.run, page, value.tid)).collect();
+        let mut done = stream::iter(rewriting).buffer_unordered(self.run.options.concurrency.get());
+        while let Some(result) = done.next().await {
+            result?;
+            self.run.check_failures()?;
+            self.run.show(progress);
+        }
+        drop(done);
+        self.collect().await
+    }
+
+    /// Deletes the chunks of replaced large bodies, if only this process uses the store. Otherwise a server collects
+    /// them. No body is staged at this time, so no staged body loses its chunks.
+    async fn collect(&self) -> std::result::Result<(), RewriteError> {
+        if std::mem::take(&mut self.run.progress().has_released_chunks) {
+            self.run.store.maintenance().collect_chunks().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Rewrites one value.
+fn rewritten(run: &Arc<Run>, page: Page, tid: Tid) -> BoxFuture<'static, Result<()>> {
+    let run = Arc::clone(run);
+    Box::pin(async move { run.rewrite(&page, tid).await })
+}
+
+impl Run {
+    fn progress(&self) -> MutexGuard<'_, RunProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, progress: &mut (dyn FnMut(&RewriteReport) + Send)) {
+        progress(&self.progress().report);
+    }
+
+    fn fail(&self, page: &Page, tid: Option<Tid>, reason: String) {
+        self.progress().report.failures.add(Failure { page: page.clone(), tid, reason });
+    }
+
+    /// Counts a value that is not rewritten. Returns whether it is to be rewritten.
+    fn count(&self, info: &PropertyInfo) -> bool {
+        let report = &mut self.progress().report;
+        match StoredVersion::of(&info.headers.content_type, &self.options.target) {
+            StoredVersion::Earlier => return true,
+            StoredVersion::Current => report.current += 1,
+            StoredVersion::Later => report.later += 1,
+            StoredVersion::Other => report.other += 1,
+        }
+        false
+    }
+
+    fn is_earlier(&self, info: &PropertyInfo) -> bool {
+        StoredVersion::of(&info.headers.content_type, &self.options.target) == StoredVersion::Earlier
+    }
+
+    fn check_failures(&self) -> std::result::Result<(), RewriteError> {
+        match &self.progress().last {
+            Some(last) => Err(RewriteError::TooManyFailures(Box::new(last.clone()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts a failure of the transformer for one value.
+    fn fail_to_make(&self, page: &Page, tid: Tid, error: &TransformError) {
+        let failure = Failure { page: page.clone(), tid: Some(tid), reason: error.to_string() };
+        let mut progress = self.progress();
+        // The transformer was not asked in the other cases.
+        if matches!(
+            error,
+            TransformError::Failed { .. } | TransformError::TimedOut { .. } | TransformError::Busy
+        ) {
+            progress.consecutive += 1;
+            if progress.consecutive >= MAX_CONSECUTIVE_FAILURES {
+                progress.last.get_or_insert_with(|| failure.clone());
+            }
+        }
+        progress.report.failures.add(failure);
+    }
+
+    /// Makes the current version of a value.
+    async fn make(
+        &self,
+        info: &PropertyInfo,
+        read: impl Future<Output = Result<Bytes>>,
+    ) -> std::result::Result<Document, MakeError> {
+        self.pace.wait().await;
+        let read = async { read.await.map_err(MakeError::Read) };
+        let (content_type, target) = (&info.headers.content_type, &self.options.target);
+        let document = self.transformers.transform(content_type, info.size, target, read).await?;
+        if let Err(error) = GivenHeaders::parse([("content-type", document.content_type.as_str())]) {
+            let why = format!("its content type cannot be stored: {error}");
+            return Err(TransformError::Failed { step: "the stored version".to_owned(), why }.into());
+        }
+        self.progress().consecutive = 0;
+        Ok(document)
+    }
+
+    /// Rewrites a value in the tables. The value is replaced only if it is still the one that was read.
+    async fn rewrite(&self, page: &Page, tid: Tid) -> Result<()> {
+        for _ in 0..MAX_ATTEMPTS {
+            if self.progress().last.is_some() {
+                return Ok(());
+            }
+            match self.try_rewrite(page, tid).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(Error::NotFound(_) | Error::Erased { .. }) => {
+                    self.progress().report.deleted += 1;
+                    return Ok(());
+                }
+                Err(error @ (Error::Invalid(_) | Error::TooLarge { .. } | Error::Conflict(_))) => {
+                    self.fail(page, Some(tid), error.to_string());
+                    return Ok(());
+                }
+                Err(Error::Store(StoreError::Corrupt(what))) => {
+                    self.fail(page, Some(tid), what);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.progress().report.changed += 1;
+        Ok(())
+    }
+
+    /// Returns `false` if the value was replaced by another writer meanwhile.
+    async fn try_rewrite(&self, page: &Page, tid: Tid) -> Result<bool> {
+        let name = &self.options.property;
+        let property = self.store.property(page, tid, name).await?;
+        if !self.is_earlier(&property.info) {
+            // Another writer has replaced the value since its row was read.
+            self.count(&property.info);
+            return Ok(true);
+        }
+        let was_in_chunks = matches!(property.body, Body::Chunked(_));
+        let document = match self.make(&property.info, property.body.whole()).await {
+            Ok(document) => document,
+            Err(MakeError::Read(error)) => return Err(error),
+            Err(MakeError::Transform(error)) => {
+                self.fail_to_make(page, tid, &error);
+                return Ok(true);
+            }
+        };
+        if was_in_chunks || document.body.len() > CHUNK_SIZE {
+            // The old chunks are released, or, if the write is refused, the new ones are not needed.
+            self.progress().has_released_chunks = true;
+        }
+        let mut sink = self.store.stage(page, name);
+        sink.write(&document.body).await?;
+        let new = NewProperty {
+            name: name.clone(),
+            content_type: Some(document.content_type),
+            other_headers: Default::default(),
+            body: sink.finish().await?,
+        };
+        let new_size = new.body.size;
+        let expect = Expect::OneOf(vec![property.version]);
+        match self.store.rewrite(page, tid, new, expect).await {
+            Ok(_) => {}
+            Err(Error::NotExpected) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let report = &mut self.progress().report;
+        report.rewritten += 1;
+        report.old_bytes += property.info.size;
+        report.new_bytes += new_size;
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl BodyReplacer for Run {
+    fn selects(&self, name: &PropertyName, info: &PropertyInfo) -> bool {
+        *name == self.options.property && self.is_earlier(info)
+    }
+
+    async fn replace(&self, body: &BodyInArchive, bytes: Bytes) -> Result<Option<NewBody>> {
+        if let Err(error) = self.check_failures() {
+            // The block stays as it was. The caller checks the failures again.
+            return Err(StoreError::unavailable(error.to_string()).into());
+        }
+        match self.make(&body.info, async { Ok(bytes) }).await {
+            Ok(Document { content_type, body: bytes }) => {
+                let report = &mut self.progress().report;
+                report.old_bytes += body.info.size;
+                report.new_bytes += bytes.len() as u64;
+                Ok(Some(NewBody { content_type, bytes }))
+            }
+            Err(MakeError::Read(error)) => Err(error),
+            Err(MakeError::Transform(error)) => {
+                self.fail_to_make(&body.page, body.tid, &error);
+                Ok(None)
+            }
+        }
+    }
+}
