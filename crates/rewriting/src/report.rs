@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rashomon_buckets::{Page, Tid, Title};
+use rashomon_buckets::{Page, Tid};
 
 /// The maximum number of failures that are named. Further failures are only counted.
 const MAX_NAMED_FAILURES: usize = 20;
@@ -76,8 +76,9 @@ pub struct RewriteReport {
     pub kept_pages: u64,
     /// Values that were not rewritten.
     pub failures: Failures,
-    /// All pages before this one are done.
-    pub position: Option<Title>,
+    /// The page from which an interrupted run has to be continued: all pages of the bucket before it are done. `None`
+    /// before the first batch, and at the end of a bucket.
+    pub position: Option<Page>,
 }
 
 impl RewriteReport {

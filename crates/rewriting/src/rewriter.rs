@@ -185,7 +185,7 @@ impl Rewriter {
                 }
                 if self.batch.len() >= MAX_BATCH_VALUES || self.batch_bytes >= MAX_BATCH_BYTES {
                     self.rewrite_batch(progress).await?;
-                    run.progress().report.position = Some(page.title.clone());
+                    run.progress().report.position = Some(page.clone());
                 }
             }
             after = values.next;
@@ -196,7 +196,13 @@ impl Rewriter {
         if run.options.archived {
             self.blocks(page, progress).await?;
         }
-        run.progress().report.pages += 1;
+        {
+            let report = &mut run.progress().report;
+            report.pages += 1;
+            if self.batch.is_empty() {
+                report.position = Some(page.clone());
+            }
+        }
         run.show(progress);
         Ok(())
     }
