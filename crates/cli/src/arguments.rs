@@ -5,6 +5,7 @@ mod backup;
 mod bucket;
 mod cassandra;
 mod import_export;
+mod rewrite;
 mod token;
 mod upgrade;
 mod vacuum;
@@ -28,6 +29,7 @@ pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::bucket::*;
 pub(crate) use self::cassandra::{CassandraCommand, SchemaArguments};
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
+pub(crate) use self::rewrite::RewriteArguments;
 pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
 pub(crate) use self::vacuum::VacuumArguments;
@@ -251,6 +253,26 @@ Examples:
   rashomon upgrade --data /var/lib/rashomon
   rashomon upgrade --store cassandra://10.0.0.1/wiki")]
     Upgrade(UpgradeArguments),
+
+    /// Bring stored values to the current version of their spec, in place
+    ///
+    /// Sends each value whose content type names an earlier version (`profile`) to a transformer, and replaces it
+    /// by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and the value gets a new ETag. A
+    /// value is replaced only if it is still the one that was read. Other values, and blocks of the archive
+    /// without --archived, are left alone. The command may be interrupted or killed at any point, and run again.
+    /// With SQLite, no server may have the store open (see docs/rewrite.md).
+    #[command(after_help = "\
+Exit codes:
+  0  all values have the current version, except those that are left alone
+  1  an error ended the command, such as 20 failures in succession; run it again to continue
+  2  the command line or the configuration is wrong, or there is no store; nothing was done
+  3  some values were not rewritten; standard error names the first 20; run the command again
+  130, 143  interrupted; run the command again to continue
+
+Examples:
+  rashomon rewrite --property html --with http://10.0.0.4:8000/html --to-version https://www.mediawiki.org/wiki/Specs/HTML/2.8.0
+  rashomon rewrite --property html --with http://10.0.0.4:8000/html --config rashomon.toml --rate 50 --archived")]
+    Rewrite(RewriteArguments),
 
     /// Manage the archive: superseded revisions and idle pages in compression blocks
     #[command(subcommand)]

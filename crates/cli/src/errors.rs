@@ -67,6 +67,9 @@ pub(crate) enum CommandError {
     /// The store cannot be converted.
     #[error("{0}")]
     Upgrade(String),
+    /// A rewrite of stored values ended early.
+    #[error("{0}")]
+    Rewrite(String),
     /// Not all eligible values could be culled.
     #[error("{0}")]
     Retention(String),
@@ -165,6 +168,7 @@ impl CommandError {
             | Self::Comparison(_)
             | Self::Export(_)
             | Self::Retention(_)
+            | Self::Rewrite(_)
             | Self::Migration(_)
             | Self::Stopped(_)
             | Self::Backup(_)

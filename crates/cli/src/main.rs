@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Restore(arguments) => block_on(commands::backup::restore(arguments)),
         Command::Vacuum(arguments) => block_on(commands::vacuum::run(arguments)),
         Command::Upgrade(arguments) => block_on(commands::upgrade::run(arguments)),
+        Command::Rewrite(arguments) => block_on(commands::rewrite::run(arguments)),
         Command::Archive(command) => block_on(commands::archive::run(command)),
         Command::Bucket(command) => block_on(commands::bucket::run(command)),
         Command::Token(command) => block_on(commands::token::run(command)),

@@ -60,6 +60,11 @@ impl Progress {
         Self { clock, started, label, unit, total, shown }
     }
 
+    /// Names another object, such as the next file.
+    pub(crate) fn set_label(&mut self, label: String) {
+        self.label = label;
+    }
+
     /// Sets the final position, if it was not known at the start, or has changed.
     pub(crate) fn set_total(&mut self, total: u64) {
         if self.total.replace(total) != Some(total)

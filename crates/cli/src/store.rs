@@ -186,6 +186,19 @@ impl Store {
         Self::open(&Self::settings_offline(arguments)?, clock, absent).await
     }
 
+    /// Opens the store for a rewrite of many values. The log of a SQLite store stays short, so that the store grows
+    /// little meanwhile.
+    pub(crate) async fn open_rewriting(
+        settings: &Settings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        let mut settings = settings.clone();
+        if let StoreSettings::Sqlite(directory) = &settings.store {
+            settings.log_bytes = short_log_bytes(directory);
+        }
+        Self::open(&settings, clock, Absent::Refuse).await
+    }
+
     /// Opens the store for a command that changes nothing.
     pub(crate) async fn open_for_reading(
         arguments: &StoreArguments,
@@ -238,7 +251,8 @@ impl Store {
         open_directory(&settings, directory_of(&settings, advice)?, clock, Absent::Refuse)
     }
 
-    fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
+    /// The settings for a command that opens a store other than a server.
+    pub(crate) fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let raw = RawSettings { store, ..RawSettings::default() };
         let mut settings = Settings::load_offline(raw, arguments.config.as_deref())?;
@@ -401,6 +415,15 @@ impl Backend {
     }
 }
 
+/// The name of the file of a SQLite store.
+const SQLITE_FILE: &str = "rashomon.sqlite";
+
+/// A thirtieth of the file, but at least 2 MiB. `None` if that is more than the usual size of a log.
+fn short_log_bytes(directory: &Path) -> Option<u64> {
+    let file_bytes = directory.join(SQLITE_FILE).metadata().map_or(0, |file| file.len());
+    Some((file_bytes / 30).max(2 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)
+}
+
 fn open_directory(
     settings: &Settings,
     directory: &Path,
@@ -410,7 +433,8 @@ fn open_directory(
     check_directory(directory, absent)?;
     let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
     let new_properties = settings.new_store_properties();
-    let options = Options { accept_lost_log, is_read_only_command, new_properties, ..Options::default() };
+    let mut options = Options { accept_lost_log, is_read_only_command, new_properties, ..Options::default() };
+    options.log_bytes = settings.log_bytes.unwrap_or(options.log_bytes);
     SqliteStore::open(directory, clock, options).map(Arc::new).map_err(CommandError::Open)
 }
 

@@ -59,6 +59,7 @@ pub use self::{
     raw::{MergedSettings, RawSettings},
     retention::RetentionFlags,
     store::{ClusterSettings, ClusterUrl, Replication, StoreSettings, StoreUrl},
+    transformers::transformers_for_rewrite,
     values::{Access, AuditLogTarget, ByteSize, Listen, LogFormat, LogLevel, Span},
 };
 
@@ -84,6 +85,9 @@ pub struct Settings {
     /// Whether the command changes nothing.
     #[serde(skip)]
     pub is_read_only_command: bool,
+    /// The size of the log of a SQLite store, in bytes, if it is not the usual one.
+    #[serde(skip)]
+    pub log_bytes: Option<u64>,
     /// What a new SQLite store records about its archive. `None`: what the configuration says.
     #[serde(skip)]
     pub new_store_archive: Option<bool>,
@@ -207,6 +211,7 @@ impl Settings {
             access: AccessSettings::merge(merged.access.take(), merged.access_of_file.take(), problems),
             accept_lost_log: false,
             is_read_only_command: false,
+            log_bytes: None,
             new_store_archive: None,
             properties: properties(raw_properties, merged.body_limit, file, problems),
             domains: domains(

@@ -536,6 +536,41 @@ fn flags_override_a_table_of_retention() {
 }
 
 #[test]
+fn current_version_of_a_rewrite_is_given_or_configured() {
+    let file = "[transformers]\nhosts = ['a.example:8000']\n\
+        [[transformers.steps]]\nfrom = 'x/1.0'\nto = 'x/2.0'\nurl = 'http://a.example:8000/one'\n\
+        [[transformers.steps]]\nfrom = 'x/0.1'\nto = 'x/2.0'\nurl = 'http://a.example:8000/one'\n\
+        [[transformers.steps]]\nfrom = 'x/1.0'\nto = 'x/2.0'\nurl = 'http://a.example:8000/two'\n\
+        [[transformers.steps]]\nfrom = 'x/2.0'\nto = 'x/3.0'\nurl = 'http://a.example:8000/two'\n";
+    let profile = |text: &str| rashomon_transformer_http::Profile::parse(text).unwrap();
+    let settings = load(file).unwrap();
+    let current = |url: Option<&str>, version: Option<&str>| {
+        let made = crate::transformers_for_rewrite(&settings, url, version.map(profile).as_ref());
+        made.map(|(transformers, current)| {
+            (transformers.can_make(&profile("x/0.5"), &current), current.to_string())
+        })
+    };
+    let made = |can_make: bool, version: &str| Ok((can_make, version.to_owned()));
+    assert_eq!(current(Some("http://a.example:8000/one"), None), made(true, "x/2.0"));
+    assert_eq!(current(Some("http://A.example:8000/one"), None), made(true, "x/2.0"));
+    assert_eq!(current(Some("http://a.example:8000/one"), Some("x/7.0")), made(true, "x/7.0"));
+    assert_eq!(current(Some("http://other.example/"), Some("x/7.0")), made(true, "x/7.0"));
+    assert_eq!(current(None, Some("x/3.0")), made(true, "x/3.0"));
+    assert_eq!(current(None, Some("x/7.0")), made(false, "x/7.0"));
+    for (url, cure) in [
+        (Some("http://a.example:8000/two"), "make several versions: name one with --to-version"),
+        (Some("http://other.example/"), "no step of [transformers] has the URL http://other.example/"),
+        (None, "name the current version with --to-version"),
+    ] {
+        let error = current(url, None).unwrap_err();
+        assert!(error.contains(cure), "{error}");
+    }
+    let error =
+        crate::transformers_for_rewrite(&load("").unwrap(), None, Some(&profile("x/3.0"))).unwrap_err();
+    assert!(error.contains("name a transformer with --with URL"), "{error}");
+}
+
+#[test]
 fn transformers_are_configured_by_their_steps() {
     assert!(load("").unwrap().transformers().unwrap().is_none());
     let file = "[transformers]\nhosts = ['a.example:8000']\ntimeout = '5s'\n[[transformers.steps]]\n\

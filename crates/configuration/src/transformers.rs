@@ -2,9 +2,11 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
-use rashomon_transformer_http::{self as http, Transformers};
+use rashomon_buckets::excerpt;
+use rashomon_transformer_http::{self as http, Profile, Transformers};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
+use url::Url;
 
 use super::{Settings, values::Span};
 
@@ -45,6 +47,22 @@ pub(crate) struct TransformerSettings {
 }
 
 impl TransformerSettings {
+    fn http_settings(&self, max_size: u64) -> http::Settings {
+        let step = |step: &Step| {
+            let Step { from, to, url } = step.clone();
+            http::Step { from, to, url }
+        };
+        http::Settings {
+            steps: self.steps.iter().map(step).collect(),
+            hosts: self.hosts.clone(),
+            timeout: self.timeout.0,
+            max_requests: self.max_requests,
+            max_size,
+            token_file: self.token_file.clone(),
+            authorities: self.authorities.clone(),
+        }
+    }
+
     pub(super) fn merge(raw: Option<Spanned<RawTransformers>>) -> Option<Self> {
         let RawTransformers { hosts, timeout, max_requests, token_file, authorities, steps } =
             raw?.into_inner();
@@ -67,19 +85,73 @@ impl Settings {
     /// Describes a version, an address, a host or a file that cannot be used.
     pub fn transformers(&self) -> Result<Option<Transformers>, String> {
         let Some(own) = &self.transformers else { return Ok(None) };
-        let step = |step: &Step| {
-            let Step { from, to, url } = step.clone();
-            http::Step { from, to, url }
-        };
-        let settings = http::Settings {
-            steps: own.steps.iter().map(step).collect(),
-            hosts: own.hosts.clone(),
-            timeout: own.timeout.0,
-            max_requests: own.max_requests,
-            max_size: self.merged.body_limit.0,
-            token_file: own.token_file.clone(),
-            authorities: own.authorities.clone(),
-        };
+        let settings = own.http_settings(self.merged.body_limit.0);
         Transformers::new(settings).map(Some).map_err(|error| format!("[transformers]: {error}"))
     }
+}
+
+/// Creates the client for a rewrite of stored values, and selects the current version.
+///
+/// `url` is the transformer that gets all earlier versions. Without it, the configured transformers are used.
+/// `current` is the profile of the current version. Without it, the current version is the one that a configured
+/// step of that URL makes.
+///
+/// # Errors
+///
+/// Says what is wrong or missing, and how to correct it.
+pub fn transformers_for_rewrite(
+    configured: &Settings,
+    url: Option<&str>,
+    current: Option<&Profile>,
+) -> Result<(Transformers, Profile), String> {
+    let own = configured.transformers.as_ref();
+    let Some(url) = url else {
+        let Some(current) = current else {
+            return Err("name the current version with --to-version PROFILE".to_owned());
+        };
+        let Some(transformers) = configured.transformers()? else {
+            return Err(
+                "the configuration has no [transformers]: name a transformer with --with URL".to_owned()
+            );
+        };
+        return Ok((transformers, current.clone()));
+    };
+    let steps = own.map_or(&[][..], |own| &own.steps);
+    let steps: Vec<_> = steps.iter().filter(|step| is_same_url(&step.url, url)).collect();
+    let current = match current {
+        Some(current) => current.clone(),
+        None => version_of(&steps, url)?,
+    };
+    let mut settings = match own {
+        Some(own) => own.http_settings(configured.merged.body_limit.0),
+        None => http::Settings { max_size: configured.merged.body_limit.0, ..http::Settings::default() },
+    };
+    if steps.is_empty() {
+        // The token is for the configured transformers.
+        settings.token_file = None;
+    }
+    let transformers = Transformers::to_one(url, &current, settings);
+    Ok((transformers.map_err(|error| format!("--with: {error}"))?, current))
+}
+
+/// The version that the configured steps of a URL make.
+fn version_of(steps: &[&Step], url: &str) -> Result<Profile, String> {
+    let url = excerpt(url);
+    let Some(first) = steps.first() else {
+        return Err(format!(
+            "no step of [transformers] has the URL {url}: name the version that it makes with --to-version PROFILE"
+        ));
+    };
+    if steps.iter().any(|step| step.to != first.to) {
+        return Err(format!(
+            "the steps of [transformers] with the URL {url} make several versions: name one with --to-version PROFILE"
+        ));
+    }
+    // The configuration was checked before, so the step has a version.
+    Profile::parse(&first.to).ok_or_else(|| format!("{} is not a profile", excerpt(&first.to)))
+}
+
+/// Whether two texts are the same URL, such as with and without the slash after the host.
+fn is_same_url(one: &str, other: &str) -> bool {
+    one == other || matches!((Url::parse(one), Url::parse(other)), (Ok(one), Ok(other)) if one == other)
 }

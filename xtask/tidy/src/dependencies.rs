@@ -62,6 +62,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-clock",
         ],
     ),
+    ("rashomon-rewriting", &["rashomon-buckets", "rashomon-http-semantics", "rashomon-transformer-http"]),
     ("rashomon-generator-http", &["rashomon-http-client", "rashomon-buckets"]),
     (
         "rashomon-simulation",
@@ -156,6 +157,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-backup",
             "rashomon-comparison",
             "rashomon-sample-wiki",
+            "rashomon-rewriting",
             "rashomon-dumps",
             "rashomon-entry-dumps",
             "rashomon-http-client",

@@ -12,6 +12,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod migrate;
 pub(crate) mod retention;
+pub(crate) mod rewrite;
 pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod token;

@@ -18,6 +18,7 @@ fn without_arguments_there_is_help() {
         "verify",
         "stats",
         "vacuum",
+        "rewrite",
         "upgrade",
         "check-config",
         "cassandra",

@@ -33,6 +33,7 @@ mod migrating;
 mod page_buckets;
 mod process;
 mod retaining;
+mod rewriting;
 mod serving;
 mod stores;
 mod to_server;
