@@ -418,10 +418,10 @@ impl Backend {
 /// The name of the file of a SQLite store.
 const SQLITE_FILE: &str = "rashomon.sqlite";
 
-/// A thirtieth of the file, but at least 2 MiB. `None` if that is more than the usual size of a log.
+/// A sixtieth of the file, but at least 1 MiB. `None` if that is more than the usual size of a log.
 fn short_log_bytes(directory: &Path) -> Option<u64> {
     let file_bytes = directory.join(SQLITE_FILE).metadata().map_or(0, |file| file.len());
-    Some((file_bytes / 30).max(2 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)
+    Some((file_bytes / 60).max(1 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)
 }
 
 fn open_directory(

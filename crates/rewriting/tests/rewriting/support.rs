@@ -4,7 +4,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -138,14 +138,14 @@ impl World {
         Self { directory: Some(directory), sqlite: Some(sqlite), ..world }
     }
 
-    /// The store after it was closed, as the command opens it: with a log of a thirtieth of its file.
+    /// The store after it was closed, as the command opens it: with a log of a sixtieth of its file.
     pub(crate) async fn reopened_with_a_short_log(self) -> Self {
         self.sqlite.as_ref().unwrap().shutdown().await;
         let Self { clock, directory, buckets, sqlite } = self;
         drop((buckets, sqlite));
         let directory = directory.unwrap();
         let bytes = std::fs::metadata(directory.path().join("rashomon.sqlite")).unwrap().len();
-        let options = Options { log_bytes: bytes / 30, ..Options::default() };
+        let options = Options { log_bytes: bytes / 60, ..Options::default() };
         Self::in_directory(directory, clock, options).await
     }
 
@@ -153,8 +153,11 @@ impl World {
         let all = BucketArchive { after: DAY, ..BucketArchive::default() };
         let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
         let settings = Settings { archive, skew: Duration::from_secs(5), ..Settings::default() };
+        // Each process has its own seed.
+        static SEEDS: AtomicU64 = AtomicU64::new(1);
+        let seed = SEEDS.fetch_add(1, Ordering::Relaxed);
         let shared_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let buckets = RevisionStore::open(store, shared_clock, settings, 1).await.unwrap();
+        let buckets = RevisionStore::open(store, shared_clock, settings, seed).await.unwrap();
         Self { clock, sqlite: None, buckets, directory: None }
     }
 
