@@ -22,6 +22,9 @@ use crate::support::{
     World, answer, html, new_version, noise, options, page, serve, transformer, transformers,
 };
 
+/// Makes the answer of a transformer.
+type Respond = Box<dyn Fn() -> Response + Send + Sync>;
+
 /// Rewrites three pages, of which the transformer answers so for the second one. Expects that only this one fails, and
 /// stays as it was. Returns the reason.
 async fn reason_of(
@@ -61,7 +64,7 @@ async fn reason_of(
 #[tokio::test]
 async fn bad_answer_is_counted_and_named_and_the_run_continues() {
     let foreign = serve(Router::new().route("/new", post(|| async { answer(&html("3.0.0"), "evil") }))).await;
-    let answers: [(&str, Box<dyn Fn() -> Response + Send + Sync>); 9] = [
+    let answers: [(&str, Respond); 9] = [
         (
             "text/html was expected",
             Box::new(|| answer("text/plain; profile=\"https://example.org/html/3.0.0\"", "x")),
@@ -91,7 +94,7 @@ async fn bad_answer_is_counted_and_named_and_the_run_continues() {
 async fn late_transformer_is_not_waited_for() {
     let world = World::in_memory().await;
     let tid = world.put(&page("Late"), 1, &html("2.8.0"), b"late").await;
-    let url = serve(Router::new().route("/new", post(|| std::future::pending::<StatusCode>()))).await;
+    let url = serve(Router::new().route("/new", post(std::future::pending::<StatusCode>))).await;
     let settings =
         TransformerSettings { timeout: Duration::from_millis(100), ..TransformerSettings::default() };
     let (report, result) = world.rewrite_with(transformers(&url, settings), options()).await;
