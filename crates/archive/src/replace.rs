@@ -234,10 +234,10 @@ impl BlockReplacer<'_> {
                 let (unit, texts) = &mut units[job.unit];
                 let at = self.archive.records.write_time_after(unit.last_written());
                 match put(unit, texts, &job, new, at) {
-                    // A purge of HTTP caches has to be queued here for `job.body`: its ETag changes as soon as the
-                    // page references the new block, which happens in one of the next calls of `push` or in
-                    // `end`. Blocks do not pass through the write pipeline, so its hook does not see this change.
-                    true => replaced += 1,
+                    true => {
+                        rewriter.note_new_body(job.body.rev);
+                        replaced += 1;
+                    }
                     false => self.done.too_large.push(job.body),
                 }
             }

@@ -19,7 +19,7 @@ use super::{
     verified_block::Deadline,
 };
 use rashomon_records::{
-    Page, Result,
+    Page, PageChange, Result, Revision,
     rows::{TypedRow, partition_of},
     schemas::ARCHIVE_INDEX,
 };
@@ -36,6 +36,8 @@ struct IndexReplacement {
     deadline: Option<Deadline>,
     /// The number of revisions that the new blocks must contain.
     revisions: u64,
+    /// The lowest and the highest revision with a replaced body. HTTP caches may have the old one.
+    with_new_bodies: Option<(Revision, Revision)>,
     /// Whether all revisions that go into the new blocks have been pushed.
     is_whole: bool,
 }
@@ -104,6 +106,7 @@ impl<'a> BlockRewriter<'a> {
             new_rows,
             deadline: None,
             revisions: 0,
+            with_new_bodies: None,
             is_whole: false,
         });
         Ok(())
@@ -117,6 +120,14 @@ impl<'a> BlockRewriter<'a> {
         let Some(last) = self.replacements.last_mut() else { return Ok(()) };
         last.revisions += 1;
         self.pending.push(&last.page, unit, texts)
+    }
+
+    /// Notes that a revision of the page that was begun last gets a body other than the stored one.
+    pub(super) fn note_new_body(&mut self, rev: Revision) {
+        if let Some(last) = self.replacements.last_mut() {
+            let (lowest, highest) = last.with_new_bodies.unwrap_or((rev, rev));
+            last.with_new_bodies = Some((lowest.min(rev), highest.max(rev)));
+        }
     }
 
     /// Ends the page that was begun last: all revisions that replace the rows of its index have been pushed.
@@ -225,7 +236,12 @@ impl<'a> BlockRewriter<'a> {
                 now.saturating_add(self.archive.records.skew),
             );
         }
-        self.archive.blocks.store.write(Vec::new(), batch).await?;
+        // Blocks do not pass through the write pipeline, which queues the purges of other replaced bodies.
+        let purge = replacement.with_new_bodies.and_then(|(lowest, highest)| {
+            let page = &replacement.page;
+            self.archive.records.purge_page(page, || PageChange::of_bodies(page, lowest, highest))
+        });
+        self.archive.blocks.store.write(purge.into_iter().collect(), batch).await?;
         self.left_blocks.extend(replacement.replaced.iter().map(|row| row.block));
         Ok(true)
     }

@@ -1,6 +1,7 @@
 //! A store, a transformer, and short functions to write, to rewrite and to read.
 
 use std::{
+    collections::BTreeSet,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -22,8 +23,9 @@ use rashomon_buckets::{
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_http_semantics::spec_version::Profile;
+use rashomon_records::{PurgeEntry, schemas::PURGES};
 use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
-use rashomon_tables::{Memory, TableStore};
+use rashomon_tables::{Memory, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use rashomon_transformer_http::{Settings as TransformerSettings, Transformers};
 use tempfile::TempDir;
@@ -152,7 +154,8 @@ impl World {
     async fn on(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Self {
         let all = BucketArchive { after: DAY, ..BucketArchive::default() };
         let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-        let settings = Settings { archive, skew: Duration::from_secs(5), ..Settings::default() };
+        let settings =
+            Settings { archive, skew: Duration::from_secs(5), queues_purges: true, ..Settings::default() };
         // Each process has its own seed.
         static SEEDS: AtomicU64 = AtomicU64::new(1);
         let seed = SEEDS.fetch_add(1, Ordering::Relaxed);
@@ -252,6 +255,25 @@ impl World {
         let report =
             maintenance.seal(&wiki(), &BucketName::page(), SealOptions::default(), &mut |_| {}).await;
         report.unwrap().revisions
+    }
+
+    /// The revisions of a page whose replaced bodies HTTP caches have to delete, by the queued purges.
+    pub(crate) async fn purged_revisions(&self, page: &Page) -> BTreeSet<i64> {
+        let records = self.buckets.parts().records;
+        let hundred = NonZeroUsize::new(100).unwrap();
+        let mut partitions = records.partitions(&PURGES, hundred);
+        let mut purged = BTreeSet::new();
+        while let Some(partition) = partitions.next().await.unwrap() {
+            let mut rows = records.rows(&PURGES, Scan::new(partition, hundred));
+            while let Some(row) = rows.next().await.unwrap() {
+                let entry = PurgeEntry::from_row(&row).unwrap();
+                let Some((of, change)) = entry.page() else { continue };
+                if of == *page && change.bodies {
+                    purged.extend(change.revisions.0.get()..=change.revisions.1.get());
+                }
+            }
+        }
+        purged
     }
 
     /// The number of html values of a page in the tables.
