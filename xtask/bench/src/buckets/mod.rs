@@ -4,6 +4,7 @@ mod batches;
 mod blobs;
 mod cassandra;
 mod counters;
+mod failover;
 mod forwarding;
 mod listings;
 
@@ -41,6 +42,10 @@ pub(crate) struct Options {
     /// Measure only entries and counters, on one node of Cassandra, beside the driver alone.
     #[arg(long, conflicts_with = "only")]
     cassandra: bool,
+    /// Measure only requests to three servers on one node of Cassandra, behind one that forwards, while one of the
+    /// three is killed and started again.
+    #[arg(long, conflicts_with_all = ["only", "cassandra", "quick", "seconds", "connections"])]
+    failover: bool,
 }
 
 /// A part of the benchmark.
@@ -81,6 +86,9 @@ impl Options {
 }
 
 fn how(options: &Options) -> String {
+    if options.failover {
+        return failover::how();
+    }
     let common = format!(
         "{} connections kept alive, {:?} each after {:?} to warm up, the order of compared measurements changing from \
          turn to turn. Texts compress to a quarter, each of its own",
@@ -101,6 +109,10 @@ fn how(options: &Options) -> String {
 
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
     let mut report = Report::new("buckets", how(options));
+    if options.failover {
+        failover::run(binary, runs, &mut report, clock)?;
+        return Ok(report);
+    }
     if options.cassandra {
         cassandra::run(options, binary, runs, &mut report, clock)?;
         return Ok(report);
