@@ -16,6 +16,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/api", 12_000),
     ("crates/archive", 7_500),
     ("crates/cli", 10_000),
+    ("crates/records", 7_500),
     ("crates/tables-sqlite", 8_500),
     ("xtask/bench", 8_500),
 ];
