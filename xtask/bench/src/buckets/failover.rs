@@ -164,8 +164,7 @@ impl<'a> Mixed<'a> {
     fn begin(&mut self) {
         self.start = self.clock.monotonic() + WARM_UP;
         self.failed = 0;
-        self.seconds =
-            (0..3 * PHASE_SECONDS).map(|_| Histogram::new(3).expect("three digits are allowed")).collect();
+        self.seconds = (0..3 * PHASE_SECONDS).map(|_| histogram()).collect();
     }
 
     fn report(&self, report: &mut Report) {
