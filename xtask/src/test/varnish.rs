@@ -18,7 +18,7 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     let mut rules = program(&varnish);
     rules.arg("rules");
     let mut interleaved = program(&varnish);
-    interleaved.args(["interleaved", "--binary"]).arg(steps::binary());
+    interleaved.args(["interleaved", "--server-purges", "--kills", "2", "--binary"]).arg(steps::binary());
     let mut remarks = Vec::new();
     for (name, command) in [("rules", rules), ("interleaved", interleaved)] {
         let log = log_file(&format!("varnish-{name}"));
