@@ -153,6 +153,7 @@ fn flags_in_the_documents_are_known() {
         "--profile",
         "--all",
         "--cassandra",
+        "--failover",
         "--keys",
         "--quick",
     ];
