@@ -24,9 +24,14 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyK
         .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
 }
 
+/// The methods of the API. A request with another one is 405, whatever headers it has.
+const METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::DELETE];
+
 /// Refuses the header for every request that cannot be the increment of a counter, by its method and path.
 pub(crate) fn check_route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<()> {
-    if !headers.contains_key(IDEMPOTENCY_KEY) || (*method == Method::POST && may_be_counter(uri.path())) {
+    let is_checked = headers.contains_key(IDEMPOTENCY_KEY) && METHODS.contains(method);
+    if !is_checked || (*method == Method::POST && may_be_counter(uri.path())) {
         return Ok(());
     }
     Err(unknown())
@@ -55,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_post_to_a_key_may_have_the_header() {
+    fn of_the_methods_of_the_api_only_a_post_to_a_key_may_have_the_header() {
         let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, http::HeaderValue::from_static("1"))]);
         for (method, path, is_allowed) in [
             ("POST", "/v1/enwiki/clicks/a", true),
@@ -72,6 +77,8 @@ mod tests {
             ("POST", "/v1/batch", false),
             ("GET", "/healthz", false),
             ("OPTIONS", "*", false),
+            ("TRACE", "/v1/enwiki/clicks/a", true),
+            ("PATCH", "/healthz", true),
         ] {
             let (method, uri) = (method.parse().unwrap(), path.parse().unwrap());
             assert_eq!(check_route(&method, &uri, &headers).is_ok(), is_allowed, "{method} {path}");
