@@ -163,13 +163,7 @@ async fn resolve(
 /// The time from the making of an entry to the moment from which its change is certainly visible, or never will be, and
 /// from which this process has sent the purge twice, if it sends it.
 pub(crate) fn settling_time(records: &Records, again_after: Duration) -> Duration {
-    /// The maximum time of a write, on a store that several processes write to.
-    const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
-    /// The same limit for a store that a single process writes to. Its own slow writes are tracked.
-    const MAX_WRITE_TIME_ALONE: Duration = Duration::from_secs(1);
-    if records.is_alone() {
-        MAX_WRITE_TIME_ALONE + again_after
-    } else {
-        MAX_WRITE_TIME + again_after + records.skew
-    }
+    // Slow writes of this process are tracked. Other processes may have other clocks.
+    let skew = if records.is_alone() { Duration::ZERO } else { records.skew };
+    records.max_queued_write_time() + again_after + skew
 }

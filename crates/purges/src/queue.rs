@@ -1,10 +1,10 @@
 //! Reads the purge queue, and the cursors of a cache.
 
-use std::{num::NonZeroUsize, ops::RangeInclusive};
+use std::num::NonZeroUsize;
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    PURGE_SHARDS, PurgeEntry, PurgeId, Records, Result, purge_hour, purge_id,
+    PURGE_SHARDS, PurgeEntry, PurgeId, Records, Result, hour_of, purge_id,
     rows::TypedRow,
     schemas::{PURGE_CURSORS, PURGES},
     typed_row,
@@ -13,9 +13,6 @@ use rashomon_tables::{Batch, ClusteringRange, Cursor, Scan, Value};
 
 /// The number of entries that are read at once.
 const ENTRIES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
-
-/// The partitions of the queue in one result page, when all hours are listed.
-const PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// The number of hours that are read one by one. For more, the partitions of the queue are listed first.
 const NEAR_HOURS: i64 = 48;
@@ -95,11 +92,12 @@ impl Entries {
         after: Timestamp,
         until: Timestamp,
     ) -> Result<Self> {
-        let hours = purge_hour(after)..=purge_hour(until);
-        let hours = match hours.end() - hours.start() {
-            ..=NEAR_HOURS => hours.rev().collect(),
-            _ => stored_hours(records, shard, hours).await?,
+        let hours = hour_of(after)..=hour_of(until);
+        let mut hours = match hours.end() - hours.start() {
+            ..=NEAR_HOURS => hours.collect(),
+            _ => records.queue_hours(&PURGES, shard, hours).await?,
         };
+        hours.reverse();
         Ok(Self { shard, after, until, hours, cursor: None })
     }
 
@@ -128,21 +126,6 @@ impl Entries {
         }
         Ok(None)
     }
-}
-
-/// The hours among `hours` that have entries of a shard, the last one first.
-async fn stored_hours(records: &Records, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
-    let (mut found, mut partitions) = (Vec::new(), records.partitions(&PURGES, PARTITIONS));
-    while let Some(partition) = partitions.next().await? {
-        if let [Value::Int(hour), Value::Int(of)] = partition[..]
-            && of == shard
-            && hours.contains(&hour)
-        {
-            found.push(hour);
-        }
-    }
-    found.sort_unstable_by_key(|hour| std::cmp::Reverse(*hour));
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod error;
 mod excerpt;
 mod export_info;
 mod headers;
+mod hour_queue;
 mod import_unit;
 mod locks;
 mod model;
@@ -36,6 +37,7 @@ pub use error::{Conflict, Error, GenerateError, Missing, Result};
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use export_info::{Namespace, PageInfo, SiteInfo};
 pub use headers::{GivenHeaders, HeaderError, HeaderPattern, Headers, IgnoredHeaders};
+pub use hour_queue::{before_hour, hour_of};
 pub use import_unit::ImportUnit;
 pub use locks::Locks;
 pub use model::{
@@ -44,7 +46,7 @@ pub use model::{
 };
 pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName, Revision, Title};
 pub use purges::{
-    MUTABLE_LIFE, PURGE_SHARDS, PageChange, PurgeEntry, PurgeId, PurgedChange, TID_LIFE, purge_hour, purge_id,
+    MUTABLE_LIFE, PURGE_SHARDS, PageChange, PurgeEntry, PurgeId, PurgedChange, TID_LIFE, purge_id,
 };
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};

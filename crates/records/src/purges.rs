@@ -11,7 +11,7 @@ use rashomon_tables::{Batch, Key, Mutation, Row, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BucketName, DomainName, EntryKey, Page, PropertyName, Records, Result, Revision, Title, row_key,
+    BucketName, DomainName, EntryKey, Page, PropertyName, Records, Result, Revision, Title, hour_of, row_key,
     rows::{Json, RowKey, TypedRow},
     schemas::PURGES,
     typed_row,
@@ -29,9 +29,6 @@ pub const TID_LIFE: Duration = Duration::from_secs(31_536_000);
 
 /// How much longer an entry is kept than a cache keeps what it names. Clocks differ, and the change follows its entry.
 const LIFE_MARGIN: Duration = Duration::from_secs(3600);
-
-/// One hour, in microseconds.
-const HOUR_MICROS: i64 = 3_600_000_000;
 
 /// A change that makes cached answers wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,12 +125,6 @@ typed_row! {
     }
 }
 
-/// The hour of a time, counted from the epoch: the first column of an entry's partition.
-#[must_use]
-pub fn purge_hour(at: Timestamp) -> i64 {
-    at.as_micros().div_euclid(HOUR_MICROS)
-}
-
 impl PurgeEntry {
     /// Reads a row of the queue.
     pub fn from_row(row: &Row) -> Result<Self> {
@@ -181,7 +172,7 @@ impl PurgeEntry {
 
     fn batch(&self) -> Batch {
         let PurgeId { queued_at, random } = self.id;
-        let mut batch = Batch::new(vec![Value::Int(purge_hour(queued_at)), Value::Int(self.id.shard())]);
+        let mut batch = Batch::new(vec![Value::Int(hour_of(queued_at)), Value::Int(self.id.shard())]);
         let row = PurgeRow {
             queued_at,
             id: random,

@@ -5,11 +5,11 @@
 //! one, since a queue full of tombstones cannot be read on a cluster. Instead they expire, and a cursor for
 //! each shard says which entries are processed.
 
-use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
+use std::{num::NonZeroUsize, time::Duration};
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    Page, Result, Revision,
+    Page, Result, Revision, before_hour, hour_of,
     rows::{RowKey, TypedRow},
     schemas::{DUE, DUE_CURSORS},
 };
@@ -25,26 +25,13 @@ use crate::{
 /// so it cannot change.
 pub(crate) const SHARDS: u64 = 16;
 
-/// The partitions of the queue in one result page, when all hours are listed.
-const DUE_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
-
 /// The number of hours after the cursor that are read one by one. If none of them has entries, since no
 /// server ran or few writes came, the partitions of the queue are listed to find the hours that have entries.
 const NEAR_HOURS: i64 = 24;
 
-/// One hour, in microseconds.
-const HOUR_MICROS: i64 = 3_600_000_000;
-
 /// For how long a write that was not acknowledged may still appear on a cluster. Longer than the three hours
 /// for which the nodes keep hints for one another.
 pub(crate) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
-
-/// The maximum time that the write of a queue entry may take. If it takes longer, a cursor may pass the entry
-/// before the entry is stored. The sweep then misses the entry.
-const MAX_ENQUEUE_TIME: Duration = Duration::from_secs(10);
-
-/// The same limit for a store that a single process writes to.
-const MAX_ENQUEUE_TIME_ALONE: Duration = Duration::from_secs(1);
 
 /// An entry of the retention queue: a page has to be checked at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +62,8 @@ pub(crate) struct ShardCursor {
 impl QueueEntry {
     /// The batch that adds the entry to the queue.
     pub(crate) fn batch(&self, policy: &Policy, written_at: Timestamp) -> Batch {
-        let mut batch = Batch::new(vec![Value::Int(hour(self.eligible_at)), Value::Int(shard(&self.page))]);
+        let mut batch =
+            Batch::new(vec![Value::Int(hour_of(self.eligible_at)), Value::Int(shard(&self.page))]);
         let Page { domain, bucket, title } = self.page.clone();
         let row = DueRow {
             due_at: self.eligible_at,
@@ -123,11 +111,6 @@ impl QueueEntry {
     }
 }
 
-/// The hour of a time, counted from the epoch.
-pub(crate) fn hour(at: Timestamp) -> i64 {
-    at.as_micros().div_euclid(HOUR_MICROS)
-}
-
 fn shard(page: &Page) -> i64 {
     (page.hash().digest() % SHARDS) as i64
 }
@@ -141,14 +124,14 @@ pub(crate) async fn eligible_entries(
     until: Timestamp,
     limit: NonZeroUsize,
 ) -> Result<Vec<QueueEntry>> {
-    let (first, last) = (hour(after), hour(until));
+    let (first, last) = (hour_of(after), hour_of(until));
     let near = first..=last.min(first + NEAR_HOURS);
     let entries = eligible_entries_in(core, near, shard, (after, until), limit).await?;
     let far = first + NEAR_HOURS + 1..=last;
     if !entries.is_empty() || far.is_empty() {
         return Ok(entries);
     }
-    let far = hours_of(core, shard, far).await?;
+    let far = core.records.queue_hours(&DUE, shard, far).await?;
     eligible_entries_in(core, far, shard, (after, until), limit).await
 }
 
@@ -197,7 +180,7 @@ async fn eligible_entries_in(
 /// The minimum time from now until a new entry becomes eligible. It ensures that no cursor of the queue
 /// passes the entry before the entry is written, even if the clock of the sweeping process is ahead.
 pub(crate) fn min_delay_of_new_entries(core: &Core, policy: &Policy) -> Duration {
-    policy.skew + if core.records.is_alone() { MAX_ENQUEUE_TIME_ALONE } else { MAX_ENQUEUE_TIME }
+    policy.skew + core.records.max_queued_write_time()
 }
 
 /// The cursor of a shard. If no cursor is stored, returns one before the earliest entry, or `None` if the
@@ -208,24 +191,8 @@ pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<ShardCur
         let DueCursorRow { done_until } = TypedRow::from_row(&row)?;
         return Ok(Some(ShardCursor { until: done_until, written_at: row.written_at }));
     }
-    let earliest = hours_of(core, shard, i64::MIN..=i64::MAX).await?.first().copied();
-    let before = |hour| Timestamp::from_micros(hour * HOUR_MICROS - 1);
-    Ok(earliest.map(|hour| ShardCursor { until: before(hour), written_at: Timestamp::MIN }))
-}
-
-/// The hours among `hours` that have entries of a shard, the earliest first.
-async fn hours_of(core: &Core, shard: i64, hours: RangeInclusive<i64>) -> Result<Vec<i64>> {
-    let (mut found, mut partitions) = (Vec::new(), core.records.partitions(&DUE, DUE_PAGE_PARTITIONS));
-    while let Some(partition) = partitions.next().await? {
-        if let [Value::Int(hour), Value::Int(of)] = partition[..]
-            && of == shard
-            && hours.contains(&hour)
-        {
-            found.push(hour);
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
+    let earliest = core.records.queue_hours(&DUE, shard, i64::MIN..=i64::MAX).await?.first().copied();
+    Ok(earliest.map(|hour| ShardCursor { until: before_hour(hour), written_at: Timestamp::MIN }))
 }
 
 /// Stores the cursor of a shard. `before` is the stored cursor: the write time of the new one is later, even

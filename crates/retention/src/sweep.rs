@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, time::Duration};
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
-    Error, Page, Result, Revision,
+    Error, Page, Result, Revision, hour_of,
     rows::partition_of,
     schemas::{RENDERS, REVISIONS},
 };
@@ -17,7 +17,7 @@ use crate::{
     cull::{Culled, cull, release_hidden},
     current_table::repair_current,
     queue::{
-        LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, hour, min_delay_of_new_entries,
+        LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, min_delay_of_new_entries,
         store_cursor,
     },
     rescan::restart_all_rescans,
@@ -98,7 +98,7 @@ async fn sweep_shard(
         let Some(last) = entries.last().map(|entry| entry.eligible_at) else {
             // No entry is eligible. The cursor moves on, so that the next sweep does not read empty hours
             // again.
-            if hour(now) > hour(done) + 1 {
+            if hour_of(now) > hour_of(done) + 1 {
                 done = now.saturating_sub(Duration::from_secs(3600));
             }
             break;
