@@ -213,8 +213,7 @@ async fn cull_revisions(
         if anything {
             let names = of_revisions.names.union(&of_renders.names).cloned().collect();
             let lowest = revisions.items.first().map(RevisionRow::rev_of).transpose()?.unwrap_or(last);
-            let purged = core.records.purge_page(page, || PageChange::of_bodies(page, lowest, last));
-            delete_below(core, page, last, cullable_below, watermarks, (names, purged), cutoff).await?;
+            delete_below(core, page, lowest..=last, cullable_below, watermarks, names, cutoff).await?;
         }
         culled += of_revisions.culled;
         culled += of_renders.culled;
@@ -231,20 +230,21 @@ pub(crate) fn defined_names(core: &Core) -> Names {
     core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Deletes, in one batch, the bodies of all revisions up to `last`. Also repeats the deletes of earlier
-/// watermarks, so that the new watermark holds for all its properties.
+/// Deletes, in one batch, the bodies of `revisions` and of all revisions below them, which were culled before. Also
+/// repeats the deletes of earlier watermarks, so that the new watermark holds for all its properties.
 async fn delete_below(
     core: &Core,
     page: &Page,
-    last: Revision,
+    revisions: RangeInclusive<Revision>,
     cullable_below: Revision,
     watermarks: Watermarks,
-    (mut names, purged): (Names, Option<Batch>),
+    mut names: Names,
     cutoff: Timestamp,
 ) -> Result<()> {
     // A watermark above `cullable_below` was set under a policy that kept fewer revisions. This watermark is
     // not extended, so that revisions below it that were written again stay.
     let done = watermarks.highest().filter(|done| *done <= cullable_below);
+    let last = *revisions.end();
     let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
     names.extend(defined_names(core));
     let mut extent = Extent::default().extended(cutoff, &names);
@@ -278,7 +278,7 @@ async fn delete_below(
         .fold(at, |at, (_, watermark)| at.max(core.records.write_time_after(watermark.extent.written_at)));
     let keys = covered.into_iter().map(|(rev, watermark)| render_key(*rev, watermark.below));
     delete_watermarks(&mut batch, &CULLED_RENDERS, &lower, kept.is_empty(), keys, at);
-    delete(core, page, (purged, batch), &extent, |rev, _| rev < below).await
+    delete(core, page, revisions, batch, &extent, |rev, _| rev < below).await
 }
 
 /// Culls superseded renders of revisions that stay (`kept_revisions`). In each revision, culls the renders
@@ -461,8 +461,7 @@ async fn delete_renders_below(
     let of_rev = of_revision(rev);
     extent.render_row(rev, below).put(&mut batch, at);
     batch.delete_range(&CULLED_RENDERS, of_rev.below(below.as_time_uuid()), at);
-    let purged = core.records.purge_page(page, || PageChange::of_bodies(page, rev, rev));
-    delete(core, page, (purged, batch), &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below))
+    delete(core, page, rev..=rev, batch, &extent, |of, tid| of == rev && tid.is_some_and(|tid| tid < below))
         .await
 }
 
@@ -482,19 +481,20 @@ async fn is_fully_covered(
     Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
 }
 
-/// Executes a batch of deletes, and releases the chunks of the large bodies that the batch deletes.
-/// `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies. `purged` is the
-/// batch that queues the purge of the culled revisions.
+/// Executes a batch of deletes in `revisions`, queues their purge, and releases the chunks of the large bodies that the
+/// batch deletes. `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
 async fn delete(
     core: &Core,
     page: &Page,
-    (purged, mut batch): (Option<Batch>, Batch),
+    revisions: RangeInclusive<Revision>,
+    mut batch: Batch,
     extent: &Extent,
     is_culled: impl Fn(Revision, Option<Tid>) -> bool,
 ) -> Result<()> {
     store_clock_state(core).await?;
     let now = core.records.clock.now();
-    let mut first: Vec<Batch> = purged.into_iter().collect();
+    let purge = || PageChange::of_bodies(page, *revisions.start(), *revisions.end());
+    let mut first: Vec<Batch> = core.records.purge_page(page, purge).into_iter().collect();
     let is_deleted = |written_at, rev, tid| written_at <= extent.until && is_culled(rev, tid);
     for Reference { chunk_set, rev, tid } in references(core, page, is_deleted).await? {
         if is_fully_covered(core, page, rev, tid, &extent.names).await? {
