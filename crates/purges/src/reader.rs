@@ -1,11 +1,8 @@
-//! Reads the purge queue of the store for one cache, and sends what was not sent from memory: the purges that a crash or
+//! Reads the purge queue of the store for one cache, and sends the purges that memory has not sent: those that a crash or
 //! another process has left, those of a time in which the cache was down, and those for which memory had no room.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -66,7 +63,8 @@ pub(crate) struct Reader {
     /// Whether a cursor has passed an entry since the cursors were stored.
     has_passed: bool,
     stored_at: Instant,
-    has_failed: AtomicBool,
+    /// Whether the last read of the queue failed, so that the log has a line about it.
+    has_failed: bool,
 }
 
 impl Reader {
@@ -78,7 +76,7 @@ impl Reader {
             cursors: None,
             has_passed: false,
             stored_at: Instant::now(),
-            has_failed: AtomicBool::new(false),
+            has_failed: false,
         }
     }
 
@@ -102,10 +100,11 @@ impl Reader {
         }
     }
 
-    fn report(&self, error: PassError) {
+    fn report(&mut self, error: PassError) {
         match error {
             PassError::Cache(error) => self.cache.fail(&error),
-            PassError::Store(error) if !self.has_failed.swap(true, Ordering::Relaxed) => {
+            PassError::Store(error) if !self.has_failed => {
+                self.has_failed = true;
                 tracing::warn!(cache = self.cache.settings.name, %error, "cannot read the purge queue; trying again");
             }
             PassError::Store(_) => {}
@@ -121,7 +120,7 @@ impl Reader {
                 return;
             }
             match self.pass(Pass::Left).await {
-                Ok(()) => self.has_failed.store(false, Ordering::Relaxed),
+                Ok(()) => self.has_failed = false,
                 Err(error @ PassError::Store(_)) => self.report(error),
                 Err(error) => return self.report(error),
             }

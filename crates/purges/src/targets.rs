@@ -144,7 +144,7 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
             targets.keys.push(SurrogateKey::of_entry(domain, bucket, key));
         }
         PurgedChange::Page(change) => {
-            let page = Page { domain: domain.clone(), bucket: bucket.clone(), title: change.title.clone() };
+            let page = entry.page_of(change);
             targets.keys.push(SurrogateKey::of_page(&page));
             let changed = match urls || change.bodies {
                 true => match read_changed(records, &page, change, urls).await {

@@ -162,12 +162,10 @@ impl PurgeEntry {
         }
     }
 
-    /// The page of the change, if it is one of a page.
+    /// The page of the change.
     #[must_use]
-    pub fn page(&self) -> Option<(Page, &PageChange)> {
-        let PurgedChange::Page(change) = &self.change else { return None };
-        let (domain, bucket) = (self.domain.clone(), self.bucket.clone());
-        Some((Page { domain, bucket, title: change.title.clone() }, change))
+    pub fn page_of(&self, change: &PageChange) -> Page {
+        Page { domain: self.domain.clone(), bucket: self.bucket.clone(), title: change.title.clone() }
     }
 
     fn batch(&self) -> Batch {

@@ -23,7 +23,7 @@ use rashomon_buckets::{
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_http_semantics::spec_version::Profile;
-use rashomon_records::{PurgeEntry, schemas::PURGES};
+use rashomon_records::{PurgeEntry, PurgedChange, schemas::PURGES};
 use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 use rashomon_tables::{Memory, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -267,8 +267,8 @@ impl World {
             let mut rows = records.rows(&PURGES, Scan::new(partition, hundred));
             while let Some(row) = rows.next().await.unwrap() {
                 let entry = PurgeEntry::from_row(&row).unwrap();
-                let Some((of, change)) = entry.page() else { continue };
-                if of == *page && change.bodies {
+                let PurgedChange::Page(change) = &entry.change else { continue };
+                if entry.page_of(change) == *page && change.bodies {
                     purged.extend(change.revisions.0.get()..=change.revisions.1.get());
                 }
             }
