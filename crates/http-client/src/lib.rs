@@ -21,3 +21,7 @@ pub use pooled::PooledClient;
 pub use server_url::ServerUrl;
 pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};
 pub use token_file::{TokenFile, TokenFileError};
+
+/// The name of these clients, for the operators of services.
+const USER_AGENT: http::HeaderValue =
+    http::HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -11,10 +11,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use crate::{AuthoritiesError, client_config, last_cause};
-
-/// The name of this client, for operators of the services.
-const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
+use crate::{AuthoritiesError, USER_AGENT, client_config, last_cause};
 
 /// The maximum number of bytes of an answer that are read, so that its connection can be used again.
 const MAX_ANSWER_BYTES: usize = 64 << 10;

@@ -23,13 +23,10 @@ pub use self::{
     answer::{Answer, MediaType, Wanted},
     hosts::Hosts,
 };
-use crate::{AuthoritiesError, TokenFile, client_config};
+use crate::{AuthoritiesError, TokenFile, USER_AGENT, client_config};
 
 /// The maximum number of redirects that are followed, each to an allowed host.
 pub const MAX_REDIRECTS: usize = 3;
-
-/// The name of this client, for operators of the services.
-const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
 
 /// The maximum size of an error with its causes, which may repeat the answer of a service.
 const MAX_CAUSES_BYTES: usize = 1024;
