@@ -125,8 +125,7 @@ impl<'a> BlockRewriter<'a> {
     /// Notes that a revision of the page that was begun last gets a body other than the stored one.
     pub(super) fn note_new_body(&mut self, rev: Revision) {
         if let Some(last) = self.replacements.last_mut() {
-            let (lowest, highest) = last.with_new_bodies.unwrap_or((rev, rev));
-            last.with_new_bodies = Some((lowest.min(rev), highest.max(rev)));
+            rev.extend(&mut last.with_new_bodies);
         }
     }
 

@@ -278,6 +278,12 @@ impl Revision {
         self.0
     }
 
+    /// Extends a range, by its lowest and its highest number, so that it has this number.
+    pub fn extend(self, range: &mut Option<(Self, Self)>) {
+        let (lowest, highest) = range.unwrap_or((self, self));
+        *range = Some((lowest.min(self), highest.max(self)));
+    }
+
     /// The next number; `None` for the highest number.
     #[must_use]
     pub const fn next(self) -> Option<Self> {

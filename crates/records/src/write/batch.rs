@@ -175,8 +175,7 @@ impl<'a> PageBatch<'a> {
 
     /// Records that the batch contains rows of this revision.
     pub fn add_revision_to_range(&mut self, rev: Revision) {
-        let (lowest, highest) = self.written.unwrap_or((rev, rev));
-        self.written = Some((lowest.min(rev), highest.max(rev)));
+        rev.extend(&mut self.written);
     }
 
     /// The lowest and the highest revision that the batch changes and that were stored before; `None` if all its
@@ -188,8 +187,7 @@ impl<'a> PageBatch<'a> {
 
     /// Records that the batch changes this revision, which was stored before.
     pub fn add_changed(&mut self, rev: Revision) {
-        let (lowest, highest) = self.changed.unwrap_or((rev, rev));
-        self.changed = Some((lowest.min(rev), highest.max(rev)));
+        rev.extend(&mut self.changed);
     }
 
     /// The change for the purge queue; `None` if the batch changes no revision.
