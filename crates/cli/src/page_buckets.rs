@@ -1,7 +1,7 @@
 //! The buckets of pages that a command works on.
 
 use rashomon_buckets::{BucketName, DomainName};
-use rashomon_key_value::Error;
+use rashomon_key_value::{BucketType, Error};
 
 use crate::{errors::CommandError, store::Store};
 
@@ -57,15 +57,24 @@ pub(crate) async fn page_bucket(
     }
 }
 
-/// The bucket of pages that has this name, with its id. `None` if the bucket has no pages, or does not exist.
-pub(crate) async fn find_page_bucket(
+/// What the bucket of a name has.
+pub(crate) enum FoundBucket {
+    /// Pages. The bucket has its id.
+    Pages(BucketName),
+    /// No pages: a bucket of this type, or `None` if there is no such bucket.
+    NoPages(Option<BucketType>),
+}
+
+/// Finds out what the bucket of a name has.
+pub(crate) async fn find_bucket(
     store: &Store,
     domain: &DomainName,
     name: &BucketName,
-) -> Result<Option<BucketName>, CommandError> {
+) -> Result<FoundBucket, CommandError> {
     match store.key_value().page_bucket(domain, name).await {
-        Ok(bucket) => Ok(Some(bucket)),
-        Err(Error::NoBucket | Error::NoPages { .. }) => Ok(None),
+        Ok(bucket) => Ok(FoundBucket::Pages(bucket)),
+        Err(Error::NoPages { bucket_type }) => Ok(FoundBucket::NoPages(Some(bucket_type))),
+        Err(Error::NoBucket) => Ok(FoundBucket::NoPages(None)),
         Err(error) => Err(rashomon_buckets::Error::from(error).into()),
     }
 }

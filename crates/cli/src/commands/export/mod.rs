@@ -18,7 +18,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    page_buckets::{bucket_in_words, find_page_bucket},
+    page_buckets::{FoundBucket, bucket_in_words, find_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::Store,
@@ -34,9 +34,13 @@ pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
-    let outcome = match find_page_bucket(&store, &arguments.domain, &arguments.bucket).await {
-        Ok(Some(bucket)) => Box::pin(write(&arguments, bucket, format, &store, clock, signals)).await,
-        Ok(None) => Box::pin(entries::write(&arguments, format, &store, clock, signals)).await,
+    let outcome = match find_bucket(&store, &arguments.domain, &arguments.bucket).await {
+        Ok(FoundBucket::Pages(bucket)) => {
+            Box::pin(write(&arguments, bucket, format, &store, clock, signals)).await
+        }
+        Ok(FoundBucket::NoPages(_)) => {
+            Box::pin(entries::write(&arguments, format, &store, clock, signals)).await
+        }
         Err(error) => Err(error),
     };
     store.close().await;

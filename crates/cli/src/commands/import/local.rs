@@ -13,7 +13,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     output,
-    page_buckets::find_page_bucket,
+    page_buckets::{FoundBucket, find_bucket},
     progress::{Done, Progress},
     signals::Signals,
     store::{Absent, Store},
@@ -37,18 +37,12 @@ pub(super) async fn run(
     };
     let store =
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
-    let outcome = match find_page_bucket(&store, &arguments.domain, &arguments.bucket).await {
-        Ok(Some(bucket)) => files(arguments, &bucket, &store, &clock, &mut signals).await,
-        Ok(None) => {
-            let (domain, bucket) = (arguments.domain.clone(), arguments.bucket.clone());
-            let before = store.key_value().bucket(&domain, &bucket).await.map_err(CommandError::of_bucket);
-            let mut target = StoreTarget::new(store.key_value(), domain, bucket);
-            match before.map(|bucket| bucket.map(|bucket| bucket.bucket_type())) {
-                Ok(before) => {
-                    Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await
-                }
-                Err(error) => Err(error),
-            }
+    let (domain, bucket) = (&arguments.domain, &arguments.bucket);
+    let outcome = match find_bucket(&store, domain, bucket).await {
+        Ok(FoundBucket::Pages(bucket)) => files(arguments, &bucket, &store, &clock, &mut signals).await,
+        Ok(FoundBucket::NoPages(before)) => {
+            let mut target = StoreTarget::new(store.key_value(), domain.clone(), bucket.clone());
+            Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await
         }
         Err(error) => Err(error),
     };
