@@ -16,7 +16,7 @@ use rashomon_purges::Purger;
 use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
-use rashomon_tables_sqlite::{Options, SqliteStore};
+use rashomon_tables_sqlite::{Options, SqliteStore, file_path};
 
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
@@ -415,12 +415,9 @@ impl Backend {
     }
 }
 
-/// The name of the file of a SQLite store.
-const SQLITE_FILE: &str = "rashomon.sqlite";
-
 /// A sixtieth of the file, but at least 1 MiB. `None` if that is more than the usual size of a log.
 fn short_log_bytes(directory: &Path) -> Option<u64> {
-    let file_bytes = directory.join(SQLITE_FILE).metadata().map_or(0, |file| file.len());
+    let file_bytes = file_path(directory).metadata().map_or(0, |file| file.len());
     Some((file_bytes / 60).max(1 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)
 }
 

@@ -81,7 +81,8 @@ pub(crate) const LAYOUT: &str = "
 ";
 
 /// The path of the file in a store's directory.
-pub(crate) fn path(directory: &Path) -> PathBuf {
+#[must_use]
+pub fn path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite")
 }
 

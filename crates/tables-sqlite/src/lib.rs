@@ -43,7 +43,7 @@ mod upgrade;
 mod vacuum;
 
 pub use check::{CheckProgress, CheckReport, CheckStep};
-pub use file::PAGE_BYTES;
+pub use file::{PAGE_BYTES, path as file_path};
 pub use options::Options;
 pub use page_reader::{Changes, PageReader};
 pub use repair::KeyRepair;
