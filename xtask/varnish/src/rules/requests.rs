@@ -59,7 +59,7 @@ fn passed(world: &World<'_>) -> Result<()> {
     let got =
         world.expect_passed(&Request::new("POST", url).body("html=x").header("X-Request-Id", "mine"))?;
     ensure!(got.text() == "html=x" && got.header("x-request-id") == "mine", "the server got {got:?}");
-    // What was passed is not stored.
+    // The answer to a request that is passed is not stored.
     world.expect_cached(&get(url))
 }
 
