@@ -1,9 +1,6 @@
 //! Values in blocks of the archive.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use axum::{Router, body::Bytes, http::StatusCode, response::IntoResponse as _, routing::post};
 use rashomon_buckets::{Expect, Page, Tid};
@@ -12,8 +9,8 @@ use rashomon_service::EraseOptions;
 use rashomon_transformer_http::Settings as TransformerSettings;
 
 use crate::support::{
-    World, answer, html, is_missing, name, new_version, noise, options, page, rev, serve, transformer,
-    transformers,
+    World, answer, broken_transformer, html, is_missing, name, new_version, noise, options, page, rev, serve,
+    transformer, transformers,
 };
 
 fn archived() -> RewriteOptions {
@@ -251,16 +248,7 @@ async fn transformer_that_is_down_leaves_the_block() {
         tids.push(world.put(&page("A"), number, &html("2.8.0"), format!("{number}").as_bytes()).await);
     }
     world.seal().await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&asked);
-    let url = serve(Router::new().route(
-        "/new",
-        post(move || async move {
-            counter.fetch_add(1, Ordering::SeqCst);
-            StatusCode::BAD_GATEWAY
-        }),
-    ))
-    .await;
+    let (url, asked) = broken_transformer(StatusCode::BAD_GATEWAY).await;
     let all = transformers(&url, TransformerSettings::default());
     let (_, result) = world.rewrite_with(all, archived()).await;
     assert!(result.unwrap_err().to_string().contains("in succession"));

@@ -13,7 +13,7 @@ use std::{
 use axum::{
     Router,
     body::Bytes,
-    http::header,
+    http::{StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::post,
 };
@@ -96,6 +96,20 @@ pub(crate) async fn transformer() -> (String, Arc<AtomicUsize>) {
         }),
     );
     let router = router.layer(axum::extract::DefaultBodyLimit::disable());
+    (serve(router).await, asked)
+}
+
+/// Starts a transformer that answers every request with a status. Returns its URL, and the number of its requests.
+pub(crate) async fn broken_transformer(status: StatusCode) -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let router = Router::new().route(
+        "/new",
+        post(move || async move {
+            counter.fetch_add(1, Ordering::SeqCst);
+            status
+        }),
+    );
     (serve(router).await, asked)
 }
 

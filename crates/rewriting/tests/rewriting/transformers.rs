@@ -1,10 +1,7 @@
 //! Transformers that do not answer as they should.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -19,7 +16,8 @@ use rashomon_rewriting::{MAX_CONSECUTIVE_FAILURES, RewriteError, RewriteOptions}
 use rashomon_transformer_http::Settings as TransformerSettings;
 
 use crate::support::{
-    World, answer, html, new_version, noise, options, page, serve, transformer, transformers,
+    World, answer, broken_transformer, html, new_version, noise, options, page, serve, transformer,
+    transformers,
 };
 
 /// Makes the answer of a transformer.
@@ -111,16 +109,7 @@ async fn transformer_that_is_down_ends_the_run_soon() {
     for number in 0..100 {
         tids.push(world.put(&page(&format!("P{number:02}")), 1, &html("2.8.0"), b"old").await);
     }
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&asked);
-    let url = serve(Router::new().route(
-        "/new",
-        post(move || async move {
-            counter.fetch_add(1, Ordering::SeqCst);
-            StatusCode::SERVICE_UNAVAILABLE
-        }),
-    ))
-    .await;
+    let (url, asked) = broken_transformer(StatusCode::SERVICE_UNAVAILABLE).await;
     let all = transformers(&url, TransformerSettings::default());
     let (report, result) = world.rewrite_with(all, options()).await;
     let error = result.unwrap_err();
