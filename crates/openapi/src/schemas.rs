@@ -112,11 +112,14 @@ pub fn bucket_definition() -> Object {
     };
     ObjectBuilder::new()
         .description(Some("The definition of a bucket."))
-        .property("type", text("The type. It never changes.").enum_values(Some(["blob", "ordered-blob", "counter"])))
+        .property(
+            "type",
+            text("The type. It never changes.").enum_values(Some(["blob", "ordered-blob", "counter", "revisioned"])),
+        )
         .required("type")
         .property(
             "content_type",
-            text("The content type of entries that are stored without one. Without it: `application/octet-stream`. Not for counters, like `ttl` and `max_size`."),
+            text("The content type of entries that are stored without one. Without it: `application/octet-stream`. Only for the types `blob` and `ordered-blob`, like `ttl` and `max_size`."),
         )
         .property(
             "public",
