@@ -8,6 +8,7 @@ mod archiving;
 mod cluster;
 mod comparing;
 mod conditions;
+mod counter_kills;
 mod false_clock;
 mod forwarding;
 mod kept;
