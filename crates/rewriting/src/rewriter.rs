@@ -3,6 +3,7 @@
 use std::{
     num::{NonZeroU32, NonZeroUsize},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use futures::{StreamExt as _, future::BoxFuture, stream};
 use rashomon_buckets::{
     Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
     GivenHeaders, NewBody, NewProperty, OpenValue, Page, PropertyInfo, PropertyName, Result, RevisionStore,
-    StoreError, Tid, Title,
+    StoreError, StoreOutage, Tid, Title,
 };
 use rashomon_http_semantics::spec_version::Profile;
 use rashomon_transformer_http::{Document, TransformError, Transformers};
@@ -38,6 +39,13 @@ const TITLES_PER_READ: usize = 500;
 
 /// The maximum number of attempts to rewrite a value that other writers replace at the same time.
 const MAX_ATTEMPTS: usize = 3;
+
+/// The number of attempts to change a page while the store is unavailable for a passing reason. A process that died
+/// while it changed the page holds the page for ten seconds.
+const MAX_UNAVAILABLE: usize = 12;
+
+/// The pause between two of these attempts.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// What is rewritten, and how fast.
 #[derive(Debug, Clone)]
@@ -216,8 +224,17 @@ impl Rewriter {
         let run = Arc::clone(&self.run);
         let replacer = Arc::clone(&self.run) as Arc<dyn BodyReplacer>;
         let concurrency = run.options.concurrency.get();
-        let replaced =
-            run.store.maintenance().replace_in_blocks(page, replacer, concurrency, &mut self.checked).await;
+        let mut attempts = 1;
+        let replaced = loop {
+            let (maintenance, replacer) = (run.store.maintenance(), Arc::clone(&replacer));
+            let replaced =
+                maintenance.replace_in_blocks(page, replacer, concurrency, &mut self.checked).await;
+            if !replaced.as_ref().is_err_and(may_pass) || attempts == MAX_UNAVAILABLE {
+                break replaced;
+            }
+            attempts += 1;
+            tokio::time::sleep(PAUSE).await;
+        };
         run.check_failures()?;
         let replaced = replaced?;
         {
@@ -266,6 +283,11 @@ impl Rewriter {
         }
         Ok(())
     }
+}
+
+/// Whether the next attempt may succeed.
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Store(StoreError::Unavailable(StoreOutage::Other(_))))
 }
 
 /// Rewrites one value.
@@ -347,13 +369,18 @@ impl Run {
 
     /// Rewrites a value in the tables. The value is replaced only if it is still the one that was read.
     async fn rewrite(&self, page: &Page, tid: Tid) -> Result<()> {
-        for _ in 0..MAX_ATTEMPTS {
+        let (mut replaced, mut unavailable) = (0, 0);
+        while replaced < MAX_ATTEMPTS {
             if self.progress().last.is_some() {
                 return Ok(());
             }
             match self.try_rewrite(page, tid).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => {}
+                Ok(false) => replaced += 1,
+                Err(error) if may_pass(&error) && unavailable + 1 < MAX_UNAVAILABLE => {
+                    unavailable += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Err(Error::NotFound(_) | Error::Erased { .. }) => {
                     self.progress().report.deleted += 1;
                     return Ok(());
