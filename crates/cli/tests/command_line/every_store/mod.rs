@@ -6,5 +6,6 @@ mod buckets;
 mod checking;
 mod exporting;
 mod importing;
+pub(crate) mod rewriting;
 mod serving;
 mod tokens;
