@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
 use rashomon_records::Records;
 use rashomon_tables::TableStore;
 
-use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore, recent_reads::RecentReads};
+use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore, recent_reads::RecentReads, unpack_limits};
 use rashomon_records::{Page, Result};
 
 /// The blocks of a store, and the records of its pages.
@@ -35,6 +36,12 @@ impl Archive {
         &self.blocks.store
     }
 
+    /// The permits to unpack a block.
+    #[must_use]
+    pub fn permits(&self) -> &Permits {
+        self.blocks.permits()
+    }
+
     /// Remembers that a page was read. The latest revision of a page that is read often is not sealed.
     pub fn note_read(&self, page: &Page) {
         if let Some(reads) = &self.reads {
@@ -53,7 +60,8 @@ impl Archive {
     /// opened. Another process may have written blocks since then.
     #[must_use]
     pub fn without_blocks(records: Arc<Records>, store: Arc<dyn TableStore>) -> Self {
-        Self::new(records, Arc::new(BlockStore::new(store, 0)), None)
+        let permits = Arc::new(Permits::new(unpack_limits()));
+        Self::new(records, Arc::new(BlockStore::new(store, 0, permits)), None)
     }
 
     /// Waits until no seal, compaction, erasure or [`Self::give_up_unreadable`] runs in this process. Until

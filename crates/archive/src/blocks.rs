@@ -11,10 +11,11 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
+use rashomon_admission::Permits;
 use rashomon_archive_format::{Hashes, Pages, Unit, columns, name_and_title, read_lines, read_units};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Error as StoreError, Result, Scan, TableStore, Value};
+use rashomon_tables::{Batch, Error as StoreError, Outage, Result, Scan, TableStore, Value};
 
 use super::{
     damage::Damage,
@@ -37,6 +38,11 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Number of pieces in one read. A piece may have a megabyte.
 const PIECES_PER_READ: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
+/// The outage of a request that got no permit to unpack a block.
+const OVERLOADED: Outage = Outage::Overloaded(
+    "too many reads wait until blocks of the archive are unpacked (max_unpacks, overload_wait)",
+);
+
 /// Reads and writes blocks.
 #[derive(Debug)]
 pub struct BlockStore {
@@ -53,6 +59,8 @@ pub struct BlockStore {
     last: Mutex<Option<Arc<OpenBlock>>>,
     /// The number of blocks that were read from the store to be unpacked.
     opened: AtomicU64,
+    /// The permits to unpack a block.
+    permits: Arc<Permits>,
     /// Revisions that stay in the tables, since they are too large for a block.
     pub(super) too_large: TooLarge,
 }
@@ -103,7 +111,7 @@ enum Texts {
 }
 
 impl BlockStore {
-    pub(crate) fn new(store: Arc<dyn TableStore>, cache_bytes: u64) -> Self {
+    pub(crate) fn new(store: Arc<dyn TableStore>, cache_bytes: u64, permits: Arc<Permits>) -> Self {
         let unpacked = Cache::builder()
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
@@ -113,7 +121,8 @@ impl BlockStore {
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
         let (indexes, last, too_large) = (IndexCache::new(), Mutex::default(), TooLarge::default());
-        Self { store, sealing, damage, indexes, unpacked, last, opened: AtomicU64::new(0), too_large }
+        let opened = AtomicU64::new(0);
+        Self { store, sealing, damage, indexes, unpacked, last, opened, permits, too_large }
     }
 
     /// Writes the pieces of a block. The block must already be enqueued for garbage collection.
@@ -167,11 +176,17 @@ impl BlockStore {
         }
     }
 
-    /// Returns an unpacked block, from the cache if it is there. If several callers request a block at once,
-    /// one unpacks it for all.
+    /// Returns an unpacked block, from memory if it is there. Else waits for a permit to unpack it, since unpacking
+    /// takes processor time from all other tasks. If several callers with a permit request a block at once, one unpacks
+    /// it for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        if let Some(last) = self.last(|last| last.clone()).filter(|last| last.id == id) {
-            return Ok(last);
+        if let Some(block) = self.in_memory(id).await {
+            return Ok(block);
+        }
+        let _permit = self.permits.take().await.map_err(|_refused| StoreError::Unavailable(OVERLOADED))?;
+        // Another caller may have unpacked it meanwhile.
+        if let Some(block) = self.in_memory(id).await {
+            return Ok(block);
         }
         let block = self.unpacked.try_get_with(id, async {
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -182,6 +197,22 @@ impl BlockStore {
         let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
         self.last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
+    }
+
+    /// Returns an unpacked block that is in memory.
+    async fn in_memory(&self, id: BlockId) -> Option<Arc<OpenBlock>> {
+        let last = self.last(|last| last.clone()).filter(|last| last.id == id);
+        if last.is_some() {
+            return last;
+        }
+        let block = self.unpacked.get(&id).await?;
+        self.last(|last| *last = Some(Arc::clone(&block)));
+        Some(block)
+    }
+
+    /// The permits to unpack a block.
+    pub(super) fn permits(&self) -> &Permits {
+        &self.permits
     }
 
     /// The number of blocks that were read from the store to be unpacked, since the process started.

@@ -37,8 +37,9 @@ mod union_store;
 mod verified_block;
 mod verify;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
+use rashomon_admission::{Limits, Permits};
 use rashomon_records::{
     BucketName, DomainName, Result,
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, has_rows},
@@ -63,6 +64,9 @@ pub use self::{
 /// Minimum age before garbage collection deletes an unreferenced block, except for a command that has the
 /// store to itself. A page starts to reference a new block much earlier, or never.
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
+
+/// How many requests may wait to unpack a block. A waiting request takes a few kilobytes.
+const MAX_WAITING_UNPACKS: usize = 256;
 
 /// Which superseded values of a bucket are sealed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,17 @@ impl ArchiveSettings {
     }
 }
 
+/// The default limits of reads that unpack blocks. As many run at once as the process has cores: more would only take
+/// processor time from the tasks that accept and refuse requests.
+#[must_use]
+pub fn unpack_limits() -> Limits {
+    Limits {
+        running: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        waiting: MAX_WAITING_UNPACKS,
+        wait: Duration::from_millis(50),
+    }
+}
+
 /// Whether a store has sealed revisions. Returns `false` for a cluster that cannot be reached yet.
 pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
     match has_rows(&**store, &ARCHIVE_INDEX).await {
@@ -124,6 +139,7 @@ pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
 pub async fn blocks_of(
     store: &Arc<dyn TableStore>,
     settings: Option<&ArchiveSettings>,
+    unpacks: Limits,
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
@@ -137,5 +153,6 @@ pub async fn blocks_of(
             Err(error) => return Err(error.into()),
         },
     };
-    Ok(Some(Arc::new(BlockStore::new(Arc::clone(store), cache_bytes))))
+    let permits = Arc::new(Permits::new(unpacks));
+    Ok(Some(Arc::new(BlockStore::new(Arc::clone(store), cache_bytes, permits))))
 }

@@ -72,6 +72,9 @@ pub enum Outage {
         /// The text of the system's error.
         detail: String,
     },
+    /// This process has too many calls of this kind. The store itself works.
+    #[error("{0}")]
+    Overloaded(&'static str),
     /// One or more nodes of a cluster do not answer.
     #[error("{detail}")]
     Nodes {

@@ -13,6 +13,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-audit", &["rashomon-clock"]),
     ("rashomon-watched-file", &[]),
+    ("rashomon-admission", &[]),
     ("rashomon-openapi", &[]),
     ("rashomon-connections", &["rashomon-watched-file", "rashomon-clock"]),
     ("rashomon-blocks", &[]),
@@ -28,6 +29,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-archive",
         &[
+            "rashomon-admission",
             "rashomon-archive-format",
             "rashomon-records",
             "rashomon-blocks",
@@ -41,6 +43,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-buckets",
         &[
+            "rashomon-admission",
             "rashomon-archive",
             "rashomon-migration",
             "rashomon-records",
@@ -112,6 +115,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "rashomon-api",
         &[
             "rashomon-access",
+            "rashomon-admission",
             "rashomon-answers",
             "rashomon-audit",
             "rashomon-connections",

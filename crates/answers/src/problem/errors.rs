@@ -134,6 +134,7 @@ impl Problem {
     /// reveals no more than `/readyz`, which the same clients can read.
     fn of_outage(outage: &StoreOutage) -> Self {
         let (kind, detail) = match outage {
+            StoreOutage::Overloaded(what) => (Kind::Busy, format!("{what}: try again later")),
             StoreOutage::StorageFull { .. } => (
                 Kind::InsufficientStorage,
                 format!(

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
+use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
 use rashomon_records::{ImportUnit, VerifyReport};
 
@@ -17,6 +18,12 @@ use crate::{
 };
 
 impl Maintenance {
+    /// The permits to unpack a block of the archive. `None` if there is no archive.
+    #[must_use]
+    pub fn unpacks(&self) -> Option<&Permits> {
+        self.0.archive.as_ref().map(|archive| archive.permits())
+    }
+
     /// The number of blocks of the archive that were read from the store and unpacked, since the process
     /// started.
     #[must_use]

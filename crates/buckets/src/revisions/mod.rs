@@ -21,6 +21,7 @@ mod write_request;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_recursion::async_recursion as boxed;
+use rashomon_admission::Limits;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{Records, content::Lifetime, write::WritePipeline};
 use rashomon_retention::RetentionEngine;
@@ -56,6 +57,8 @@ pub struct Settings {
     /// The settings of seals. `None` if no further revisions are sealed. Existing blocks are read in either
     /// case.
     pub archive: Option<ArchiveSettings>,
+    /// The limits of reads that unpack blocks of the archive.
+    pub unpacks: Limits,
     /// Whether changes queue purges of HTTP caches.
     pub queues_purges: bool,
 }
@@ -68,6 +71,7 @@ impl Default for Settings {
             skew: Duration::from_secs(300),
             retention: Retention::default(),
             archive: None,
+            unpacks: archive::unpack_limits(),
             queues_purges: false,
         }
     }
@@ -123,7 +127,7 @@ impl RevisionStore {
         for schema in schemas::all() {
             store.create(schema).await?;
         }
-        let blocks = archive::blocks_of(&store, settings.archive.as_ref()).await?;
+        let blocks = archive::blocks_of(&store, settings.archive.as_ref(), settings.unpacks).await?;
         let alone = settings.retention.is_on() && settings.archive.is_none();
         if alone && blocks.is_some() && archive::is_there(&store).await? {
             return Err(Error::ArchiveNotConfigured);

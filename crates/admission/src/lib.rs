@@ -1,0 +1,274 @@
+//! Permits for expensive work: a bounded number of permits run at once, and the others wait.
+//!
+//! Requests of clients are [`refusable`]: they wait for a limited time, in a queue of limited length, and are refused
+//! then. All other work waits in the same queue as long as necessary. The queue is first in, first out, so nothing
+//! starves.
+
+use std::{
+    cell::Cell,
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::futures::TaskLocalFuture,
+    time::timeout,
+};
+
+tokio::task_local! {
+    /// Whether the request that this task answers may be refused. Unset outside of requests.
+    static IS_REFUSABLE: Cell<bool>;
+}
+
+/// A request that may take permits.
+pub type Request<F> = TaskLocalFuture<Cell<bool>, F>;
+
+/// Runs a request that is refused if it does not get its first permit in time. After its first permit it is not
+/// refused, so that no finished work is wasted. Tasks that it spawns are not part of it, and are never refused.
+pub fn refusable<F: Future>(request: F) -> Request<F> {
+    IS_REFUSABLE.scope(Cell::new(true), request)
+}
+
+/// Runs a request that waits for each of its permits as long as necessary.
+pub fn never_refused<F: Future>(request: F) -> Request<F> {
+    IS_REFUSABLE.scope(Cell::new(false), request)
+}
+
+/// The limits of some permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many permits run at once.
+    pub running: NonZeroUsize,
+    /// How many may wait; further requests are refused at once.
+    pub waiting: usize,
+    /// How long a request may wait.
+    pub wait: Duration,
+}
+
+/// The permits for one class of work.
+#[derive(Debug)]
+pub struct Permits {
+    running: Arc<Semaphore>,
+    limits: Limits,
+    waiting: AtomicUsize,
+    refused: AtomicU64,
+}
+
+/// A permit. It ends when the value is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Permit(#[allow(dead_code)] OwnedSemaphorePermit);
+
+/// A request got no permit in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the server has too much to do")]
+pub struct Refused;
+
+impl Permits {
+    /// Creates permits with these limits.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            running: Arc::new(Semaphore::new(limits.running.get().min(Semaphore::MAX_PERMITS))),
+            limits,
+            waiting: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes a permit, and waits for it if necessary. The caller must not hold a permit of the same class.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the caller is [`refusable`], and the limits refuse it.
+    pub async fn take(&self) -> Result<Permit, Refused> {
+        if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
+            return Ok(granted(permit));
+        }
+        let is_refusable = IS_REFUSABLE.try_with(Cell::get).unwrap_or(false);
+        let waiting = Waiting::new(&self.waiting);
+        if is_refusable && waiting.before >= self.limits.waiting {
+            return Err(self.refuse());
+        }
+        let acquire = Arc::clone(&self.running).acquire_owned();
+        let acquired = match is_refusable {
+            true => timeout(self.limits.wait, acquire).await.map_err(|_elapsed| self.refuse())?,
+            false => acquire.await,
+        };
+        // The semaphore is never closed.
+        acquired.map(granted).map_err(|_closed| self.refuse())
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How many wait for a permit.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many requests were refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn refuse(&self) -> Refused {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Refused
+    }
+}
+
+/// Makes a permit. The request of this task is not refused any more.
+fn granted(permit: OwnedSemaphorePermit) -> Permit {
+    // Fails outside of requests, which are never refused.
+    let _ = IS_REFUSABLE.try_with(|is_refusable| is_refusable.set(false));
+    Permit(permit)
+}
+
+/// Counts a caller that waits.
+struct Waiting<'a> {
+    waiting: &'a AtomicUsize,
+    /// How many waited already.
+    before: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        Self { before: waiting.fetch_add(1, Ordering::Relaxed), waiting }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_millis(50);
+
+    fn permits(running: usize, waiting: usize) -> Arc<Permits> {
+        let running = NonZeroUsize::new(running).unwrap();
+        Arc::new(Permits::new(Limits { running, waiting, wait: WAIT }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_without_a_permit_is_refused_after_the_wait() {
+        let permits = permits(2, 8);
+        let (first, _second) = (permits.take().await.unwrap(), permits.take().await.unwrap());
+        let begun = Instant::now();
+        assert!(refusable(permits.take()).await.is_err());
+        assert_eq!(begun.elapsed(), WAIT);
+        assert_eq!((permits.waiting(), permits.refused()), (0, 1));
+        drop(first);
+        drop(refusable(permits.take()).await.unwrap());
+        assert_eq!(permits.refused(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_queue_refuses_requests_at_once_and_no_other_work() {
+        let permits = permits(1, 1);
+        let held = permits.take().await.unwrap();
+        let take = |is_request: bool| {
+            let permits = Arc::clone(&permits);
+            tokio::spawn(async move {
+                match is_request {
+                    true => refusable(permits.take()).await.map(drop),
+                    false => permits.take().await.map(drop),
+                }
+            })
+        };
+        let other = take(false);
+        tokio::task::yield_now().await;
+        assert_eq!(permits.waiting(), 1);
+        let begun = Instant::now();
+        assert!(take(true).await.unwrap().is_err());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let second = take(false);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(!other.is_finished() && !second.is_finished());
+        drop(held);
+        other.await.unwrap().unwrap();
+        second.await.unwrap().unwrap();
+        assert_eq!((permits.waiting(), permits.refused()), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_not_refused_after_its_first_permit() {
+        let permits = permits(1, 8);
+        refusable(async {
+            drop(permits.take().await.unwrap());
+            let held = {
+                let permits = Arc::clone(&permits);
+                // Another task, which is outside of the request.
+                tokio::spawn(async move { permits.take().await.unwrap() }).await.unwrap()
+            };
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                drop(held);
+            });
+            drop(permits.take().await.unwrap());
+        })
+        .await;
+        assert_eq!(permits.refused(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_is_never_refused_waits() {
+        let permits = permits(1, 0);
+        let held = permits.take().await.unwrap();
+        let waiting = tokio::spawn({
+            let permits = Arc::clone(&permits);
+            async move { refusable(never_refused(permits.take())).await.map(drop) }
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_given_in_order() {
+        let permits = permits(1, 8);
+        let held = permits.take().await.unwrap();
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for number in 0..4 {
+            let (permits, order) = (Arc::clone(&permits), Arc::clone(&order));
+            tasks.push(tokio::spawn(async move {
+                let _permit = permits.take().await.unwrap();
+                order.lock().unwrap().push(number);
+            }));
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelled_wait_is_not_counted() {
+        let permits = permits(1, 8);
+        let held = permits.take().await.unwrap();
+        assert!(timeout(Duration::from_millis(1), permits.take()).await.is_err());
+        assert_eq!((permits.waiting(), permits.refused()), (0, 0));
+        drop(held);
+    }
+}
