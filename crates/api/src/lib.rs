@@ -19,6 +19,7 @@ mod host;
 mod metrics;
 mod observe;
 mod openapi;
+mod overload;
 mod pages;
 mod prepared;
 mod refusals;

@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
+use rashomon_admission::{Request as Admitted, refusable};
 use rashomon_buckets::shorten;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
@@ -117,7 +118,7 @@ where
         match (found, in_batch) {
             (Ok(None), None) => {
                 let request = record.audit.attach(request);
-                Observing::Running { future: self.inner.call(request), record: Some(record) }
+                Observing::Running { future: refusable(self.inner.call(request)), record: Some(record) }
             }
             (Ok(None), Some(InBatch { deadline, .. })) => {
                 let (request, mut inner) = (record.audit.attach(request), self.inner.clone());
@@ -129,7 +130,7 @@ where
                 let future = authenticate(self.api.clone(), self.inner.clone(), request, token, audit);
                 let future = match in_batch {
                     Some(InBatch { deadline, .. }) => until(deadline, future),
-                    None => future,
+                    None => Box::pin(refusable(future)),
                 };
                 Observing::Boxed { future, record: Some(record) }
             }
@@ -211,6 +212,7 @@ fn until<E: 'static>(
     answering: impl Future<Output = std::result::Result<Response, E>> + Send + 'static,
 ) -> Answering<E> {
     Box::pin(async move {
+        // The batch has had a permit, so its requests are not refused.
         let answered = timeout_at(deadline, answering).await;
         answered.unwrap_or_else(|_elapsed| Ok(batch_timed_out().into_response()))
     })
@@ -258,7 +260,7 @@ pin_project! {
     /// A request in progress.
     #[project = ObservingProjection]
     pub(crate) enum Observing<F, E> {
-        Running { #[pin] future: F, record: Option<Record> },
+        Running { #[pin] future: Admitted<F>, record: Option<Record> },
         Boxed { future: Answering<E>, record: Option<Record> },
         Refused { problem: Option<(Problem, Record)> },
     }

@@ -11,6 +11,8 @@ pub(crate) const STAGING_MEMORY: &str = "staging_memory";
 pub(crate) const STAGING_WAIT: &str = "staging_wait";
 pub(crate) const BATCH_TIMEOUT: &str = "batch_timeout";
 pub(crate) const BODY_LIMIT: &str = "body_limit";
+pub(crate) const MAX_WRITES: &str = "max_writes";
+pub(crate) const OVERLOAD_WAIT: &str = "overload_wait";
 
 /// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at
 /// the level `error`, the other 5xx at the level `warn`.
@@ -82,8 +84,10 @@ pub struct Settings {
     pub staging_wait_seconds: u64,
     /// How long the requests of a batch may take together.
     pub batch_seconds: u64,
-    /// The maximum number of concurrent writes; others wait.
+    /// The maximum number of concurrent writes; others wait for `overload_milliseconds`.
     pub max_writes: usize,
+    /// How long a write may wait for its permit before it is refused, in milliseconds.
+    pub overload_milliseconds: u64,
     /// The maximum number of concurrent imports; others are refused.
     pub max_imports: usize,
     /// The size limit of the 7z archives that all imports together keep on disk.
@@ -118,7 +122,8 @@ impl Default for Settings {
             staging_bytes: 256 << 20,
             staging_wait_seconds: 10,
             batch_seconds: 60,
-            max_writes: 512,
+            max_writes: 64,
+            overload_milliseconds: 50,
             max_imports: 4,
             max_spool_bytes: 16 << 30,
             prepared_answers: 8192,

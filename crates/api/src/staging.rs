@@ -33,7 +33,7 @@
 //! not wait.
 //!
 //! So requests that hold some of the budget wait for three things, none of which waits for the budget. These
-//! are their clients, which `BodyLimits` bound; permits to write, whose holders have received everything; and
+//! are their clients, which `BodyLimits` bound; permits to write, whose holders have their part of the budget; and
 //! the store. Each of these waits ends, the request's part is released, and the next request in the queue
 //! continues, unless its patience ends first.
 //!
@@ -52,6 +52,7 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
+use rashomon_admission::Permit;
 use rashomon_buckets::MAX_BODIES;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -216,9 +217,11 @@ impl Staging {
     }
 }
 
-/// A part of the budget, released when it is dropped.
+/// A part of the budget, released when it is dropped. Also has the permit of its write.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    /// `None` if the body arrives slowly: the write then takes a permit when it has arrived.
+    pub(crate) permit: Option<Permit>,
     units: OwnedSemaphorePermit,
     /// How many bytes of finished bodies the units cover.
     covered: usize,
@@ -232,7 +235,7 @@ impl Claim {
     fn new(staging: &Staging, units: OwnedSemaphorePermit, covered: usize) -> Self {
         let claimed = staging.metrics.claimed.clone();
         claimed.inc_by((units.num_permits() * UNIT) as i64);
-        Self { units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
+        Self { permit: None, units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
     }
 
     /// Whether a finished body of this size may stay in memory. Extends the claim if necessary, without

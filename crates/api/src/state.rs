@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
+use rashomon_admission::never_refused;
 use rashomon_audit::AuditLog;
 use rashomon_buckets::{BucketName, Page, Property, RevisionStore};
 use rashomon_clock::Clock;
@@ -22,6 +23,7 @@ use crate::{
     browsers::RefusalLog,
     entry_answer::EntryAnswer,
     metrics::Metrics,
+    overload::{self, WritePermits},
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
     representation::Representation,
@@ -95,7 +97,7 @@ pub struct Shared {
     pub(crate) page_bucket: BucketName,
     staging: Staging,
     copying_writes: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
+    write_permits: WritePermits,
     imports: Arc<Semaphore>,
     /// A permit for each request of a batch that may run.
     pub(crate) batched_requests: Semaphore,
@@ -127,6 +129,8 @@ impl Api {
         let Components { buckets, key_value, access, clock, seed, mut registry, audit_log } = components;
         let ours = registry.sub_registry_with_prefix("rashomon_http");
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
+        let write_permits = WritePermits::new(&settings);
+        overload::register(ours, &write_permits, &buckets);
         let shared = Shared {
             metrics,
             staging,
@@ -137,7 +141,7 @@ impl Api {
             prepared: PreparedAnswers::new(settings.prepared_answers),
             prepared_entries: PreparedAnswers::new(settings.prepared_answers),
             page_bucket: BucketName::page(),
-            writes: Arc::new(Semaphore::new(settings.max_writes)),
+            write_permits,
             imports: Arc::new(Semaphore::new(settings.max_imports)),
             batched_requests: Semaphore::new(MAX_BATCHED_REQUESTS),
             import_spool: Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, settings.max_spool_bytes)),
@@ -214,31 +218,45 @@ impl Api {
         self.read(read).await?.map_err(Problem::of_key_value)
     }
 
-    /// Claims the memory for receiving and storing a body. `length` is the maximum number of bytes that will
-    /// come, if it is known. See [`crate::staging`]: the caller must not hold anything that others wait for.
+    /// Claims the memory for receiving and storing a body, and takes a permit to write. `length` is the maximum number of
+    /// bytes that will come, if it is known. See [`crate::staging`] and [`crate::overload`]: the caller must not hold
+    /// anything that others wait for.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
-        self.staging.claim(length).await
+        let mut claim = self.staging.claim(length).await?;
+        claim.permit = Some(self.write_permits.take().await?);
+        Ok(claim)
     }
 
-    /// Claims memory for a batch. The caller must not hold anything that others wait for.
+    /// Claims what a write of an operator needs. It is not refused because of other writes.
+    pub(crate) async fn claim_for_operator(&self) -> Result<Claim> {
+        never_refused(self.claim(Some(0))).await
+    }
+
+    /// Claims memory for a batch, if the server has a permit for a write. The caller must not hold anything that others
+    /// wait for.
     pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
-        self.staging.claim_batch(bytes).await
+        let claim = self.staging.claim_batch(bytes).await?;
+        // The writes of the batch take permits of their own.
+        drop(self.write_permits.take().await?);
+        Ok(claim)
     }
 
-    /// Runs a write to its end, even if its client goes away. The write holds its memory and its entry in the
+    /// Runs a write to its end, even if its client goes away. The write holds its memory, its permit and its entry in the
     /// audit log until then.
     pub(crate) async fn write<T: Send + 'static, E: Send + 'static>(
         &self,
-        claim: Claim,
+        mut claim: Claim,
         audit: Audit,
         write: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
     ) -> Result<std::result::Result<T, E>> {
-        let permit = Arc::clone(&self.writes).acquire_owned().await;
+        if claim.permit.is_none() {
+            claim.permit = Some(self.write_permits.take().await?);
+        }
         let task = self.tasks.spawn(async move {
             audit.begin_write();
             let done = write.await;
             audit.end_write(&done);
-            drop((permit, claim, audit));
+            drop((claim, audit));
             done
         });
         task.await.map_err(|error| {
@@ -254,7 +272,6 @@ impl Api {
         audit: Audit,
         write: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
     ) -> Result<std::result::Result<T, E>> {
-        // Acquired before the permit to write, so that other writes do not wait for this one.
         let permit = Arc::clone(&self.copying_writes).acquire_owned().await;
         self.write(claim, audit, async move {
             let done = write.await;

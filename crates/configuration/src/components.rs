@@ -22,7 +22,18 @@ impl Settings {
             skew: self.merged.skew.0,
             retention: self.culled(),
             archive: self.archive(),
+            unpacks: self.unpacks(),
             queues_purges: !self.caches.is_empty(),
+        }
+    }
+
+    /// The limits of reads that unpack blocks of the archive.
+    fn unpacks(&self) -> rashomon_buckets::Limits {
+        let default = rashomon_buckets::unpack_limits();
+        rashomon_buckets::Limits {
+            running: self.merged.max_unpacks.unwrap_or(default.running),
+            wait: self.merged.overload_wait.0,
+            ..default
         }
     }
 
@@ -85,6 +96,7 @@ impl Settings {
             staging_wait_seconds: seconds(self.merged.staging_wait),
             batch_seconds: seconds(self.merged.batch_timeout),
             max_writes: self.merged.max_writes.get(),
+            overload_milliseconds: u64::try_from(self.merged.overload_wait.0.as_millis()).unwrap_or(u64::MAX),
             max_imports: self.merged.max_imports.get(),
             max_spool_bytes: self.merged.max_spool.0,
             prepared_answers: self.merged.prepared_answers,
@@ -174,6 +186,7 @@ mod tests {
         let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
         assert_eq!(ours.definitions, theirs.definitions);
+        assert_eq!(ours.unpacks, theirs.unpacks);
         let (ours, theirs) = (key_value_settings(&settings), rashomon_key_value::Settings::default());
         assert_eq!((ours.body_limit, ours.cache_bytes), (theirs.body_limit, theirs.cache_bytes));
         assert_eq!(ours.max_idempotency_keys, theirs.max_idempotency_keys);

@@ -211,10 +211,22 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")))]
     pub(crate) stall_timeout: Span,
 
-    /// Maximum number of concurrent writes; others wait [default: 512]
-    #[config(default = 512)]
+    /// Maximum number of concurrent writes; others wait for overload_wait [default: 64]
+    #[config(default = 64)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")))]
     pub(crate) max_writes: NonZeroUsize,
+
+    /// Maximum number of blocks of the archive that are unpacked at once; other reads of blocks that are not in memory
+    /// wait for overload_wait [default: the number of cores that the server may use]
+    #[config(layer_attr(arg(long, env = "RASHOMON_MAX_UNPACKS", value_name = "N")))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_unpacks: Option<NonZeroUsize>,
+
+    /// Time that a write waits for its permit, and a read for its permit to unpack a block, before it is answered with
+    /// 503 [default: 50ms]
+    #[config(default = "50ms")]
+    #[config(layer_attr(arg(long, env = "RASHOMON_OVERLOAD_WAIT", value_name = "TIME")))]
+    pub(crate) overload_wait: Span,
 
     /// Maximum number of concurrent imports; others are refused [default: 4]
     #[config(default = 4)]

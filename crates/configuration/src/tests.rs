@@ -37,7 +37,7 @@ fn printed_configuration_means_the_same() {
                 hosts = ['wiki.internal', '*']\nignored_headers = ['x-varnish', 'x-my-proxy-*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
-                url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nreplay_memory = '1 MiB'\npurge_again_after = '3s'\nsurrogate_key_header = 'surrogate-key'\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
+                url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_unpacks = 3\noverload_wait = '70ms'\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nreplay_memory = '1 MiB'\npurge_again_after = '3s'\nsurrogate_key_header = 'surrogate-key'\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
                 [properties.notes]\nversions = 'revision'\n[domains.enwiki]\nhosts = ['en.example.org']\n[domains.a]\n\
                 [access]\nopen = true\norigins = ['https://en.example.org']\n";
     let settings = load(file).unwrap();

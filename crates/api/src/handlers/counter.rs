@@ -18,6 +18,7 @@ use crate::{
     extract::{EntryTarget, idempotency_key::idempotency_key, refuse_query},
     json::CounterJson,
     no_body::no_body,
+    overload::hold_while,
     problem::{Kind, Problem, Result},
 };
 
@@ -64,10 +65,12 @@ async fn increment(
 ) -> Result<Response> {
     let writer = check_write(api, &bucket, &target, head)?;
     let idempotency_key = idempotency_key(&head.headers)?;
+    let mut claim = api.claim(Some(0)).await?;
     let limits = BodyLimits { bytes: MAX_INCREMENT_BYTES, ..api.body_limits() };
-    let by = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone())
-        .await?
-        .unwrap_or(1);
+    let receive = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone());
+    let (received, permit) = hold_while(claim.permit.take(), receive).await;
+    let by = received?.unwrap_or(1);
+    claim.permit = permit;
     if i32::try_from(by).is_err() {
         // Increments that nearly overflow would show the value to a client that may not read.
         writer.check_condition(
@@ -77,7 +80,6 @@ async fn increment(
     let (key_value, key) = (api.key_value.clone(), target.key);
     let write =
         Box::pin(async move { key_value.increment(&bucket, &key, by, idempotency_key.as_ref()).await });
-    let claim = api.claim(Some(0)).await?;
     match api.write(claim, Audit::of(&head.extensions), write).await? {
         Ok(value) if writer.may_read() => answer(value),
         Ok(_) => Ok(done()),

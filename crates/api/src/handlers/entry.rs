@@ -31,6 +31,7 @@ use crate::{
         BucketTarget, EntryTarget, READ_METHODS, bucket_and_key_of_wiki, domain_of_host, refuse_query,
     },
     no_body::no_body,
+    overload::hold_while,
     problem::{Problem, Result, header_value},
     staging::Claim,
     stored_headers,
@@ -244,10 +245,15 @@ async fn receive(
     check_condition(api, bucket, target, condition).await?;
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.key_value.stage(bucket, &target.key);
-    while let Some(piece) = body.next().await? {
-        sink.write(&piece).await.map_err(Problem::of_key_value)?;
-    }
-    let mut staged = sink.finish().await.map_err(Problem::of_key_value)?;
+    let receive = async {
+        while let Some(piece) = body.next().await? {
+            sink.write(&piece).await.map_err(Problem::of_key_value)?;
+        }
+        sink.finish().await.map_err(Problem::of_key_value)
+    };
+    let (received, permit) = hold_while(claim.permit.take(), receive).await;
+    let mut staged = received?;
+    claim.permit = permit;
     if !claim.keep(staged.memory()) {
         let spilled = api.key_value.spill(bucket, &target.key, staged).await;
         staged = spilled.map_err(Problem::of_key_value)?;

@@ -9,6 +9,7 @@ use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
     Api,
+    overload::hold_while,
     problem::{Problem, Result},
     staging::Claim,
     stored_headers,
@@ -56,9 +57,12 @@ impl Form {
     }
 
     async fn read(api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<(Self, Claim)> {
-        let claim = api.claim(reader.length()).await?;
+        let mut claim = api.claim(reader.length()).await?;
+        let permit = claim.permit.take();
         let mut receiving = Receiving::new(claim);
-        receiving.read(api, page, reader, known).await?;
+        let (received, permit) = hold_while(permit, receiving.read(api, page, reader, known)).await;
+        received?;
+        receiving.claim.permit = permit;
         receiving.finish()
     }
 

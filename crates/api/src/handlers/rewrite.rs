@@ -15,6 +15,7 @@ use crate::{
     Api, answer,
     audit::Audit,
     authorize::Writer,
+    overload::hold_while,
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
     stored_headers,
@@ -93,10 +94,15 @@ async fn receive(
     let expect = conditional::expectation(headers, &version);
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.buckets.stage(page, name);
-    while let Some(piece) = body.next().await? {
-        sink.write(&piece).await.map_err(on_page)?;
-    }
-    let mut staged = sink.finish().await.map_err(on_page)?;
+    let receive = async {
+        while let Some(piece) = body.next().await? {
+            sink.write(&piece).await.map_err(on_page)?;
+        }
+        sink.finish().await.map_err(on_page)
+    };
+    let (received, permit) = hold_while(claim.permit.take(), receive).await;
+    let mut staged = received?;
+    claim.permit = permit;
     if !claim.keep(staged.memory()) {
         staged = spill(api, page, staged).await?;
     }

@@ -85,7 +85,7 @@ pub(crate) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     refuse_query(head.uri.query())?;
     let id: TokenId = head.uri.path().strip_prefix("/v1/tokens/").unwrap_or_default().parse()?;
     let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
-    let claim = api.claim(Some(0)).await?;
+    let claim = api.claim_for_operator().await?;
     let revoked = api.write(claim, Audit::of(&head.extensions), async move {
         let revoked = access.revoke_token(&id).await;
         if matches!(revoked, Ok(true)) {
@@ -166,7 +166,7 @@ async fn create(api: &Api, head: &Parts, body: Body) -> Result<Response> {
         .map_err(|error| Problem::malformed(format!("the body is no request for a token: {error}")))?;
     let new = request.check(api.clock.now()).map_err(Problem::invalid)?;
     let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
-    let claim = api.claim(Some(0)).await?;
+    let claim = api.claim_for_operator().await?;
     // Stored and logged even if the client goes away, so that no token exists that no log names.
     let made = api.write(claim, Audit::of(&head.extensions), async move {
         let made = access.create_token(new).await;

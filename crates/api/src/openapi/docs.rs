@@ -367,6 +367,10 @@ fn limits(settings: &Settings) -> Vec<(&'static str, String)> {
         ("Imports at once; more are refused", settings.max_imports.to_string()),
         ("7z archives that wait on the disk, altogether", bytes(settings.max_spool_bytes)),
         ("Writes at once; more wait", settings.max_writes.to_string()),
+        (
+            "The time that a write may wait for others, and a read for an archived block",
+            format!("{} ms", settings.overload_milliseconds),
+        ),
         ("The time that a read may wait for the store", seconds(settings.read_seconds)),
     ]
 }

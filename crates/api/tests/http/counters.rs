@@ -200,7 +200,9 @@ async fn key_is_forgotten_after_a_day() {
 #[tokio::test]
 async fn concurrent_increments_are_exact() {
     const WRITERS: usize = 64;
-    let world = world().await;
+    // No increment is refused.
+    let world = World::with(Settings { max_writes: 2 * WRITERS, ..Settings::default() }).await;
+    world.request("PUT", BUCKET, &[JSON], DEFINITION).await.expect(201);
     let writer = |number: usize| {
         let world = &world;
         async move {

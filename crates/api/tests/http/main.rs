@@ -28,6 +28,7 @@ mod large_bodies;
 mod listings;
 mod openapi;
 mod operators;
+mod overload;
 mod page_buckets;
 mod pages;
 mod paging;

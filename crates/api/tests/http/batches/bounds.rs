@@ -138,7 +138,7 @@ async fn metric(world: &World, name: &str) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_requests_are_bounded_in_a_batch_and_in_all_batches() {
-    let world = World::in_memory().await;
+    let world = World::in_memory_with(Settings { max_writes: 1000, ..Settings::default() }).await;
     let gate = Gate::new();
     let plan =
         (1..=2000).fold(Plan::empty(), |plan, call| plan.on(Call::Write, call, Fault::Pause(gate.clone())));

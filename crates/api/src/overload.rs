@@ -1,0 +1,110 @@
+//! The permits of writes, and the metrics of all permits.
+//!
+//! A write takes its permit before its body is read, so that a refused write costs little. A slow client must not keep
+//! a permit from others: if the body does not arrive promptly, the write gives its permit back, and takes another one
+//! before it is stored.
+
+use std::{fmt, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use rashomon_admission::{Limits, Permit, Permits};
+use rashomon_buckets::RevisionStore;
+use tokio::time::timeout;
+
+use crate::{
+    Settings,
+    problem::{Problem, Result},
+    settings::{MAX_WRITES, OVERLOAD_WAIT},
+};
+
+/// How many writes may wait for a permit. A waiting write takes a few kilobytes, and its part of the staging memory.
+const MAX_WAITING_WRITES: usize = 256;
+
+/// How long a body may take to arrive before its write gives its permit back.
+const PROMPT: Duration = Duration::from_millis(100);
+
+/// The permits of writes.
+#[derive(Debug, Clone)]
+pub(crate) struct WritePermits(Arc<Permits>);
+
+impl WritePermits {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self(Arc::new(Permits::new(Limits {
+            running: NonZeroUsize::new(settings.max_writes).unwrap_or(NonZeroUsize::MIN),
+            waiting: MAX_WAITING_WRITES,
+            wait: Duration::from_millis(settings.overload_milliseconds),
+        })))
+    }
+
+    /// Takes a permit. A request that has had one waits as long as necessary.
+    pub(crate) async fn take(&self) -> Result<Permit> {
+        self.0.take().await.map_err(|_refused| {
+            Problem::busy(format!(
+                "too many writes are in progress ({MAX_WRITES}, {OVERLOAD_WAIT}); nothing was changed: try again later"
+            ))
+        })
+    }
+}
+
+/// Holds a permit while a body is received. Also returns the permit, if the body arrived promptly.
+pub(crate) async fn hold_while<T>(
+    permit: Option<Permit>,
+    receive: impl Future<Output = T>,
+) -> (T, Option<Permit>) {
+    let mut receive = pin!(receive);
+    match timeout(PROMPT, receive.as_mut()).await {
+        Ok(received) => (received, permit),
+        Err(_elapsed) => {
+            drop(permit);
+            (receive.await, None)
+        }
+    }
+}
+
+/// Registers the metrics of the permits of writes, and of those to unpack blocks.
+pub(crate) fn register(registry: &mut Registry, writes: &WritePermits, buckets: &RevisionStore) {
+    registry
+        .register_collector(Box::new(OfPermits { writes: Arc::clone(&writes.0), buckets: buckets.clone() }));
+}
+
+/// Reads the metrics of permits at each request.
+#[derive(Debug)]
+struct OfPermits {
+    writes: Arc<Permits>,
+    buckets: RevisionStore,
+}
+
+impl Collector for OfPermits {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), fmt::Error> {
+        let maintenance = self.buckets.maintenance();
+        let classes = [("write", Some(&*self.writes)), ("unpack", maintenance.unpacks())];
+        let classes = || classes.iter().filter_map(|(class, permits)| Some((*class, (*permits)?)));
+        let waiting = ConstGauge::new(0);
+        let mut family = encoder.encode_descriptor(
+            "overload_waiting",
+            "Writes that wait for a permit, and reads that wait to unpack a block of the archive",
+            None,
+            waiting.metric_type(),
+        )?;
+        for (class, permits) in classes() {
+            let waiting = i64::try_from(permits.waiting()).unwrap_or(i64::MAX);
+            ConstGauge::new(waiting).encode(family.encode_family(&[("class", class)])?)?;
+        }
+        let refused = ConstCounter::new(0_u64);
+        let mut family = encoder.encode_descriptor(
+            "overload_refusals",
+            "Requests answered with 503 because they got no permit in time",
+            None,
+            refused.metric_type(),
+        )?;
+        for (class, permits) in classes() {
+            ConstCounter::new(permits.refused()).encode(family.encode_family(&[("class", class)])?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! Writes, and reads that unpack blocks of the archive, are refused while the server has too much to do.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use axum::{body::Body, http::Request};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use rashomon_api::Settings;
+use rashomon_buckets::{
+    ArchiveSettings, BucketArchive, BucketName, CompactionOptions, DomainName, RevisionStore, SealOptions,
+    unpack_limits,
+};
+use rashomon_tables::{Call, Fault, Gate, Plan};
+use serde_json::json;
+use tokio::{task::JoinHandle, time::Instant};
+use tower::ServiceExt;
+
+use crate::world::{Answer, PAGE, World};
+
+/// The default of the setting `overload_wait`.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Longer than any wait that ends with a refusal.
+const LONG: Duration = Duration::from_secs(5);
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A server that stores one write at a time.
+async fn world() -> Arc<World> {
+    Arc::new(World::in_memory_with(Settings { max_writes: 1, ..Settings::default() }).await)
+}
+
+/// Sends a request from a task of its own.
+fn send(world: &Arc<World>, method: &'static str, url: String, body: Body) -> JoinHandle<Answer> {
+    let world = Arc::clone(world);
+    let headers = match method {
+        "POST" => [("content-type", "application/x-www-form-urlencoded")].as_slice(),
+        _ => &[],
+    };
+    tokio::spawn(async move { world.request(method, &url, headers, body).await })
+}
+
+/// Posts a revision of a page of its own.
+fn post(world: &Arc<World>, page: &str) -> JoinHandle<Answer> {
+    send(world, "POST", format!("/v1/enwiki/page/{page}?rev/"), Body::from("_rev=1&html=x"))
+}
+
+/// Starts a write that waits in the store until the gate is opened.
+async fn held_write(world: &Arc<World>) -> (JoinHandle<Answer>, Gate) {
+    let gate = Gate::new();
+    world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let held = post(world, "Held");
+    gate.reached().await;
+    (held, gate)
+}
+
+async fn metric(world: &World, name: &str) -> String {
+    let metrics = world.get("/metrics").await.expect(200);
+    let line = metrics.text().lines().find_map(|line| line.strip_prefix(&format!("rashomon_http_{name} ")));
+    line.unwrap_or_else(|| panic!("no {name}")).to_owned()
+}
+
+#[track_caller]
+fn check_refusal(refused: &Answer, settings: [&str; 2]) {
+    assert_eq!(refused.json()["type"], "urn:rashomon:problem:busy");
+    assert!(refused.header("retry-after").parse::<u32>().unwrap() > 0);
+    assert!(settings.iter().all(|setting| refused.text().contains(setting)), "{}", refused.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_without_a_permit_is_refused_after_the_wait() {
+    let world = world().await;
+    world.revision("_rev=1&html=latest").await;
+    let json = [("content-type", "application/json")];
+    for bucket in ["blob", "counter"] {
+        let (url, definition) = (format!("/v1/enwiki/{bucket}"), json!({"type": bucket}).to_string());
+        world.request("PUT", &url, &json, definition).await.expect(201);
+    }
+    let (held, gate) = held_write(&world).await;
+    let begun = Instant::now();
+    let refused = post(&world, "Refused").await.unwrap().expect(503);
+    assert_eq!(begun.elapsed(), WAIT);
+    check_refusal(&refused, ["max_writes", "overload_wait"]);
+    assert_eq!(metric(&world, "overload_refusals_total{class=\"write\"}").await, "1");
+    // Increments, entries, deletions, renders and batches are writes, too.
+    for (method, url, body) in [
+        ("PUT", "/v1/enwiki/blob/key".to_owned(), "x"),
+        ("DELETE", "/v1/enwiki/blob/key".to_owned(), ""),
+        ("POST", "/v1/enwiki/counter/key".to_owned(), ""),
+        ("POST", format!("{PAGE}?rev/1/"), "html=y"),
+        ("DELETE", "/v1/enwiki/blob".to_owned(), ""),
+    ] {
+        send(&world, method, url, body.into()).await.unwrap().expect(503);
+    }
+    let batch = r#"[{"method":"GET","path":"/v1/enwiki/"}]"#;
+    world.request("POST", "/v1/batch", &json, batch).await.expect(503);
+
+    let waiting = post(&world, "Waiting");
+    tokio::time::sleep(WAIT / 2).await;
+    assert_eq!(metric(&world, "overload_waiting{class=\"write\"}").await, "1");
+    // Reads, and what operators ask, do not wait for writes.
+    world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+    world.get("/healthz").await.expect(200);
+    world.get("/readyz").await.expect(200);
+    gate.open();
+    held.await.unwrap().expect(201);
+    waiting.await.unwrap().expect(201);
+    post(&world, "Refused").await.unwrap().expect(201);
+    assert_eq!(metric(&world, "overload_waiting{class=\"write\"}").await, "0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_of_a_refused_write_is_not_stored() {
+    let world = world().await;
+    let (held, gate) = held_write(&world).await;
+    let writes = world.store.calls(Call::Write);
+    let body = format!("_rev=1&html={}", "x".repeat(3_000_000));
+    send(&world, "POST", "/v1/enwiki/page/Refused?rev/".to_owned(), body.into()).await.unwrap().expect(503);
+    assert_eq!(world.store.calls(Call::Write), writes, "no chunk is written");
+    gate.open();
+    held.await.unwrap().expect(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_body_keeps_no_permit() {
+    let world = world().await;
+    let (pieces, body) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let body = stream::unfold(body, |mut body| async {
+        let piece = body.recv().await?;
+        Some((Ok::<_, std::io::Error>(piece), body))
+    });
+    pieces.send(Bytes::from_static(b"_rev=1&html=")).unwrap();
+    let slow = send(&world, "POST", format!("{PAGE}?rev/"), Body::from_stream(body));
+    tokio::time::sleep(LONG).await;
+    // The permit is free, and others get it one after the other.
+    for page in ["One", "Two"] {
+        post(&world, page).await.unwrap().expect(201);
+    }
+    // When the body has arrived, the write waits for a permit as long as necessary.
+    let (held, gate) = held_write(&world).await;
+    pieces.send(Bytes::from_static(b"slow")).unwrap();
+    drop(pieces);
+    tokio::time::sleep(LONG).await;
+    assert!(!slow.is_finished());
+    assert_eq!(metric(&world, "overload_waiting{class=\"write\"}").await, "1");
+    gate.open();
+    held.await.unwrap().expect(201);
+    slow.await.unwrap().expect(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_stalled_bodies_hold_up_no_write() {
+    let world = Arc::new(World::in_memory_with(Settings { max_writes: 4, ..Settings::default() }).await);
+    let stalled: Vec<_> = (0..100)
+        .map(|page| {
+            let request = Request::post(format!("/v1/enwiki/page/{page}?rev/"))
+                .header("host", "localhost")
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(Body::from_stream(
+                    stream::iter([Ok::<_, std::io::Error>("_rev=1&html=")]).chain(stream::pending()),
+                ));
+            let router = world.router.clone();
+            tokio::spawn(async move { router.oneshot(request.unwrap()).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for page in 0..10 {
+        post(&world, &format!("Prompt_{page}")).await.unwrap().expect(201);
+    }
+    for stalled in stalled {
+        stalled.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_who_revokes_a_token_is_not_refused() {
+    let world = world().await;
+    let (held, gate) = held_write(&world).await;
+    let revoked = send(&world, "DELETE", format!("/v1/tokens/{}", "a".repeat(20)), Body::empty());
+    tokio::time::sleep(LONG).await;
+    assert!(!revoked.is_finished());
+    gate.open();
+    held.await.unwrap().expect(201);
+    assert_ne!(revoked.await.unwrap().status, 503);
+}
+
+/// The settings of buckets that seal what was superseded for a day, and unpack one block at a time.
+fn archiving() -> rashomon_buckets::Settings {
+    let all = BucketArchive { after: DAY, ..BucketArchive::default() };
+    let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
+    let unpacks = rashomon_buckets::Limits { running: NonZeroUsize::MIN, ..unpack_limits() };
+    rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
+}
+
+/// Stores the latest revision of a page, and seals the one before it into a block of its own. Returns the path of the
+/// sealed html.
+async fn seal_before_latest(world: &World, buckets: &RevisionStore, page: &str, rev: usize) -> String {
+    let url = format!("/v1/enwiki/page/{page}?rev/");
+    let sealed = world.post(&url, &format!("_rev={rev}&html={page}{rev}")).await.expect(201);
+    world.clock.advance(DAY);
+    world.post(&url, &format!("_rev={}&html=latest", rev + 1)).await.expect(201);
+    world.clock.advance(3 * DAY);
+    let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+    let options = SealOptions::default();
+    let report = buckets.maintenance().seal(&domain, &bucket, options, &mut |_| {}).await.unwrap();
+    assert_eq!(report.blocks, 1, "{report:?}");
+    format!("{url}{}/html", sealed.json()["tid"].as_str().unwrap())
+}
+
+/// A server with the pages `One` and `Two`. The latest revision of each is in the tables, and others are in two blocks
+/// of `One`, and one of `Two`. No block is in memory. Also returns the paths of a sealed html of each page.
+async fn archive() -> (Arc<World>, [String; 2]) {
+    let world = World::in_memory().await;
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    let buckets = RevisionStore::open(store.clone(), clock.clone(), archiving(), 8).await.unwrap();
+    let one = seal_before_latest(&world, &buckets, "One", 1).await;
+    seal_before_latest(&world, &buckets, "One", 3).await;
+    let two = seal_before_latest(&world, &buckets, "Two", 1).await;
+    (Arc::new(World::of(store, clock, Settings::default(), archiving()).await), [one, two])
+}
+
+#[tokio::test(start_paused = true)]
+async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
+    let (world, [one, two]) = archive().await;
+    let maintenance = world.buckets().maintenance();
+    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+
+    let held = maintenance.unpacks().unwrap().take().await.unwrap();
+    let begun = Instant::now();
+    let refused = world.get(&two).await.expect(503);
+    assert_eq!(begun.elapsed(), WAIT);
+    check_refusal(&refused, ["max_unpacks", "overload_wait"]);
+    assert_eq!(metric(&world, "overload_refusals_total{class=\"unpack\"}").await, "1");
+    // Blocks in memory, and reads and writes of the latest, need no permit.
+    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    for page in ["One", "Two"] {
+        let latest = world.get(&format!("/v1/enwiki/page/{page}?rev/latest/html")).await.expect(200);
+        assert_eq!(latest.text(), "latest");
+    }
+    world.post("/v1/enwiki/page/Two?rev/", "_rev=9&html=latest").await.expect(201);
+
+    let waiting = send(&world, "GET", two.clone(), Body::empty());
+    tokio::time::sleep(WAIT / 2).await;
+    assert_eq!(metric(&world, "overload_waiting{class=\"unpack\"}").await, "1");
+    drop(held);
+    assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_of_a_batch_waits_for_its_block() {
+    let (world, [one, two]) = archive().await;
+    let held = world.buckets().maintenance().unpacks().unwrap().take().await;
+    let requests = [one, two].map(|path| json!({"method": "GET", "path": path}));
+    let batch = tokio::spawn({
+        let (world, body) = (Arc::clone(&world), json!(requests).to_string());
+        async move { world.request("POST", "/v1/batch", &[("content-type", "application/json")], body).await }
+    });
+    tokio::time::sleep(LONG).await;
+    assert!(!batch.is_finished());
+    drop(held);
+    let answers = batch.await.unwrap().expect(200).json();
+    assert_eq!((&answers[0]["body"], &answers[1]["body"]), (&json!("One1"), &json!("Two1")), "{answers}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_work_waits_for_its_blocks_and_is_not_refused() {
+    let (world, _) = archive().await;
+    let held = world.buckets().maintenance().unpacks().unwrap().take().await;
+    let compaction = tokio::spawn({
+        let maintenance = world.buckets().maintenance();
+        async move {
+            let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+            maintenance.compact_archive(&domain, &bucket, CompactionOptions::default(), &mut |_| {}).await
+        }
+    });
+    tokio::time::sleep(LONG).await;
+    assert_eq!(metric(&world, "overload_waiting{class=\"unpack\"}").await, "1");
+    drop(held);
+    assert_eq!(compaction.await.unwrap().unwrap().blocks, 1);
+    assert_eq!(metric(&world, "overload_refusals_total{class=\"unpack\"}").await, "0");
+}
