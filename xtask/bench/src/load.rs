@@ -40,6 +40,10 @@ pub(crate) trait Traffic {
 
     /// Checks the answer. An error ends the run.
     fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()>;
+
+    /// Takes note of the status of an answer within the measured time, and of its latency from the time at which the
+    /// request was sent.
+    fn measured(&mut self, _status: u16, _since_sent: Duration) {}
 }
 
 /// The pace at which requests are sent.
@@ -168,6 +172,7 @@ impl<'a> Driver<'a> {
             let connection = &mut self.connections[index];
             traffic.request(index, &mut connection.output);
             connection.due = due;
+            connection.sent = self.clock.monotonic();
             connection.written = 0;
             connection.write()?;
         }
@@ -181,6 +186,7 @@ impl<'a> Driver<'a> {
             if (self.measure_from..self.end).contains(&now) {
                 self.answers += 1;
                 self.latency.saturating_record(u64::try_from((now - connection.due).as_nanos())?);
+                traffic.measured(head.status, now.saturating_sub(connection.sent));
             }
             let body = &connection.input[head.length..head.length + head.body];
             traffic.answer(index, head.status, body)?;
@@ -259,7 +265,9 @@ struct Connection {
     written: usize,
     input: Vec<u8>,
     filled: usize,
+    /// The scheduled time of the request, and the time at which it was sent.
     due: Duration,
+    sent: Duration,
 }
 
 impl Connection {
@@ -277,6 +285,7 @@ impl Connection {
             input: vec![0; INPUT_SIZE],
             filled: 0,
             due: Duration::ZERO,
+            sent: Duration::ZERO,
         })
     }
 

@@ -15,6 +15,7 @@ mod import;
 mod kill;
 mod load;
 mod memory;
+mod overload;
 mod read;
 mod reads;
 mod recorder;
@@ -83,6 +84,9 @@ enum Command {
     Access(access::Options),
     /// Compare the throughput of this version and of another program in turns, as ratios.
     Versions(versions::Options),
+    /// Offer more requests than a server on one core can answer: goodput, refusals, and reads of the latest beside
+    /// them.
+    Overload(overload::Options),
     /// Serve one body from memory, for the comparison of `read`.
     #[command(hide = true)]
     Bare(read::bare::Options),
@@ -118,6 +122,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Generator => generator::run(runs, &clock)?,
         Command::Access(options) => access::run(options, &binary()?, runs, &clock)?,
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
+        Command::Overload(options) => overload::run(options, &binary()?, runs, &clock)?,
         Command::Bare(options) => return read::bare::serve(options),
     };
     report.print(&machine);

@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// The number of pages of each store, and of imported revisions of each page. The last revision of a page is
 /// its latest; the others are old.
 const PAGES: usize = 50;
-const REVISIONS: u64 = 20;
+pub(crate) const REVISIONS: u64 = 20;
 /// The number of turns before the measurement may end, and the half width of the interval at which it ends.
 const MIN_TURNS: usize = 5;
 const INTERVAL: f64 = 0.03;
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     let contents = Contents::new(1);
     let folder = service::data_folder()?;
     let dump = folder.path().join("dump.jsonl");
-    fs::write(&dump, history(&contents)?)?;
+    fs::write(&dump, history(&contents, PAGES)?)?;
     let start =
         |program: &Path, name: &str| Side::start(program, &folder.path().join(name), &dump, &contents);
     let mut sides = [start(binary, "this")?, start(&options.other, "other")?];
@@ -172,7 +172,7 @@ fn old_revisions() -> impl Iterator<Item = u64> {
 }
 
 /// The path of the html of an imported revision. The revisions of all pages are numbered together, from 1.
-fn by_tid(titles: &[String], number: u64) -> String {
+pub(crate) fn by_tid(titles: &[String], number: u64) -> String {
     let title = &titles[((number - 1) / REVISIONS) as usize];
     format!("{}?rev/{}/html", writes::page_path(title), tid(number))
 }
@@ -182,10 +182,10 @@ fn tid(number: u64) -> String {
     format!("{:08x}-2601-11e3-885c-4160918f0fb9", 0x8f54_5ba0 + number * 10_000)
 }
 
-/// The pages as JSON lines.
-fn history(contents: &Contents) -> Result<String> {
+/// This many pages as JSON lines.
+pub(crate) fn history(contents: &Contents, pages: usize) -> Result<String> {
     let mut lines = vec![json!({"kind": "siteinfo", "version": 1}).to_string()];
-    for (page, title) in writes::titles(PAGES).iter().enumerate() {
+    for (page, title) in writes::titles(pages).iter().enumerate() {
         lines.push(json!({"kind": "page", "title": title}).to_string());
         for rev in 1..=REVISIONS {
             let number = page as u64 * REVISIONS + rev;
@@ -196,8 +196,8 @@ fn history(contents: &Contents) -> Result<String> {
             lines.push(json!({"kind": "render", "tid": tid(number), "properties": properties}).to_string());
         }
     }
-    let revisions = PAGES as u64 * REVISIONS;
-    let end = json!({"kind": "end", "pages": PAGES, "revisions": revisions, "renders": revisions});
+    let revisions = pages as u64 * REVISIONS;
+    let end = json!({"kind": "end", "pages": pages, "revisions": revisions, "renders": revisions});
     lines.push(end.to_string());
     Ok(lines.join("\n") + "\n")
 }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn each_imported_render_has_its_own_tid() {
-        let history = history(&Contents::new(1)).unwrap();
+        let history = history(&Contents::new(1), PAGES).unwrap();
         for number in 1..=PAGES as u64 * REVISIONS {
             assert_eq!(history.matches(&tid(number)).count(), 1, "{number}");
         }

@@ -1,0 +1,338 @@
+//! `overload`: offers more requests than a server on one core can answer.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow, ensure};
+use fastrand::Rng;
+use hdrhistogram::Histogram;
+use rashomon_clock::Clock;
+use rustix::{
+    process::setpriority_process,
+    thread::{CpuSet, sched_setaffinity},
+};
+use xtask::{http::Client, service::Service};
+
+use super::{
+    content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
+    load::{self, Measured, Pace, Plan, Traffic},
+    memory,
+    reads::Reads,
+    report::Report,
+    service,
+    versions::{self, REVISIONS},
+    writes::{self, Writes},
+};
+
+/// The cores of the server and of the load generator.
+const SERVER_CORE: usize = 0;
+const GENERATOR_CORE: usize = 1;
+/// The loads, as multiples of the capacity.
+const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
+const WARM_UP: Duration = Duration::from_secs(1);
+/// The number of imported pages. Their blocks together are much larger than one block.
+const IMPORTED_PAGES: usize = 200;
+/// The number of pages that are written.
+const WRITTEN_PAGES: usize = 50;
+/// The number of pages whose latest is read beside the load, and of their connections.
+const READ_PAGES: usize = 8;
+/// The rate of these reads.
+const READS_PER_SECOND: f64 = 400.0;
+/// The connections of the closed loops that find the capacity: fewer than the writes that run at once.
+const CLOSED_CONNECTIONS: usize = 32;
+/// The lower priority of the load beside the reads of the latest, whose latency is measured.
+const LOAD_PRIORITY: i32 = 10;
+/// No unpacked block is kept in memory.
+const NO_BLOCKS: &str = "[archive]\ncache_size = 0\n";
+
+/// The options of the measurement.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Another program `rashomon`, which is measured in turns with this one.
+    #[arg(long, value_name = "FILE")]
+    other: Option<PathBuf>,
+    /// Seconds of each measurement, after one second of warm-up.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Maximum number of concurrent connections of the load.
+    #[arg(long, default_value_t = 256)]
+    connections: usize,
+}
+
+/// The kind of the requests that are too many.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Class {
+    Post,
+    Archived,
+}
+
+impl Class {
+    const ALL: [Self; 2] = [Self::Post, Self::Archived];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Post => "POST",
+            Self::Archived => "archived read",
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
+    let mut report = Report::new(
+        "overload",
+        format!(
+            "the server on one core, the load generator on another; POST of revisions (html of {HTML_SIZE} bytes, \
+             data-parsoid of {DATA_PARSOID_SIZE} bytes) to {WRITTEN_PAGES} pages, and GET of random archived renders \
+             of {IMPORTED_PAGES} pages with no unpacked block in memory. The capacity is that of a closed loop with \
+             {CLOSED_CONNECTIONS} connections. Then multiples of it in an open loop with at most {} connections, {} s \
+             each after {} s to warm up, beside {READS_PER_SECOND} reads of the latest a second. Goodput: answers with \
+             a success; best: the highest of all loads. Latencies of refusals count from the time of sending, those \
+             of reads of the latest from the scheduled time",
+            options.connections,
+            options.seconds,
+            WARM_UP.as_secs(),
+        ),
+    );
+    let contents = Contents::new(1);
+    let folder = service::data_folder()?;
+    let dump = folder.path().join("dump.jsonl");
+    fs::write(&dump, versions::history(&contents, IMPORTED_PAGES)?)?;
+    let programs: Vec<_> = [("", Some(binary)), (", the other", options.other.as_deref())]
+        .into_iter()
+        .filter_map(|(name, program)| Some((name, program?)))
+        .collect();
+    for (name, program) in &programs {
+        let store = folder.path().join(format!("archive{}", name.len()));
+        let mut import = Command::new(program);
+        import.args(["import", "--archive", "--domain", service::DOMAIN, "--data"]);
+        service::finish(import.arg(store).arg(&dump))?;
+    }
+    for turn in 0..runs {
+        for class in Class::ALL {
+            for at in 0..programs.len() {
+                // The first program of a turn is the second one of the next turn.
+                let (name, program) = programs[(turn + at) % programs.len()];
+                let store = match class {
+                    Class::Post => folder.path().join(format!("written{}_{turn}", name.len())),
+                    Class::Archived => folder.path().join(format!("archive{}", name.len())),
+                };
+                let mut add = |figure: &str, unit: &'static str, value: f64| {
+                    report.add(&format!("{}: {figure}{name}", class.name()), unit, value);
+                };
+                Side { options, class, contents: &contents, clock }.measure(program, &store, &mut add)?;
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Restricts this thread, and the threads and processes that it starts, to a core.
+fn pin(core: usize) -> Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    Ok(sched_setaffinity(None, &cores)?)
+}
+
+/// Starts a server on its core. From then on, this thread is on the core of the load generator.
+fn start(program: &Path, store: &Path) -> Result<Service> {
+    let config = store.with_extension("toml");
+    fs::write(&config, NO_BLOCKS)?;
+    let arguments =
+        ["serve".as_ref(), "--config".as_ref(), config.as_os_str(), "--data".as_ref(), store.as_os_str()];
+    pin(SERVER_CORE)?;
+    let server = Service::start(program, &arguments, &store.with_extension("log"));
+    pin(GENERATOR_CORE)?;
+    server
+}
+
+/// The measurements of one class with one program.
+struct Side<'a> {
+    options: &'a Options,
+    class: Class,
+    contents: &'a Contents,
+    clock: &'a dyn Clock,
+}
+
+/// The results of a load.
+struct Load {
+    measured: Measured,
+    outcome: Outcome,
+    latest: Measured,
+}
+
+impl Side<'_> {
+    fn measure(
+        &self,
+        program: &Path,
+        store: &Path,
+        add: &mut dyn FnMut(&str, &'static str, f64),
+    ) -> Result<()> {
+        let server = start(program, store)?;
+        let memory = memory::watch(server.id());
+        let address = server.address();
+        let pages = self.pages_to_read(address)?;
+        // Each connection needs a first read before the latest is in memory.
+        self.latest(address, &pages)?;
+        let alone = self.latest(address, &pages)?.latency_ms(0.99);
+        add("p99 of reads of the latest alone", "ms", alone);
+        let mut next = 1;
+        let capacity = self.load(address, Pace::Closed, &mut next)?.0.per_second();
+        add("capacity", "a second", capacity);
+        let mut loads = Vec::new();
+        for load in LOADS {
+            let load = self.beside(address, &pages, Pace::Open(load * capacity), &mut next)?;
+            loads.push(load);
+        }
+        let seconds = self.options.seconds as f64;
+        let goodput = |load: &Load| load.outcome.served as f64 / seconds;
+        let best = loads.iter().map(goodput).fold(capacity, f64::max);
+        for (multiple, load) in LOADS.iter().zip(&loads) {
+            let mut add = |figure: &str, unit, value| add(&format!("{multiple} x, {figure}"), unit, value);
+            add("answered / offered", "", load.measured.per_second() / (multiple * capacity));
+            add("goodput / best", "", goodput(load) / best);
+            add("refused", "a second", load.outcome.refused.len() as f64 / seconds);
+            if !load.outcome.refused.is_empty() {
+                add("p50 of refusals", "ms", load.outcome.refused.value_at_quantile(0.5) as f64 / 1e6);
+                add("p99 of refusals", "ms", load.outcome.refused.value_at_quantile(0.99) as f64 / 1e6);
+            }
+            add("p99 of reads of the latest", "ms", load.latest.latency_ms(0.99));
+            add("p99 of reads of the latest / alone", "", load.latest.latency_ms(0.99) / alone);
+        }
+        ensure!(server.stop()?.success(), "the server did not end well");
+        let peak = memory.join().map_err(|_| anyhow!("the thread that reads the memory has panicked"))?;
+        add("peak memory without mapped files", "MiB", peak as f64 / 1024.0);
+        Ok(())
+    }
+
+    /// The paths of pages whose latest is read, and which the load does not change.
+    fn pages_to_read(&self, address: SocketAddr) -> Result<Vec<String>> {
+        let latest = |title: &String| format!("{}?rev/latest/html", writes::page_path(title));
+        if self.class == Class::Archived {
+            return Ok(writes::titles(READ_PAGES).iter().map(latest).collect());
+        }
+        let titles: Vec<String> = (0..READ_PAGES).map(|number| format!("Read_{number}")).collect();
+        let mut writes = Writes::new(self.contents, titles.clone(), 1, 1);
+        let mut client = Client::connect(address)?;
+        for _ in &titles {
+            let mut request = Vec::new();
+            writes.request(0, &mut request);
+            let (status, body) = client.send(&request)?;
+            writes.answer(0, status, &body)?;
+        }
+        Ok(titles.iter().map(latest).collect())
+    }
+
+    fn plan(&self, address: SocketAddr, connections: usize, pace: Pace) -> Plan {
+        let measure = Duration::from_secs(self.options.seconds);
+        Plan { address, connections, pace, warm_up: WARM_UP, measure }
+    }
+
+    /// Reads the latest of pages at a low rate.
+    fn latest(&self, address: SocketAddr, pages: &[String]) -> Result<Measured> {
+        let plan = self.plan(address, READ_PAGES, Pace::Open(READS_PER_SECOND));
+        load::run(&plan, self.clock, &mut Reads::new(pages, Some(HTML_SIZE), None, READ_PAGES))
+    }
+
+    /// Sends requests of the class.
+    fn load(&self, address: SocketAddr, pace: Pace, next: &mut u64) -> Result<(Measured, Outcome)> {
+        let connections = match pace {
+            Pace::Closed => CLOSED_CONNECTIONS,
+            Pace::Open(_) => self.options.connections,
+        };
+        let plan = self.plan(address, connections, pace);
+        if self.class == Class::Post {
+            let inner = Writes::new(self.contents, writes::titles(WRITTEN_PAGES), *next, connections);
+            let mut traffic = Judged { inner, outcome: Outcome::new()? };
+            let measured = load::run(&plan, self.clock, &mut traffic)?;
+            *next = traffic.inner.next();
+            return Ok((measured, traffic.outcome));
+        }
+        let mut numbers: Vec<u64> = (1..=IMPORTED_PAGES as u64 * REVISIONS).collect();
+        Rng::with_seed(*next).shuffle(&mut numbers);
+        *next += 1;
+        let titles = writes::titles(IMPORTED_PAGES);
+        let paths: Vec<_> = numbers.iter().map(|number| versions::by_tid(&titles, *number)).collect();
+        let inner = Reads::new(&paths, Some(HTML_SIZE), None, connections);
+        let mut traffic = Judged { inner, outcome: Outcome::new()? };
+        let measured = load::run(&plan, self.clock, &mut traffic)?;
+        Ok((measured, traffic.outcome))
+    }
+
+    /// Sends requests of the class beside reads of the latest.
+    fn beside(&self, address: SocketAddr, pages: &[String], pace: Pace, next: &mut u64) -> Result<Load> {
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                // On Linux, this is the priority of the thread.
+                setpriority_process(None, LOAD_PRIORITY)?;
+                self.load(address, pace, next)
+            });
+            let latest = self.latest(address, pages);
+            let load = load.join().map_err(|_| anyhow!("the load generator has panicked"))?;
+            let (measured, outcome) = load?;
+            Ok(Load { measured, outcome, latest: latest? })
+        })
+    }
+}
+
+/// The answers within the measured time.
+#[derive(Debug)]
+struct Outcome {
+    served: u64,
+    /// The latencies of refusals, in nanoseconds.
+    refused: Histogram<u64>,
+}
+
+impl Outcome {
+    fn new() -> Result<Self> {
+        Ok(Self { served: 0, refused: Histogram::new(3)? })
+    }
+}
+
+/// Traffic of which some requests are refused with 503.
+struct Judged<T> {
+    inner: T,
+    outcome: Outcome,
+}
+
+impl<T: Traffic> Traffic for Judged<T> {
+    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
+        self.inner.request(connection, out);
+    }
+
+    fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()> {
+        match status {
+            503 => Ok(()),
+            status => self.inner.answer(connection, status, body),
+        }
+    }
+
+    fn measured(&mut self, status: u16, since_sent: Duration) {
+        if status == 503 {
+            self.outcome.refused.saturating_record(u64::try_from(since_sent.as_nanos()).unwrap_or(u64::MAX));
+        } else {
+            self.outcome.served += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_no_goodput() {
+        let inner = Reads::new(&["/".to_owned()], None, None, 1);
+        let mut traffic = Judged { inner, outcome: Outcome::new().unwrap() };
+        traffic.measured(200, Duration::from_millis(1));
+        traffic.measured(503, Duration::from_millis(50));
+        traffic.answer(0, 503, b"").unwrap();
+        traffic.answer(0, 500, b"").unwrap_err();
+        assert_eq!((traffic.outcome.served, traffic.outcome.refused.len()), (1, 1));
+    }
+}
