@@ -100,6 +100,7 @@ pub(crate) enum Tool {
     RedisServer,
     Schemathesis,
     SevenZip,
+    SlowHttpTest,
     /// The folder below which the files of Varnish and its modules are.
     Varnish,
     Xmllint,
@@ -143,7 +144,7 @@ impl Toolbox {
             Tool::Maven => self.debian("mvn", "maven"),
             Tool::MediaWiki => self.mediawiki(),
             Tool::Nft => self.debian("nft", "nftables"),
-            Tool::Nginx => self.nginx(),
+            Tool::Nginx => self.unpacked("nginx", "usr/sbin/nginx"),
             Tool::Openssl => self.debian("openssl", "openssl"),
             Tool::Php => self.php(&PHP_FOR_MEDIAWIKI),
             Tool::PhpCurl => self.php(&PHP_FOR_CLIENT),
@@ -151,6 +152,7 @@ impl Toolbox {
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::Schemathesis => self.schemathesis(),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
+            Tool::SlowHttpTest => self.unpacked("slowhttptest", "usr/bin/slowhttptest"),
             Tool::Varnish => self.varnish(),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
             Tool::TestData => test_data(),
@@ -251,18 +253,18 @@ impl Toolbox {
         Ok(unpacked)
     }
 
-    /// nginx from the path, or else unpacked below `target`: the package would start a web server.
-    fn nginx(&mut self) -> Result<PathBuf> {
-        let folder = crate::target().join("tools/nginx");
-        let unpacked = folder.join("usr/sbin/nginx");
-        if let Some(program) =
-            find_program("nginx").or_else(|| Some(unpacked.clone()).filter(|it| it.is_file()))
-        {
+    /// A program from the path, or else from its Debian package, unpacked below `target`: the package of a server
+    /// would start the server. The program has the name of the package.
+    fn unpacked(&mut self, package: &str, file: &str) -> Result<PathBuf> {
+        let folder = crate::target().join("tools").join(package);
+        let unpacked = folder.join(file);
+        let found = find_program(package).or_else(|| Some(unpacked.clone()).filter(|it| it.is_file()));
+        if let Some(program) = found {
             return Ok(program);
         }
-        self.unpack("nginx", &["nginx"], &folder)?;
+        self.unpack(package, &[package], &folder)?;
         if !unpacked.is_file() {
-            bail!("the package nginx brought no nginx");
+            bail!("the package {package} brought no {file}");
         }
         Ok(unpacked)
     }

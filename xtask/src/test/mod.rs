@@ -12,6 +12,7 @@ mod origins;
 mod php;
 mod resources;
 mod schemathesis;
+mod slow;
 mod steps;
 mod varnish;
 

@@ -4,7 +4,9 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::Result;
 
-use super::{Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis, varnish};
+use super::{
+    Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis, slow, varnish,
+};
 use crate::{
     cassandra::{Server, network},
     process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
@@ -135,6 +137,12 @@ pub(super) const STEPS: &[Step] = &[
         about: "the API answers made-up requests as /openapi.json says",
         needs: &[Need::Everything(Tool::Schemathesis)],
         run: schemathesis::run,
+    },
+    Step {
+        name: "slow",
+        about: "hundreds of slow clients hold up nobody: heads, bodies and readers",
+        needs: &[Need::Everything(Tool::SlowHttpTest)],
+        run: slow::run,
     },
     Step {
         name: "faults",
