@@ -34,7 +34,7 @@ enum Command {
         arguments: Vec<String>,
     },
     /// Measures: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill, generator,
-    /// access, versions, overload. Builds with the dist profile.
+    /// access, versions, overload, cache. Builds with the dist profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Arguments of the program; `--help` lists them.

@@ -113,6 +113,22 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
     Ok(driver.measured(plan))
 }
 
+/// Carries out two measurements, the first one first in even turns. Returns the results in the order of the
+/// arguments.
+pub(crate) fn in_turn<A, B>(
+    turn: usize,
+    one: impl FnOnce() -> Result<A>,
+    other: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    if turn.is_multiple_of(2) {
+        let one = one()?;
+        Ok((one, other()?))
+    } else {
+        let other = other()?;
+        Ok((one()?, other))
+    }
+}
+
 const TIMER: usize = usize::MAX - 1;
 
 struct Driver<'a> {

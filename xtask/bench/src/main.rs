@@ -6,6 +6,7 @@ mod archive;
 mod backup;
 mod blocks;
 mod buckets;
+mod cache;
 mod cassandra;
 mod content;
 mod direct;
@@ -87,9 +88,15 @@ enum Command {
     /// Offer more requests than a server on one core can answer: goodput, refusals, and reads of the latest beside
     /// them.
     Overload(overload::Options),
+    /// Measure HTTP caches: writes with purges, reads through Varnish, the latency of purges, and reads of a version
+    /// that a transformer makes.
+    Cache(cache::Options),
     /// Serve one body from memory, for the comparison of `read`.
     #[command(hide = true)]
     Bare(read::bare::Options),
+    /// Answer as a transformer, for the comparison of `cache`.
+    #[command(hide = true)]
+    Transformer(cache::transformer::Options),
 }
 
 fn main() -> ExitCode {
@@ -123,6 +130,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Access(options) => access::run(options, &binary()?, runs, &clock)?,
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
         Command::Overload(options) => overload::run(options, &binary()?, runs, &clock)?,
+        Command::Cache(options) => cache::run(options, &binary()?, runs, &clock)?,
+        Command::Transformer(options) => return cache::transformer::serve(options),
         Command::Bare(options) => return read::bare::serve(options),
     };
     report.print(&machine);

@@ -29,7 +29,16 @@ impl Reads {
         expected: Option<Vec<Vec<u8>>>,
         connections: usize,
     ) -> Self {
-        let requests = paths.iter().map(|path| http::get(path)).collect();
+        Self::of(paths.iter().map(|path| http::get(path)).collect(), length, expected, connections)
+    }
+
+    /// Sends any requests whose answers have the status 200.
+    pub(crate) fn of(
+        requests: Vec<Vec<u8>>,
+        length: Option<usize>,
+        expected: Option<Vec<Vec<u8>>>,
+        connections: usize,
+    ) -> Self {
         Self { requests, length, expected, sent: vec![0; connections], next: 0, answers: 0 }
     }
 }

@@ -215,6 +215,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "xtask-bench",
         &[
             "xtask",
+            "xtask-varnish",
             "rashomon-access",
             "rashomon-blocks",
             "rashomon-dumps",

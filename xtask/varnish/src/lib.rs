@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
 
 pub mod backend;
+pub mod cached;
 pub mod interleaved;
 pub mod message;
 pub mod rules;

@@ -16,7 +16,7 @@ use xtask::http::Client;
 
 use super::{
     content::Contents,
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, Measured, Pace, Plan, Traffic, in_turn},
     report::Report,
     service::{self, DOMAIN},
 };
@@ -206,20 +206,4 @@ fn append_with_body(method: &str, path: &str, content_type: &str, body: &[u8], o
         .as_bytes(),
     );
     out.extend_from_slice(body);
-}
-
-/// Carries out two measurements, the first one first in even turns. Returns the results in the order of the
-/// arguments.
-fn in_turn<A, B>(
-    turn: usize,
-    one: impl FnOnce() -> Result<A>,
-    other: impl FnOnce() -> Result<B>,
-) -> Result<(A, B)> {
-    if turn.is_multiple_of(2) {
-        let one = one()?;
-        Ok((one, other()?))
-    } else {
-        let other = other()?;
-        Ok((one()?, other))
-    }
 }

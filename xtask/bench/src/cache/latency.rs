@@ -1,0 +1,112 @@
+//! The latency of purges: the time from the answer to a POST until a read through Varnish is not of the older version.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+use xtask::http::Client;
+use xtask_varnish::{
+    Files,
+    cached::{Caches, Method, Server},
+};
+
+use super::{Bench, latest_htmls, read, write_next, write_pages};
+use crate::{report::Report, service, writes::Writes};
+
+/// The time limit of a purge, and the highest latency in a histogram.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SIDES: [(&str, Caches); 2] = [
+    ("PURGE", Caches { methods: &[Method::Purge], are_up: true }),
+    ("keys", Caches { methods: &[Method::Keys], are_up: true }),
+];
+
+pub(super) fn measure(bench: &Bench<'_>, files: &Files, report: &mut Report) -> Result<()> {
+    let folder = service::data_folder()?;
+    let mut sides = Vec::new();
+    for (name, caches) in SIDES {
+        let server = Server::start(bench.binary, files, &folder.path().join(name), caches)?;
+        let writes = write_pages(bench, server.address(), bench.options.writes as usize)?;
+        sides.push(Side { name, server, writes });
+    }
+    for turn in 0..bench.runs {
+        eprintln!("latency of purges, turn {}", turn + 1);
+        for step in 0..SIDES.len() {
+            sides[(turn + step) % SIDES.len()].measure(bench, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// A server whose pages are written one after the other.
+struct Side<'a> {
+    name: &'static str,
+    server: Server,
+    writes: Writes<'a>,
+}
+
+impl Side<'_> {
+    /// Writes each page once, and reads it through Varnish until it is new.
+    fn measure(&mut self, bench: &Bench<'_>, report: &mut Report) -> Result<()> {
+        let paths = latest_htmls(bench.options.writes as usize);
+        self.server.drain()?;
+        self.server.store(&paths)?;
+        let before = self.server.counted()?;
+        let (mut begun, mut answered) = (histogram()?, histogram()?);
+        let mut at_once = 0_u32;
+        let mut writer = Client::connect(self.server.address())?;
+        let mut reader = Client::connect(self.server.cache())?;
+        let interval = Duration::from_secs(1) / bench.options.rate;
+        let mut due = bench.clock.monotonic();
+        for path in &paths {
+            thread::sleep(due.saturating_sub(bench.clock.monotonic()));
+            due += interval;
+            let rev = self.writes.next();
+            let new = bench.contents.html(rev);
+            write_next(&mut self.writes, &mut writer)?;
+            let written = bench.clock.monotonic();
+            let mut reads = 0;
+            loop {
+                let sent = bench.clock.monotonic();
+                let body = read(&mut reader, path)?;
+                reads += 1;
+                let received = bench.clock.monotonic();
+                if body == new {
+                    begun.saturating_record(u64::try_from((sent - written).as_nanos())?);
+                    answered.saturating_record(u64::try_from((received - written).as_nanos())?);
+                    break;
+                }
+                let old = bench.contents.html(rev - paths.len() as u64);
+                ensure!(body == old, "{path} is neither of revision {rev} nor of the one before");
+                ensure!(received - written < LIMIT, "{path} was not purged in {LIMIT:?}");
+            }
+            at_once += u32::from(reads == 1);
+        }
+        let after = self.server.counted()?;
+        let name = self.name;
+        let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e6;
+        for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("maximum", 1.0)] {
+            report.add(
+                &format!("{label} until reads that begin are new, {name}"),
+                "ms",
+                ms(&begun, quantile),
+            );
+        }
+        for (label, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            report.add(
+                &format!("{label} until a new answer is complete, {name}"),
+                "ms",
+                ms(&answered, quantile),
+            );
+        }
+        let share = f64::from(at_once) / paths.len() as f64 * 100.0;
+        report.add(&format!("writes after which the first read was new, {name}"), "%", share);
+        let mean = (after.delay_sum - before.delay_sum) / (after.delays - before.delays) * 1e3;
+        report.add(&format!("mean of the server's metric, {name}"), "ms", mean);
+        Ok(())
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(u64::try_from(LIMIT.as_nanos())?, 3)?)
+}
