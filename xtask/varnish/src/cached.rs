@@ -200,10 +200,13 @@ impl Server {
             ensure!(status == 200, "{path} is answered with {status}");
         }
         thread::sleep(YOUNG);
-        for path in paths {
-            let answer = get(path.as_str()).host(HOST).answer(self.cache())?;
-            ensure!(answer.header("x-cache") == "hit", "{path} is not in the cache: {answer:?}");
-        }
+        paths.iter().try_for_each(|path| self.ensure_stored(path))
+    }
+
+    /// Checks that the first cache answers a URL from memory.
+    pub fn ensure_stored(&self, path: &str) -> Result<()> {
+        let answer = get(path).host(HOST).answer(self.cache())?;
+        ensure!(answer.header("x-cache") == "hit", "{path} is not in the cache: {answer:?}");
         Ok(())
     }
 }

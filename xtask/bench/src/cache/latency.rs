@@ -59,6 +59,7 @@ impl Side<'_> {
         let interval = Duration::from_secs(1) / bench.options.rate;
         let mut due = bench.clock.monotonic();
         for path in &paths {
+            self.server.ensure_stored(path)?;
             thread::sleep(due.saturating_sub(bench.clock.monotonic()));
             due += interval;
             let rev = self.writes.next();
