@@ -18,7 +18,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/cli", 10_000),
     ("crates/records", 7_500),
     ("crates/tables-sqlite", 8_500),
-    ("xtask/bench", 9_000),
+    ("xtask/bench", 9_500),
 ];
 
 /// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
