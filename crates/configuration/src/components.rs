@@ -22,18 +22,8 @@ impl Settings {
             skew: self.merged.skew.0,
             retention: self.culled(),
             archive: self.archive(),
-            unpacks: self.unpacks(),
+            unpacks: unpack_limits(self),
             queues_purges: !self.caches.is_empty(),
-        }
-    }
-
-    /// The limits of reads that unpack blocks of the archive.
-    fn unpacks(&self) -> rashomon_buckets::Limits {
-        let default = rashomon_buckets::unpack_limits();
-        rashomon_buckets::Limits {
-            running: self.merged.max_unpacks.unwrap_or(default.running),
-            wait: self.merged.overload_wait.0,
-            ..default
         }
     }
 
@@ -169,6 +159,16 @@ pub fn key_value_settings(settings: &Settings) -> rashomon_key_value::Settings {
 fn seconds(span: Span) -> u64 {
     let Span(duration) = span;
     duration.as_secs() + u64::from(duration > Duration::from_secs(duration.as_secs()))
+}
+
+/// The limits of reads that unpack blocks of the archive.
+fn unpack_limits(settings: &Settings) -> rashomon_buckets::Limits {
+    let default = rashomon_buckets::unpack_limits();
+    rashomon_buckets::Limits {
+        running: settings.merged.max_unpacks.unwrap_or(default.running),
+        wait: settings.merged.overload_wait.0,
+        ..default
+    }
 }
 
 #[cfg(test)]
