@@ -84,7 +84,7 @@ fn beside(
         thread::sleep(PAUSE);
     }
     let log = log_file(&format!("slow-{kind}"));
-    let printed = fs::read_to_string(&log)?;
+    let printed = without_colours(&fs::read_to_string(&log)?);
     let connected = most_connected(&printed);
     ensure!(
         connected >= MIN_CONNECTED,
@@ -95,36 +95,33 @@ fn beside(
     Ok(answered)
 }
 
-/// The words that slowhttptest has printed, without the codes for colours.
-fn words(printed: &str) -> impl Iterator<Item = &str> {
-    let is_code = |word: &&str| word.starts_with('[') && word.ends_with('m');
-    printed
-        .split(|letter: char| letter.is_whitespace() || letter == '\u{1b}')
-        .filter(move |word| !is_code(word))
+/// What slowhttptest has printed, without the codes for colours.
+fn without_colours(printed: &str) -> String {
+    let mut pieces = printed.split("\u{1b}[");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        // A code ends with a letter.
+        text.push_str(
+            piece.split_once(|letter: char| letter.is_ascii_alphabetic()).map_or("", |(_, rest)| rest),
+        );
+    }
+    text
+}
+
+/// The values of a line that slowhttptest prints every few seconds.
+fn values<'a>(printed: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    printed.lines().filter_map(move |line| Some(line.trim().strip_prefix(name)?.trim()))
 }
 
 /// The greatest number of connections that were open at once.
 fn most_connected(printed: &str) -> u64 {
-    let numbers = words(printed).skip_while(|word| *word != "connected:");
-    let mut numbers = numbers.peekable();
-    let mut most = 0;
-    while let Some(word) = numbers.next() {
-        if word == "connected:" {
-            let number = numbers.peek().and_then(|word| number(word));
-            most = most.max(number.unwrap_or(0));
-        }
-    }
-    most
-}
-
-/// A number, perhaps after a code for a colour.
-fn number(word: &str) -> Option<u64> {
-    word.rsplit('m').next()?.parse().ok()
+    values(printed, "connected:").filter_map(|number| number.parse().ok()).max().unwrap_or(0)
 }
 
 /// Whether each request that slowhttptest has sent by itself was answered in time.
 fn is_available(printed: &str) -> bool {
-    printed.contains("available:") && !words(printed).any(|word| word == "NO" || word.ends_with("mNO"))
+    let mut answers = values(printed, "service available:").peekable();
+    answers.peek().is_some() && answers.all(|answer| answer == "YES")
 }
 
 /// Revisions with numbers of their own.
@@ -174,5 +171,25 @@ impl Drop for Slow {
         if matches!(self.0.try_wait(), Ok(None)) {
             kill_group(&mut self.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_slowhttptest_is_read() {
+        let line = |connected: &str, available: &str| {
+            format!(
+                "\u{1b}[1;32mconnected:   \u{1b}[1;32m        {connected}\n\u{1b}[1;32mservice available:\u{1b}[1;32m   \
+                 \u{1b}[1;32m{available}\u{1b}[0m\n"
+            )
+        };
+        let good = without_colours(&(line("7", "YES") + &line("300", "YES") + &line("12", "YES")));
+        assert_eq!((most_connected(&good), is_available(&good)), (300, true));
+        let bad = without_colours(&(line("300", "YES") + &line("300", "NO")));
+        assert!(!is_available(&bad));
+        assert_eq!((most_connected(""), is_available("")), (0, false));
     }
 }
