@@ -30,7 +30,7 @@ use xtask::http::Head;
 /// If nothing happens for this long, the server hangs.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum latency in the histogram. Higher latencies are recorded as this value.
-const MAX_LATENCY: Duration = Duration::from_secs(60);
+pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(60);
 const INPUT_SIZE: usize = 64 << 10;
 
 /// The requests to send, and the check of their answers.

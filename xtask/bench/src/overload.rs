@@ -21,7 +21,7 @@ use xtask::{http::Client, service::Service};
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, MAX_LATENCY, Measured, Pace, Plan, Traffic},
     memory,
     reads::Reads,
     report::Report,
@@ -290,7 +290,7 @@ struct Outcome {
 
 impl Outcome {
     fn new() -> Result<Self> {
-        Ok(Self { served: 0, refused: Histogram::new(3)? })
+        Ok(Self { served: 0, refused: Histogram::new_with_max(u64::try_from(MAX_LATENCY.as_nanos())?, 3)? })
     }
 }
 
@@ -334,5 +334,7 @@ mod tests {
         traffic.answer(0, 503, b"").unwrap();
         traffic.answer(0, 500, b"").unwrap_err();
         assert_eq!((traffic.outcome.served, traffic.outcome.refused.len()), (1, 1));
+        let latency = traffic.outcome.refused.value_at_quantile(0.5);
+        assert!((49_000_000..51_000_000).contains(&latency), "{latency} ns");
     }
 }
