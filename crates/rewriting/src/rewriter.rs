@@ -222,18 +222,15 @@ impl Rewriter {
         progress: &mut (dyn FnMut(&RewriteReport) + Send),
     ) -> std::result::Result<(), RewriteError> {
         let run = Arc::clone(&self.run);
-        let replacer = Arc::clone(&self.run) as Arc<dyn BodyReplacer>;
         let concurrency = run.options.concurrency.get();
-        let mut attempts = 1;
+        let mut patience = Patience::default();
         let replaced = loop {
-            let (maintenance, replacer) = (run.store.maintenance(), Arc::clone(&replacer));
-            let replaced =
-                maintenance.replace_in_blocks(page, replacer, concurrency, &mut self.checked).await;
-            if !replaced.as_ref().is_err_and(may_pass) || attempts == MAX_UNAVAILABLE {
-                break replaced;
+            let replacer = Arc::clone(&run) as Arc<dyn BodyReplacer>;
+            let maintenance = run.store.maintenance();
+            match maintenance.replace_in_blocks(page, replacer, concurrency, &mut self.checked).await {
+                Err(error) if patience.pause_after(&error).await => {}
+                replaced => break replaced,
             }
-            attempts += 1;
-            tokio::time::sleep(PAUSE).await;
         };
         run.check_failures()?;
         let replaced = replaced?;
@@ -285,9 +282,23 @@ impl Rewriter {
     }
 }
 
-/// Whether the next attempt may succeed.
-fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Store(StoreError::Unavailable(StoreOutage::Other(_))))
+/// Counts the attempts to change a page while the store is unavailable.
+#[derive(Debug, Default)]
+struct Patience {
+    failed: usize,
+}
+
+impl Patience {
+    /// Pauses after a failed attempt, and returns whether to try again.
+    async fn pause_after(&mut self, error: &Error) -> bool {
+        self.failed += 1;
+        let may_pass = matches!(error, Error::Store(StoreError::Unavailable(StoreOutage::Other(_))));
+        if !may_pass || self.failed >= MAX_UNAVAILABLE {
+            return false;
+        }
+        tokio::time::sleep(PAUSE).await;
+        true
+    }
 }
 
 /// Rewrites one value.
@@ -369,7 +380,7 @@ impl Run {
 
     /// Rewrites a value in the tables. The value is replaced only if it is still the one that was read.
     async fn rewrite(&self, page: &Page, tid: Tid) -> Result<()> {
-        let (mut replaced, mut unavailable) = (0, 0);
+        let (mut replaced, mut patience) = (0, Patience::default());
         while replaced < MAX_ATTEMPTS {
             if self.progress().last.is_some() {
                 return Ok(());
@@ -377,10 +388,7 @@ impl Run {
             match self.try_rewrite(page, tid).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => replaced += 1,
-                Err(error) if may_pass(&error) && unavailable + 1 < MAX_UNAVAILABLE => {
-                    unavailable += 1;
-                    tokio::time::sleep(PAUSE).await;
-                }
+                Err(error) if patience.pause_after(&error).await => {}
                 Err(Error::NotFound(_) | Error::Erased { .. }) => {
                     self.progress().report.deleted += 1;
                     return Ok(());
