@@ -51,19 +51,14 @@ impl WritePermits {
     }
 }
 
-/// Holds a permit while a body is received. Also returns the permit, if the body arrived promptly.
-pub(crate) async fn hold_while<T>(
-    permit: Option<Permit>,
-    receive: impl Future<Output = T>,
-) -> (T, Option<Permit>) {
+/// Holds a permit while a body is received. Gives the permit back if the body does not arrive promptly.
+pub(crate) async fn hold_while<T>(permit: &mut Option<Permit>, receive: impl Future<Output = T>) -> T {
     let mut receive = pin!(receive);
-    match timeout(PROMPT, receive.as_mut()).await {
-        Ok(received) => (received, permit),
-        Err(_elapsed) => {
-            drop(permit);
-            (receive.await, None)
-        }
+    if let Ok(received) = timeout(PROMPT, receive.as_mut()).await {
+        return received;
     }
+    *permit = None;
+    receive.await
 }
 
 /// Registers the metrics of the permits of writes, and of those to unpack blocks.

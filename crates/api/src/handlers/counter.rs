@@ -68,9 +68,7 @@ async fn increment(
     let mut claim = api.claim(Some(0)).await?;
     let limits = BodyLimits { bytes: MAX_INCREMENT_BYTES, ..api.body_limits() };
     let receive = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone());
-    let (received, permit) = hold_while(claim.permit.take(), receive).await;
-    let by = received?.unwrap_or(1);
-    claim.permit = permit;
+    let by = hold_while(&mut claim.permit, receive).await?.unwrap_or(1);
     if i32::try_from(by).is_err() {
         // Increments that nearly overflow would show the value to a client that may not read.
         writer.check_condition(

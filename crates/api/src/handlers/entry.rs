@@ -251,9 +251,7 @@ async fn receive(
         }
         sink.finish().await.map_err(Problem::of_key_value)
     };
-    let (received, permit) = hold_while(claim.permit.take(), receive).await;
-    let mut staged = received?;
-    claim.permit = permit;
+    let mut staged = hold_while(&mut claim.permit, receive).await?;
     if !claim.keep(staged.memory()) {
         let spilled = api.key_value.spill(bucket, &target.key, staged).await;
         staged = spilled.map_err(Problem::of_key_value)?;

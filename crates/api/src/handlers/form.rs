@@ -58,10 +58,9 @@ impl Form {
 
     async fn read(api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<(Self, Claim)> {
         let mut claim = api.claim(reader.length()).await?;
-        let permit = claim.permit.take();
+        let mut permit = claim.permit.take();
         let mut receiving = Receiving::new(claim);
-        let (received, permit) = hold_while(permit, receiving.read(api, page, reader, known)).await;
-        received?;
+        hold_while(&mut permit, receiving.read(api, page, reader, known)).await?;
         receiving.claim.permit = permit;
         receiving.finish()
     }

@@ -100,9 +100,7 @@ async fn receive(
         }
         sink.finish().await.map_err(on_page)
     };
-    let (received, permit) = hold_while(claim.permit.take(), receive).await;
-    let mut staged = received?;
-    claim.permit = permit;
+    let mut staged = hold_while(&mut claim.permit, receive).await?;
     if !claim.keep(staged.memory()) {
         staged = spill(api, page, staged).await?;
     }

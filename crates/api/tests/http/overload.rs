@@ -184,7 +184,7 @@ async fn operator_who_revokes_a_token_is_not_refused() {
     assert_ne!(revoked.await.unwrap().status, 503);
 }
 
-/// The settings of buckets that seal what was superseded for a day, and unpack one block at a time.
+/// The settings of buckets that seal revisions a day after they were superseded, and unpack one block at a time.
 fn archiving() -> rashomon_buckets::Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
