@@ -218,13 +218,7 @@ impl Side<'_> {
         }
         let titles: Vec<String> = (0..READ_PAGES).map(|number| format!("Read_{number}")).collect();
         let mut writes = Writes::new(self.contents, titles.clone(), 1, 1);
-        let mut client = Client::connect(address)?;
-        for _ in &titles {
-            let mut request = Vec::new();
-            writes.request(0, &mut request);
-            let (status, body) = client.send(&request)?;
-            writes.answer(0, status, &body)?;
-        }
+        writes.send(&mut Client::connect(address)?, titles.len())?;
         Ok(titles.iter().map(latest).collect())
     }
 

@@ -1,6 +1,7 @@
 //! Traffic that writes: each request is a new revision with html and data-parsoid, or with html alone.
 
 use anyhow::{Result, bail};
+use xtask::http::Client;
 
 use super::{content::Contents, load::Traffic, service::DOMAIN};
 
@@ -62,6 +63,17 @@ impl<'a> Writes<'a> {
     pub(crate) fn only_html(mut self) -> Self {
         self.only_html = true;
         self
+    }
+
+    /// Writes this many revisions, one after the other.
+    pub(crate) fn send(&mut self, client: &mut Client, count: usize) -> Result<()> {
+        let mut request = Vec::new();
+        for _ in 0..count {
+            self.request(0, &mut request);
+            let (status, body) = client.send(&request)?;
+            self.answer(0, status, &body)?;
+        }
+        Ok(())
     }
 
     /// The number of the next write.

@@ -94,12 +94,7 @@ impl Blobs {
         let titles: Vec<String> = (0..READ).map(|number| format!("Read_{number}")).collect();
         let mut writes = Writes::new(bench.contents, titles.clone(), 1, 1).only_html();
         let mut client = Client::connect(bench.address)?;
-        let mut request = Vec::new();
-        for _ in &titles {
-            writes.request(0, &mut request);
-            let (status, body) = client.send(&request)?;
-            writes.answer(0, status, &body)?;
-        }
+        writes.send(&mut client, titles.len())?;
         let paths: Vec<String> =
             titles.iter().map(|title| format!("{}?rev/latest/html", writes::page_path(title))).collect();
         // Revision `n` is that of the title `n % READ`.

@@ -10,7 +10,7 @@ use xtask_varnish::{
     cached::{Caches, Method, Server},
 };
 
-use super::{Bench, latest_htmls, read, write_next, write_pages};
+use super::{Bench, latest_htmls, read, write_pages};
 use crate::{report::Report, service, writes::Writes};
 
 /// The time limit of a purge, and the highest latency in a histogram.
@@ -64,7 +64,7 @@ impl Side<'_> {
             due += interval;
             let rev = self.writes.next();
             let new = bench.contents.html(rev);
-            write_next(&mut self.writes, &mut writer)?;
+            self.writes.send(&mut writer, 1)?;
             let written = bench.clock.monotonic();
             let mut reads = 0;
             loop {

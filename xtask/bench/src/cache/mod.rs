@@ -158,23 +158,12 @@ impl Bench<'_> {
 /// Writes a first revision of each page. The number of a page's revision is its place plus one. Returns the traffic,
 /// with which later revisions are written.
 fn write_pages<'a>(bench: &Bench<'a>, address: SocketAddr, pages: usize) -> Result<Writes<'a>> {
-    let mut client = Client::connect(address)?;
     // A revision is written to the page with its number, modulo the number of pages.
     let mut titles = titles(pages);
     titles.rotate_right(1);
     let mut writes = Writes::new(bench.contents, titles, 1, 1);
-    for _ in 0..pages {
-        write_next(&mut writes, &mut client)?;
-    }
+    writes.send(&mut Client::connect(address)?, pages)?;
     Ok(writes)
-}
-
-/// Writes one revision.
-fn write_next(writes: &mut Writes<'_>, client: &mut Client) -> Result<()> {
-    let mut request = Vec::new();
-    writes.request(0, &mut request);
-    let (status, body) = client.send(&request)?;
-    writes.answer(0, status, &body)
 }
 
 /// The URLs of the latest html of pages.

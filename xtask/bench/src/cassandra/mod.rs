@@ -131,12 +131,7 @@ impl<'a> Bench<'a> {
         let service = service::serve_store(binary, &url(KEYSPACE), &folder.path().join("log"))?;
         let mut first = Writes::new(&contents, titles.to_vec(), 1, 1);
         let mut client = Client::connect(service.address())?;
-        let mut request = Vec::new();
-        for _ in titles {
-            first.request(0, &mut request);
-            let (status, body) = client.send(&request)?;
-            first.answer(0, status, &body)?;
-        }
+        first.send(&mut client, titles.len())?;
         let next = first.next();
         let mut recording = runtime.block_on(Recording::open(Arc::clone(&contents), others))?;
         let mut driver = runtime.block_on(Driver::connect(Node::address(1), KEYSPACE))?;

@@ -82,12 +82,7 @@ impl<'a> Bench<'a> {
         let mut client = Client::connect(service.address())?;
         let titles = vec![QUIET.to_owned(), BUSY.to_owned(), OTHER.to_owned()];
         let mut first = Writes::new(&contents, titles, 3, 1);
-        for _ in 0..3 {
-            let mut request = Vec::new();
-            first.request(0, &mut request);
-            let (status, body) = client.send(&request)?;
-            first.answer(0, status, &body)?;
-        }
+        first.send(&mut client, 3)?;
         let (status, html) = client.get(&latest_html(QUIET))?;
         ensure!(status == 200 && html == contents.html(3), "the page is not served as it was written");
 

@@ -19,7 +19,7 @@ use xtask::{http::Client, service::Service};
 use self::stores::{Kind, StoreLocation};
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{Pace, Plan, Traffic},
+    load::{Pace, Plan},
     report::Report,
     writes::{Acknowledged, Writes},
 };
@@ -141,12 +141,7 @@ impl Bench<'_> {
     fn fill(&self, service: &Service, titles: &[String], revisions: usize) -> Result<Vec<Acknowledged>> {
         let mut client = Client::connect(service.address())?;
         let mut writes = Writes::new(&self.contents, titles.to_vec(), 1, 1).with_journal();
-        let mut request = Vec::new();
-        for _ in 0..titles.len() * revisions {
-            writes.request(0, &mut request);
-            let (status, body) = client.send(&request)?;
-            writes.answer(0, status, &body)?;
-        }
+        writes.send(&mut client, titles.len() * revisions)?;
         Ok(writes.journal.unwrap_or_default())
     }
 }

@@ -12,7 +12,7 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    load::{self, Measured, Pace, Plan, Traffic as _},
+    load::{self, Measured, Pace, Plan},
     report::Report,
     writes::{Writes, titles},
 };
@@ -177,13 +177,7 @@ fn write_all(bench: &Bench<'_>, service: &Service, titles: &[String]) -> Result<
         let write = |titles: &[String]| -> Result<()> {
             let mut client = Client::connect(service.address())?;
             let mut writes = Writes::new(&bench.contents, titles.to_vec(), 1, 1);
-            let mut request = Vec::new();
-            for _ in 0..titles.len() as u64 * REVISIONS {
-                writes.request(0, &mut request);
-                let (status, body) = client.send(&request)?;
-                writes.answer(0, status, &body)?;
-            }
-            Ok(())
+            writes.send(&mut client, titles.len() * REVISIONS as usize)
         };
         let writers: Vec<_> = titles.chunks(share).map(|titles| scope.spawn(move || write(titles))).collect();
         for writer in writers {
