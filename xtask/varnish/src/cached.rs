@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const QUEUE_TIME: Duration = Duration::from_secs(25);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The host of the requests, as in `xtask::http`.
-const HOST: &str = "localhost";
+pub(crate) const HOST: &str = "localhost";
 /// A folder in memory. Varnish maps its log from a file, whose changes would otherwise go to the measured disk.
 const IN_MEMORY: &str = "/dev/shm";
 
@@ -91,7 +91,7 @@ impl Server {
         let in_memory = work_folder()?;
         let (mut varnishes, mut config) = (Vec::new(), String::new());
         for (place, method) in caches.methods.iter().enumerate() {
-            let (name, method) = (format!("cache-{place}"), method.name());
+            let name = format!("cache-{place}");
             let address = if caches.are_up {
                 let varnish = crate::start(files, &vcl, &in_memory.path().join(&name))?;
                 varnishes.push(varnish);
@@ -99,9 +99,7 @@ impl Server {
             } else {
                 free_address()?
             };
-            config += &format!(
-                "[caches.{name}]\nurl = \"http://{address}\"\nmethod = \"{method}\"\nhosts = [\"{HOST}\"]\n"
-            );
+            config += &table(&name, address, *method);
         }
         let service = serve(binary, folder, address, &config)?;
         let server = Self { service, varnishes, _folder: in_memory };
@@ -142,10 +140,7 @@ impl Server {
         let clock = Stopwatch::start();
         loop {
             let metrics = self.metrics()?;
-            let ups = values(&metrics, "purge_cache_up");
-            let is_up = ups.len() == self.varnishes.len() && ups.iter().all(|up| *up > 0.0);
-            let waiting: f64 = values(&metrics, "purges_waiting").iter().sum();
-            if is_up && waiting == 0.0 {
+            if is_drained(&metrics, self.varnishes.len()) {
                 return Ok(clock.elapsed());
             }
             ensure!(clock.elapsed() < LIMIT, "purges wait: {metrics}");
@@ -239,6 +234,19 @@ pub fn serve_alone(binary: &Path, folder: &Path, config: &str) -> Result<Service
 fn work_folder() -> Result<TempDir> {
     let parent = Some(PathBuf::from(IN_MEMORY)).filter(|folder| folder.is_dir());
     Ok(tempfile::tempdir_in(parent.unwrap_or_else(std::env::temp_dir))?)
+}
+
+/// The part of a configuration with a cache.
+pub(crate) fn table(name: &str, address: SocketAddr, method: Method) -> String {
+    let method = method.name();
+    format!("[caches.{name}]\nurl = \"http://{address}\"\nmethod = \"{method}\"\nhosts = [\"{HOST}\"]\n")
+}
+
+/// Whether the metrics of a server say that its caches are reached, and have acknowledged every purge.
+pub(crate) fn is_drained(metrics: &str, caches: usize) -> bool {
+    let (ups, waiting) = (values(metrics, "purge_cache_up"), values(metrics, "purges_waiting"));
+    let are_complete = ups.len() == caches && waiting.len() == caches;
+    are_complete && ups.iter().all(|up| *up > 0.0) && waiting.iter().all(|number| *number == 0.0)
 }
 
 /// The values of a metric, one for each cache.

@@ -6,11 +6,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask_varnish::{
-    Files,
-    interleaved::{self, Method},
-    rules,
-};
+use xtask_varnish::{Files, cached::Method, interleaved, rules};
 
 /// Check docs/varnish.vcl with a real Varnish.
 #[derive(Debug, Parser)]

@@ -36,12 +36,11 @@ use xtask::{
 use self::tap::Tap;
 use crate::{
     Files,
+    cached::{HOST, Method, is_drained, table},
     message::{Message, Request, get},
 };
 
 const DOMAIN: &str = "bench";
-/// A host that every server on loopback answers.
-const HOST: &str = "localhost";
 const CLIENTS: usize = 12;
 const PAGES: usize = 256;
 /// One of this many requests is a write.
@@ -64,15 +63,6 @@ sub vcl_backend_response {
     }
 }
 "#;
-
-/// How answers are purged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// One purge for each URL.
-    Purge,
-    /// One purge with the key of the page.
-    Keys,
-}
 
 /// The options of a run.
 #[derive(Debug, clap::Args)]
@@ -157,12 +147,8 @@ struct Server<'a> {
 impl Server<'_> {
     /// Writes a configuration with a cache.
     fn configure(&mut self, cache: SocketAddr, method: Method) -> Result<()> {
-        let method = if method == Method::Keys { "keys" } else { "purge" };
         let file = self.folder.join("rashomon.toml");
-        let text = format!(
-            "[caches.varnish]\nurl = \"http://{cache}\"\nmethod = \"{method}\"\nhosts = [\"{HOST}\"]\n"
-        );
-        fs::write(&file, text)?;
+        fs::write(&file, table("varnish", cache, method))?;
         self.settings = Some(file);
         Ok(())
     }
@@ -170,12 +156,8 @@ impl Server<'_> {
     /// Whether the server says that every purge was acknowledged.
     fn is_drained(&self) -> Result<bool> {
         let metrics = get("/metrics").host(HOST).answer(self.address)?.text();
-        let value = |name: &str| {
-            let line = metrics.lines().find(|line| line.contains(name) && !line.starts_with('#'))?;
-            line.rsplit(' ').next()?.parse::<f64>().ok()
-        };
-        let up = value("purge_cache_up{").context("the server has no metrics of purges")?;
-        Ok(up > 0.0 && value("purges_waiting{") == Some(0.0))
+        ensure!(metrics.contains("purge_cache_up{"), "the server has no metrics of purges");
+        Ok(is_drained(&metrics, 1))
     }
 
     fn start(&self, number: usize) -> Result<Service> {
