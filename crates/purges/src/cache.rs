@@ -98,7 +98,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Leaves purges to the reader of the queue.
+    /// Whether a request has failed, and the reader of the queue has not tried again yet.
+    pub(crate) fn is_down(&self) -> bool {
+        *self.health.borrow() == Health::Down
+    }
+
+    /// Leaves a purge to the reader of the queue.
     pub(crate) fn leave(&self, id: PurgeId) {
         self.counters.left.fetch_add(1, Ordering::Relaxed);
         self.tracker.leave(id);

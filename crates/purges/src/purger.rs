@@ -76,7 +76,7 @@ impl Purger {
         let (mut tasks, mut to_caches) = (JoinSet::new(), Vec::new());
         for cache in &self.0.caches {
             let (to_cache, waiting) = mpsc::channel(MAX_WAITING);
-            to_caches.push(to_cache);
+            to_caches.push((Arc::clone(cache), to_cache));
             let again_after = self.0.settings.again_after;
             tasks.spawn(Sender::new(Arc::clone(cache), Arc::clone(&self.0.clock), again_after).run(waiting));
             tasks.spawn(Reader::new(Arc::clone(cache), Arc::clone(&self.0), Arc::clone(&records)).run());
@@ -120,43 +120,54 @@ impl Purger {
     }
 }
 
-impl Shared {
-    /// Whether a cache deletes answers by their URLs.
-    pub(crate) fn needs_urls(&self) -> bool {
-        self.caches.iter().any(|cache| cache.settings.method == CacheMethod::Purge)
-    }
-}
+/// A cache, and the queue of its sender.
+type ToCache = (Arc<Cache>, mpsc::Sender<Waiting>);
 
-/// Finds out which answers have changed, and gives them to the senders of all caches.
+/// Finds out which answers have changed, and gives them to the senders of all caches. A cache that is down gets its
+/// purges from its reader later: for such caches alone, nothing is read from the store.
 async fn resolve(
     shared: Arc<Shared>,
     records: Arc<Records>,
     mut receiver: mpsc::Receiver<Committed>,
-    to_caches: Vec<mpsc::Sender<Waiting>>,
+    to_caches: Vec<ToCache>,
 ) {
     let mut tasks = JoinSet::new();
-    while let Some(Committed { entry, at }) = receiver.recv().await {
+    while let Some(committed) = receiver.recv().await {
+        let (down, others): (Vec<_>, Vec<_>) = to_caches.iter().partition(|(cache, _)| cache.is_down());
+        down.iter().for_each(|(cache, _)| cache.leave(committed.entry.id));
+        if others.is_empty() {
+            continue;
+        }
         while tasks.len() >= MAX_RESOLVING {
             tasks.join_next().await;
         }
         while tasks.try_join_next().is_some() {}
-        let (shared, records, to_caches) = (Arc::clone(&shared), Arc::clone(&records), to_caches.clone());
-        tasks.spawn(async move {
-            let targets = targets_of(&records, &shared.settings.sites, &entry, shared.needs_urls()).await;
-            let targets = match targets {
-                Ok(targets) => Arc::new(targets),
-                Err(error) => {
-                    tracing::debug!(%error, "cannot find out which cached answers have changed; trying again later");
-                    return shared.caches.iter().for_each(|cache| cache.leave(entry.id));
-                }
-            };
-            for (cache, to_cache) in shared.caches.iter().zip(&to_caches) {
-                let waiting = Waiting { id: entry.id, targets: Arc::clone(&targets), committed_at: at };
-                if to_cache.try_send(waiting).is_err() {
-                    cache.leave(entry.id);
-                }
-            }
-        });
+        let others = others.into_iter().cloned().collect();
+        tasks.spawn(resolve_one(Arc::clone(&shared), Arc::clone(&records), committed, others));
+    }
+}
+
+/// Finds out which answers a change makes wrong, and gives them to the senders of these caches.
+async fn resolve_one(
+    shared: Arc<Shared>,
+    records: Arc<Records>,
+    committed: Committed,
+    to_caches: Vec<ToCache>,
+) {
+    let Committed { entry, at } = committed;
+    let urls = to_caches.iter().any(|(cache, _)| cache.settings.method == CacheMethod::Purge);
+    let targets = match targets_of(&records, &shared.settings.sites, &entry, urls).await {
+        Ok(targets) => Arc::new(targets),
+        Err(error) => {
+            tracing::debug!(%error, "cannot find out which cached answers have changed; trying again later");
+            return to_caches.iter().for_each(|(cache, _)| cache.leave(entry.id));
+        }
+    };
+    for (cache, to_cache) in &to_caches {
+        let waiting = Waiting { id: entry.id, targets: Arc::clone(&targets), committed_at: at };
+        if to_cache.try_send(waiting).is_err() {
+            cache.leave(entry.id);
+        }
     }
 }
 

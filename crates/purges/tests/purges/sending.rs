@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::Retention;
 use rashomon_purges::{CacheMethod, PurgeMetrics, PurgeRequest, Transport};
-use rashomon_tables::Memory;
+use rashomon_records::schemas::{RENDERS, REVISIONS};
+use rashomon_tables::{Counting, Kind, Memory};
 
 use crate::{
     fake_cache::{FakeCache, Mode},
@@ -110,6 +111,41 @@ async fn failing_cache_delays_neither_writes_nor_other_caches() {
         good.wait_for(LATEST, 20).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
+}
+
+/// How often the rows of a page are read while ten revisions are written, with these caches.
+async fn reads_of_ten_writes(caches: &[(&str, CacheMethod, &FakeCache)]) -> u64 {
+    let clock = RuntimeClock::new();
+    let store = Arc::new(Counting::new(Memory::new(clock.clone())));
+    let of_world = caches.iter().map(|(name, method, cache)| {
+        (cache_settings(name, *method), Arc::new((*cache).clone()) as Arc<dyn Transport>)
+    });
+    let world = World::open(store.clone(), clock, Retention::default(), of_world.collect()).await.run();
+    // By then, a cache that fails has failed three times. Its next attempt comes half a second later.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = store.counts();
+    for rev in 1..=10 {
+        world.revision("A", rev).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let counts = store.counts() - &before;
+    let of_page = [RENDERS.name(), REVISIONS.name()];
+    of_page
+        .iter()
+        .filter_map(|table| counts.tables.get(table))
+        .map(|table| table[Kind::Scan].operations)
+        .sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_is_not_read_for_caches_that_are_all_down() {
+    let (down, up) = (FakeCache::new(), FakeCache::new());
+    down.set(Mode::Fails);
+    let without = reads_of_ten_writes(&[]).await;
+    let with_one_down = reads_of_ten_writes(&[("down", CacheMethod::Purge, &down)]).await;
+    assert_eq!(with_one_down, without);
+    let caches = [("down", CacheMethod::Purge, &down), ("up", CacheMethod::Purge, &up)];
+    assert!(reads_of_ten_writes(&caches).await > without);
 }
 
 #[tokio::test(start_paused = true)]
