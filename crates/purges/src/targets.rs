@@ -174,10 +174,11 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
 
 /// The queries of all answers of a page that have changed.
 fn rests(change: &PageChange, changed: Changed) -> Vec<String> {
-    let mut rests = vec!["?rev/".to_owned(), "?rev/latest/".to_owned()];
-    for name in changed.names.union(&change.names) {
-        rests.extend([format!("?rev/latest/{name}"), format!("?timemap/{name}")]);
-    }
+    // Most readers read the latest, so its answers are deleted first.
+    let names: Vec<_> = changed.names.union(&change.names).collect();
+    let mut rests: Vec<_> = names.iter().map(|name| format!("?rev/latest/{name}")).collect();
+    rests.extend(["?rev/latest/".to_owned(), "?rev/".to_owned()]);
+    rests.extend(names.iter().map(|name| format!("?timemap/{name}")));
     for (rev, revision) in changed.revisions {
         rests.push(format!("?rev/{rev}/"));
         let names: Vec<_> = revision.names.union(&change.names).collect();
