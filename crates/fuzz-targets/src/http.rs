@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use futures::stream;
-use http::{HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_buckets::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
@@ -58,6 +59,41 @@ pub fn multipart(input: &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (content_type, body) = input.split_at(end);
     post(&[b"multipart/", content_type].concat(), *cut, body.get(1..).unwrap_or_default());
+}
+
+/// Any header `Accept` chooses a version. The bytes up to the first line feed are the content type of the stored
+/// document. Each further line is a header.
+///
+/// # Panics
+///
+/// If a version is chosen that cannot be made, or if the stored version would satisfy the client too.
+pub fn accept(input: &[u8]) {
+    let mut lines = input.split(|byte| *byte == b'\n');
+    let Some(Ok(stored)) = lines.next().map(std::str::from_utf8) else { return };
+    let mut headers = HeaderMap::new();
+    for value in lines.filter_map(|line| HeaderValue::from_bytes(line).ok()) {
+        headers.append(header::ACCEPT, value);
+    }
+    let profile = Profile::of_content_type(stored);
+    // Earlier versions of the stored spec can be made.
+    let can_make = |wanted: &Profile| {
+        profile
+            .as_ref()
+            .is_some_and(|profile| profile.spec() == wanted.spec() && !wanted.is_later_than(profile))
+    };
+    match choose(&headers, stored, can_make) {
+        Choice::Other(chosen) => {
+            let is_stored = profile.as_ref().is_some_and(|profile| profile.satisfies(&chosen));
+            assert!(can_make(&chosen) && !is_stored, "{chosen}");
+        }
+        Choice::NotAcceptable { expected, .. } => {
+            let expected = Profile::parse(&expected);
+            assert!(!expected.is_some_and(|expected| can_make(&expected)), "it can be made");
+        }
+        Choice::Stored => {}
+    }
+    let none = choose(&headers, stored, |_| false);
+    assert!(!matches!(none, Choice::Other(_)), "{none:?}");
 }
 
 /// Any body of a batch is refused or answered, and none of its requests causes an internal error.

@@ -12,7 +12,7 @@ mod rows;
 pub use access::{authorization, key_set, web_token};
 pub use blocks::{any_block, block_round_trip};
 pub use histories::{bzip2, gzip, json_lines, lzma, plain, seven_zip, xml, xz, zstd};
-pub use http::{batch, form, multipart, query, title, url};
+pub use http::{accept, batch, form, multipart, query, title, url};
 pub use rows::{sqlite_rows, stored_rows};
 
 /// A fuzz target: its name and its function.
@@ -20,6 +20,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name. Each has a program of that name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.
 pub const TARGETS: &[Target] = &[
+    ("accept", accept),
     ("any_block", any_block),
     ("authorization", authorization),
     ("batch", batch),

@@ -181,6 +181,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "rashomon-api",
             "rashomon-dumps",
             "rashomon-buckets",
+            "rashomon-http-semantics",
             "rashomon-key-value",
             "rashomon-blocks",
             "rashomon-tables",
