@@ -3,12 +3,7 @@
 //!
 //! [`judge`] decides without I/O. The middleware (`observe`) calls it before a request reaches its handler.
 
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
@@ -22,6 +17,7 @@ use rashomon_buckets::excerpt;
 
 use crate::{
     host::{authority_of, configured_names, split_port},
+    once_per_minute::OncePerMinute,
     problem::{Kind, Problem, Result},
     settings::Settings,
 };
@@ -172,28 +168,26 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     )
 }
 
-/// Logs refusals of browsers' requests, each kind at most once per [`RefusalLog::INTERVAL`], with the setting
-/// that allows such requests: the refused ones may be legitimate, and come through a proxy.
+/// Logs refusals of browsers' requests, each kind at most once per minute, with the setting that allows such requests:
+/// the refused ones may be legitimate, and come through a proxy.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
-    misdirected: Mutex<Option<Duration>>,
-    cross_site: Mutex<Option<Duration>>,
+    misdirected: OncePerMinute,
+    cross_site: OncePerMinute,
 }
 
 impl RefusalLog {
-    const INTERVAL: Duration = Duration::from_secs(60);
-
     /// Logs a refusal by [`judge`]; other problems are not logged here. `now` is a time of a monotonic clock.
     pub(crate) fn log(&self, problem: &Problem, now: Duration) {
         let detail = problem.detail();
         match problem.kind() {
-            Kind::Misdirected if Self::is_due(&self.misdirected, now) => {
+            Kind::Misdirected if self.misdirected.is_due(now) => {
                 tracing::warn!(
                     detail,
                     "request refused: its Host header does not name this server; see the setting 'hosts'"
                 );
             }
-            Kind::CrossSite if Self::is_due(&self.cross_site, now) => {
+            Kind::CrossSite if self.cross_site.is_due(now) => {
                 tracing::warn!(
                     detail,
                     "write refused: a web page of another origin sent it; see the setting 'origins' of \
@@ -202,15 +196,6 @@ impl RefusalLog {
             }
             _ => {}
         }
-    }
-
-    fn is_due(last: &Mutex<Option<Duration>>, now: Duration) -> bool {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.is_none_or(|last| now.saturating_sub(last) >= Self::INTERVAL);
-        if due {
-            *last = Some(now);
-        }
-        due
     }
 }
 

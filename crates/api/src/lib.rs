@@ -18,6 +18,7 @@ mod handlers;
 mod host;
 mod metrics;
 mod observe;
+mod once_per_minute;
 mod openapi;
 mod overload;
 mod pages;

@@ -392,9 +392,12 @@ impl Record {
                 )
             };
         }
+        // A flood of requests must not become a flood of log lines. The metric counts all of them.
+        let is_repeated = problem.is_some_and(|problem| problem.kind() == Kind::Busy)
+            && !self.api.busy_log.is_due(self.api.clock.monotonic());
         match self.api.settings.access_log {
             _ if status == StatusCode::INTERNAL_SERVER_ERROR => log!(error),
-            _ if status.is_server_error() => log!(warn),
+            _ if status.is_server_error() && !is_repeated => log!(warn),
             AccessLog::All => log!(info),
             AccessLog::Failures if status.is_client_error() => log!(info),
             AccessLog::Failures | AccessLog::Off => log!(debug),

@@ -23,6 +23,7 @@ use crate::{
     browsers::RefusalLog,
     entry_answer::EntryAnswer,
     metrics::Metrics,
+    once_per_minute::OncePerMinute,
     overload::{self, WritePermits},
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
@@ -91,6 +92,8 @@ pub struct Shared {
     pub(crate) prepared: PreparedAnswers<Property, Representation>,
     pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
+    /// Log lines of requests that were refused because the server has too much to do.
+    pub(crate) busy_log: OncePerMinute,
     /// The header in which answers carry their surrogate keys, if there are caches that are told of changes.
     pub(crate) surrogate_key_header: Option<HeaderName>,
     /// The bucket of pages. Its name is cloned for each request.
@@ -137,6 +140,7 @@ impl Api {
             copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
+            busy_log: OncePerMinute::default(),
             surrogate_key_header: settings.surrogate_key_header.as_deref().and_then(|name| name.parse().ok()),
             prepared: PreparedAnswers::new(settings.prepared_answers),
             prepared_entries: PreparedAnswers::new(settings.prepared_answers),

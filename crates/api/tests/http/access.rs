@@ -6,7 +6,6 @@ mod caching;
 mod credentials;
 mod import;
 mod lists;
-mod log;
 mod matrix;
 mod operators;
 mod reading;

@@ -26,6 +26,7 @@ mod ignored_headers;
 mod importing;
 mod large_bodies;
 mod listings;
+mod log;
 mod openapi;
 mod operators;
 mod overload;

@@ -3,8 +3,11 @@
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::{AccessLog, Settings};
 
-use super::{comparable, expect_challenge, fill, guarded, log::capture, page_of, servers};
-use crate::world::{Answer, PAGE, World};
+use super::{comparable, expect_challenge, fill, guarded, page_of, servers};
+use crate::{
+    log::capture,
+    world::{Answer, PAGE, World},
+};
 
 /// Checks that an answer says that the token is not valid.
 #[track_caller]

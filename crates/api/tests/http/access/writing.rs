@@ -5,8 +5,11 @@ use rashomon_api::Settings;
 use rashomon_buckets::{Page, Revision, Title};
 use rashomon_service::EraseOptions;
 
-use super::{FORM, HTML, anonymous_on, comparable, fill, guarded, log::capture, page_of, servers};
-use crate::world::{Answer, PAGE, World};
+use super::{FORM, HTML, anonymous_on, comparable, fill, guarded, page_of, servers};
+use crate::{
+    log::capture,
+    world::{Answer, PAGE, World},
+};
 
 const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 

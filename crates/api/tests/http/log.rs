@@ -17,10 +17,10 @@ static SECOND: LazyLock<Dispatch> = LazyLock::new(|| {
 
 /// Collects the lines of the log.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -45,7 +45,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 /// Everything that is logged in this thread until the guard is dropped.
-pub(super) fn capture() -> (Log, tracing::subscriber::DefaultGuard) {
+pub(crate) fn capture() -> (Log, tracing::subscriber::DefaultGuard) {
     LazyLock::force(&SECOND);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
