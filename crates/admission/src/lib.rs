@@ -90,7 +90,7 @@ impl Permits {
         if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(granted(permit));
         }
-        let is_refusable = IS_REFUSABLE.try_with(Cell::get).unwrap_or(false);
+        let is_refusable = is_refusable();
         let waiting = Waiting::new(&self.waiting);
         if is_refusable && waiting.before >= self.limits.waiting {
             return Err(self.refuse());
@@ -102,6 +102,22 @@ impl Permits {
         };
         // The semaphore is never closed.
         acquired.map(granted).map_err(|_closed| self.refuse())
+    }
+
+    /// Whether [`Self::take`] would refuse the caller at once, since as many wait as may.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        is_refusable() && self.running.available_permits() == 0 && self.waiting() >= self.limits.waiting
+    }
+
+    /// Refuses the caller if [`Self::is_full`]. A caller that can tell early that it will need a permit saves the work
+    /// before it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the caller is refused.
+    pub fn refuse_if_full(&self) -> Result<(), Refused> {
+        if self.is_full() { Err(self.refuse()) } else { Ok(()) }
     }
 
     /// The limits.
@@ -126,6 +142,11 @@ impl Permits {
         self.refused.fetch_add(1, Ordering::Relaxed);
         Refused
     }
+}
+
+/// Whether the request of this task may be refused.
+fn is_refusable() -> bool {
+    IS_REFUSABLE.try_with(Cell::get).unwrap_or(false)
 }
 
 /// Makes a permit. The request of this task is not refused any more.
@@ -206,6 +227,26 @@ mod tests {
         other.await.unwrap().unwrap();
         second.await.unwrap().unwrap();
         assert_eq!((permits.waiting(), permits.refused()), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_request_is_refused_early_and_only_while_the_queue_is_full() {
+        let permits = permits(1, 1);
+        let early = || refusable(async { permits.refuse_if_full() });
+        let held = permits.take().await.unwrap();
+        early().await.unwrap();
+        let waiting = tokio::spawn({
+            let permits = Arc::clone(&permits);
+            async move { permits.take().await.map(drop) }
+        });
+        tokio::task::yield_now().await;
+        assert!(early().await.is_err());
+        permits.refuse_if_full().unwrap();
+        never_refused(async { permits.refuse_if_full() }).await.unwrap();
+        assert_eq!(permits.refused(), 1);
+        drop(held);
+        waiting.await.unwrap().unwrap();
+        early().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ impl Archive {
     /// opened. Another process may have written blocks since then.
     #[must_use]
     pub fn without_blocks(records: Arc<Records>, store: Arc<dyn TableStore>) -> Self {
-        let permits = Arc::new(Permits::new(unpack_limits()));
+        let permits = Arc::new(Permits::new(unpack_limits(None)));
         Self::new(records, Arc::new(BlockStore::new(store, 0, permits)), None)
     }
 

@@ -15,7 +15,7 @@ use rashomon_admission::Permits;
 use rashomon_archive_format::{Hashes, Pages, Unit, columns, name_and_title, read_lines, read_units};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, Error as StoreError, Outage, Result, Scan, TableStore, Value};
+use rashomon_tables::{Batch, Error as StoreError, Key, Outage, Result, Scan, Schema, TableStore, Value};
 
 use super::{
     damage::Damage,
@@ -24,6 +24,7 @@ use super::{
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
+    union::block_with,
     verified_block::blocking,
 };
 use rashomon_records::{
@@ -197,6 +198,20 @@ impl BlockStore {
         let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
         self.last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
+    }
+
+    /// Refuses a request that needs this row if the row is in a block that is not in memory, and as many requests wait
+    /// for a permit as may. Reads nothing from the store, since a refusal has to cost little.
+    pub(super) async fn refuse_early(&self, table: &'static Schema, key: &Key) -> Result<()> {
+        if !self.permits.is_full() {
+            return Ok(());
+        }
+        let Some(index) = self.indexes.cached(&*self.store, &key.partition).await else { return Ok(()) };
+        let Some(id) = block_with(table, key, &index) else { return Ok(()) };
+        if self.in_memory(id).await.is_some() {
+            return Ok(());
+        }
+        self.permits.refuse_if_full().map_err(|_refused| StoreError::Unavailable(OVERLOADED))
     }
 
     /// Returns an unpacked block that is in memory.

@@ -80,6 +80,15 @@ impl IndexCache {
         Ok(rows)
     }
 
+    /// Returns the index of the page that has this partition, if it is in memory.
+    pub(super) async fn cached(
+        &self,
+        store: &dyn TableStore,
+        partition: &[Value],
+    ) -> Option<Arc<[IndexRow]>> {
+        self.current(begin_read(store, partition), partition).await
+    }
+
     /// Returns the cached index if no commit has changed the page before this read began.
     async fn current(&self, read: Option<VersionedRead<'_>>, partition: &[Value]) -> Option<Arc<[IndexRow]>> {
         let version = read?.version();

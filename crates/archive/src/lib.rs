@@ -65,8 +65,9 @@ pub use self::{
 /// store to itself. A page starts to reference a new block much earlier, or never.
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// How many requests may wait to unpack a block. A waiting request takes a few kilobytes.
-const MAX_WAITING_UNPACKS: usize = 256;
+/// How many callers may wait to unpack a block, for each one that runs. A request waits up to three times at once, and
+/// an unpack takes a few milliseconds. So more would be refused after their wait.
+const WAITING_FOR_EACH_UNPACK: usize = 64;
 
 /// Which superseded values of a bucket are sealed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,15 +114,13 @@ impl ArchiveSettings {
     }
 }
 
-/// The default limits of reads that unpack blocks. As many run at once as the process has cores: more would only take
-/// processor time from the tasks that accept and refuse requests.
+/// The limits of reads that unpack blocks. By default, as many run at once as the process has cores: more would only
+/// take processor time from the tasks that accept and refuse requests.
 #[must_use]
-pub fn unpack_limits() -> Limits {
-    Limits {
-        running: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        waiting: MAX_WAITING_UNPACKS,
-        wait: Duration::from_millis(50),
-    }
+pub fn unpack_limits(running: Option<NonZeroUsize>) -> Limits {
+    let running = running.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let waiting = running.get().saturating_mul(WAITING_FOR_EACH_UNPACK);
+    Limits { running, waiting, wait: Duration::from_millis(50) }
 }
 
 /// Whether a store has sealed revisions. Returns `false` for a cluster that cannot be reached yet.

@@ -114,16 +114,7 @@ impl BlockStore {
     /// was written last is returned.
     pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         let range = ClusteringRange::prefix(key.clustering.clone());
-        let search = Search {
-            table,
-            partition: &key.partition,
-            range: &range,
-            order: Order::Forward,
-            after: None,
-            until: None,
-            wanted: 1,
-            read_from: ReadFrom::Quorum,
-        };
+        let search = Search::of_row(table, &key.partition, &range);
         let found = self.search(&search).await?.into_iter().next();
         found.map(|found| found.into_row(&key.partition)).transpose()
     }
@@ -239,7 +230,13 @@ async fn decode_off_thread(found: &[FoundRow], wanted: usize) -> Result<()> {
     .await
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// The search for one row. `range` has only its key.
+    fn of_row(table: &'static Schema, partition: &'a [Value], range: &'a ClusteringRange) -> Self {
+        let (order, read_from) = (Order::Forward, ReadFrom::Quorum);
+        Self { table, partition, range, order, after: None, until: None, wanted: 1, read_from }
+    }
+
     fn is_within(&self, clustering: &[Value]) -> bool {
         let compare = |other| compare(self.table, self.order, clustering, other);
         self.after.is_none_or(|after| compare(after).is_gt())
@@ -301,6 +298,14 @@ impl BlockStart {
     fn may_come_before(&self, at: &Value, axis: Axis, search: &Search<'_>) -> bool {
         if search.rises(axis) { self.0 <= *at } else { self.0 >= *at }
     }
+}
+
+/// Returns the block that is opened first to find this row, according to the index of its page.
+pub(super) fn block_with(table: &'static Schema, key: &Key, index: &[IndexRow]) -> Option<BlockId> {
+    let axis = Axis::of(table)?;
+    let range = ClusteringRange::prefix(key.clustering.clone());
+    let search = Search::of_row(table, &key.partition, &range);
+    sources(&search, axis, index, &range).last().map(|(_, row)| row.block)
 }
 
 /// Returns the blocks that may have rows of a range, in reverse order: the block to open first is the last.

@@ -152,6 +152,9 @@ impl Decorator for UnionStore {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        if is_archived(table) {
+            self.blocks.refuse_early(table, key).await?;
+        }
         match self.below().get(table, key).await? {
             None if is_archived(table) => self.blocks.find(table, key).await,
             row => Ok(row),

@@ -163,12 +163,8 @@ fn seconds(span: Span) -> u64 {
 
 /// The limits of reads that unpack blocks of the archive.
 fn unpack_limits(settings: &Settings) -> rashomon_buckets::Limits {
-    let default = rashomon_buckets::unpack_limits();
-    rashomon_buckets::Limits {
-        running: settings.merged.max_unpacks.unwrap_or(default.running),
-        wait: settings.merged.overload_wait.0,
-        ..default
-    }
+    let limits = rashomon_buckets::unpack_limits(settings.merged.max_unpacks);
+    rashomon_buckets::Limits { wait: settings.merged.overload_wait.0, ..limits }
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 use tower::ServiceExt;
 
-use crate::world::{Answer, PAGE, World};
+use crate::{
+    log::capture,
+    world::{Answer, PAGE, World},
+};
 
 /// The default of the setting `overload_wait`.
 const WAIT: Duration = Duration::from_millis(50);
@@ -110,6 +113,25 @@ async fn write_without_a_permit_is_refused_after_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refusals_are_logged_once_a_minute() {
+    let world = world().await;
+    let (held, gate) = held_write(&world).await;
+    let (log, guard) = capture();
+    for _ in 0..5 {
+        post(&world, "Refused").await.unwrap().expect(503);
+    }
+    world.clock.advance(Duration::from_secs(60));
+    post(&world, "Refused").await.unwrap().expect(503);
+    drop(guard);
+    let text = log.text();
+    let warnings: Vec<_> =
+        text.lines().filter(|line| line.contains("WARN") && line.contains("503")).collect();
+    assert_eq!(warnings.len(), 2, "{text}");
+    gate.open();
+    held.await.unwrap().expect(201);
+}
+
+#[tokio::test(start_paused = true)]
 async fn body_of_a_refused_write_is_not_stored() {
     let world = world().await;
     let (held, gate) = held_write(&world).await;
@@ -188,7 +210,7 @@ async fn operator_who_revokes_a_token_is_not_refused() {
 fn archiving() -> rashomon_buckets::Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-    let unpacks = rashomon_buckets::Limits { running: NonZeroUsize::MIN, ..unpack_limits() };
+    let unpacks = unpack_limits(Some(NonZeroUsize::MIN));
     rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
 }
 
@@ -244,6 +266,34 @@ async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
     assert_eq!(metric(&world, "overload_waiting{class=\"unpack\"}").await, "1");
     drop(held);
     assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn read_of_a_block_is_refused_at_once_without_a_look_into_the_store_while_the_queue_is_full() {
+    let (world, [one, two]) = archive().await;
+    let maintenance = world.buckets().maintenance();
+    let unpacks = maintenance.unpacks().unwrap();
+    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    let held = unpacks.take().await.unwrap();
+    let waiting: Vec<_> =
+        (0..unpacks.limits().waiting).map(|_| send(&world, "GET", two.clone(), Body::empty())).collect();
+    tokio::time::sleep(WAIT / 2).await;
+    assert_eq!(unpacks.waiting(), waiting.len());
+
+    let (begun, calls) = (Instant::now(), [Call::Get, Call::Scan].map(|call| world.store.calls(call)));
+    let refused = world.get(&two).await.expect(503);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    check_refusal(&refused, ["max_unpacks", "overload_wait"]);
+    assert_eq!([Call::Get, Call::Scan].map(|call| world.store.calls(call)), calls);
+    // Blocks in memory and the latest are read as before.
+    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    for page in ["One", "Two"] {
+        world.get(&format!("/v1/enwiki/page/{page}?rev/latest/html")).await.expect(200);
+    }
+    drop(held);
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
+    }
 }
 
 #[tokio::test(start_paused = true)]

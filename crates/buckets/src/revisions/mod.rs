@@ -71,7 +71,7 @@ impl Default for Settings {
             skew: Duration::from_secs(300),
             retention: Retention::default(),
             archive: None,
-            unpacks: archive::unpack_limits(),
+            unpacks: archive::unpack_limits(None),
             queues_purges: false,
         }
     }
