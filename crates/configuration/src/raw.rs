@@ -211,8 +211,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")))]
     pub(crate) stall_timeout: Span,
 
-    /// Maximum number of concurrent writes; others wait for overload_wait [default: 64]
-    #[config(default = 64)]
+    /// Maximum number of concurrent writes; others wait for overload_wait [default: 32]
+    #[config(default = 32)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")))]
     pub(crate) max_writes: NonZeroUsize,
 
