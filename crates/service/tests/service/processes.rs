@@ -12,7 +12,8 @@ use rashomon_clock::ManualClock;
 use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore};
 
 use crate::support::{
-    AnyStore, Cluster, LeaseRow, START, World, at, name, noise, page, rev, runs_on_cassandra,
+    AnyStore, Cluster, LeaseRow, START, World, at, every_point_or_nth, name, noise, page, rev,
+    runs_on_cassandra,
 };
 
 /// Longer than a page lease lasts.
@@ -359,10 +360,6 @@ async fn visible(world: &World) -> Vec<String> {
     lines
 }
 
-/// On a Cassandra node, the test lets only one in this number of calls fail, since a run for each call would
-/// take minutes. Which calls fail differs between the kinds of writes.
-const EVERY_ON_A_NODE: usize = 7;
-
 /// After any failed call, the write has happened as a whole or not at all. Any process can repeat the write
 /// at once.
 #[tokio::test]
@@ -377,7 +374,8 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
         let calls = calls.map(|call| (call, process.store.calls(call)));
         let expected = visible(&process.world).await;
         assert_ne!(before, expected);
-        let every = if runs_on_cassandra() { EVERY_ON_A_NODE } else { 1 };
+        // On a node, the calls that fail differ between the kinds of writes.
+        let every = every_point_or_nth(7);
         let calls = calls.into_iter().flat_map(|(call, calls)| (1..=calls).map(move |n| (call, n)));
         for (call, number) in calls.skip(write as usize % every).step_by(every) {
             let writes = matches!(call, Call::Write | Call::Swap);

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use crate::{
     retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
     support::{
-        AnyStore, Cluster, LeaseRow, START, World, at, name, on_every_store, page, rev, runs_on_cassandra,
+        AnyStore, Cluster, LeaseRow, START, World, at, every_point_or_nth, name, on_every_store, page, rev,
+        runs_on_cassandra,
     },
 };
 
@@ -118,7 +119,7 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
         .into_iter()
         .flat_map(|call| [Fault::Before, Fault::After].into_iter().map(move |fault| (call, fault)))
     {
-        for number in 1..=6 {
+        for number in (1..=6).step_by(every_point_or_nth(3)) {
             let (world, faulty) =
                 World::with(|store| Faulty::new(store, Plan::empty()), settings(by(ONE_ROW))).await;
             let page = page("Main_Page");
@@ -145,7 +146,8 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
     }
     // On a cluster, the writer reads the outcome of its write: either the write is rolled back, or it has not
     // failed.
-    assert!(failed > 3 && (happened > 0 || runs_on_cassandra()), "{failed} {happened}");
+    let least = if runs_on_cassandra() { 2 } else { 4 };
+    assert!(failed >= least && (happened > 0 || runs_on_cassandra()), "{failed} {happened}");
 }
 
 /// A rewritten value is in the content table until the next write, and is copied from there.

@@ -47,6 +47,12 @@ pub(crate) fn runs_on_cassandra() -> bool {
     rashomon_test_stores::node().is_some()
 }
 
+/// The step between the points at which a test lets calls fail: all of them in memory, and every nth on a Cassandra node,
+/// where a run for each point would take minutes.
+pub(crate) fn every_point_or_nth(nth: usize) -> usize {
+    if runs_on_cassandra() { nth } else { 1 }
+}
+
 /// The time at which the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
