@@ -20,15 +20,21 @@ const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
 /// stores at once, files alone, details of the store in memory, or a store that the test itself names.
 const NOT_ON_A_NODE: &[&str] = &[
+    "archive::batches::",
     "archive::erasing::erase_succeeds_during_",
     "archive::erasing::interrupted_erase_",
+    "archive::erasing::page_is_readable_while_",
     "archive::faults::",
     "archive::files::",
     "archive::histories::interrupted_bulk_load_",
+    "archive::idle::random_late_writes_",
+    "archive::large::erase_deletes_chunks_",
+    "archive::order::read_of_a_page_in_any_order_",
     "archive::writing::",
     "bounded_reads::",
     "latest_cache::",
     "migration::",
+    "page_buckets::interrupted_deletion_",
     "properties::",
     "real_data::",
     "xml_reader::",

@@ -18,7 +18,7 @@ const SEED: &str = "1";
 
 /// The number of requests generated for each operation, in addition to those of the phases `examples` and
 /// `coverage`.
-const EXAMPLES: &str = "100";
+const EXAMPLES: &str = "50";
 
 /// The time limit of each of the two runs.
 const RUN_LIMIT: Duration = Duration::from_secs(5 * 60);
