@@ -44,8 +44,6 @@ const WRITTEN_PAGES: usize = 50;
 const READ_PAGES: usize = 8;
 /// The rate of these reads.
 const READS_PER_SECOND: f64 = 400.0;
-/// The connections of the closed loops that find the capacity: fewer than the writes that run at once.
-const CLOSED_CONNECTIONS: usize = 32;
 /// The lower priority of the load beside the reads of the latest, whose latency is measured.
 const LOAD_PRIORITY: i32 = 10;
 /// No unpacked block is kept in memory.
@@ -81,6 +79,14 @@ impl Class {
             Self::Archived => "archived read",
         }
     }
+
+    /// The connections of the closed loop that finds the capacity: so few that nothing is refused.
+    const fn closed_connections(self) -> usize {
+        match self {
+            Self::Post => 24,
+            Self::Archived => 8,
+        }
+    }
 }
 
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
@@ -90,10 +96,12 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             "the server on one core, the load generator on another; POST of revisions (html of {HTML_SIZE} bytes, \
              data-parsoid of {DATA_PARSOID_SIZE} bytes) to {WRITTEN_PAGES} pages, and GET of random archived renders \
              of {IMPORTED_PAGES} pages with no unpacked block in memory. The capacity is that of a closed loop with \
-             {CLOSED_CONNECTIONS} connections. Then multiples of it in an open loop with at most {} connections, {} s \
+             {} connections for POST and {} for reads. Then multiples of it in an open loop with at most {} connections, {} s \
              each after {} s to warm up, beside {READS_PER_SECOND} reads of the latest a second. Goodput: answers with \
              a success; best: the highest of all loads. Latencies of refusals count from the time of sending, those \
              of reads of the latest from the scheduled time",
+            Class::Post.closed_connections(),
+            Class::Archived.closed_connections(),
             options.connections,
             options.seconds,
             WARM_UP.as_secs(),
@@ -182,14 +190,14 @@ impl Side<'_> {
         let alone = self.latest(address, &pages)?.latency_ms(0.99);
         add("p99 of reads of the latest alone", "ms", alone);
         let mut next = 1;
-        let capacity = self.load(address, Pace::Closed, &mut next)?.0.per_second();
+        let seconds = self.options.seconds as f64;
+        let capacity = self.load(address, Pace::Closed, &mut next)?.1.served as f64 / seconds;
         add("capacity", "a second", capacity);
         let mut loads = Vec::new();
         for load in LOADS {
             let load = self.beside(address, &pages, Pace::Open(load * capacity), &mut next)?;
             loads.push(load);
         }
-        let seconds = self.options.seconds as f64;
         let goodput = |load: &Load| load.outcome.served as f64 / seconds;
         let best = loads.iter().map(goodput).fold(capacity, f64::max);
         for (multiple, load) in LOADS.iter().zip(&loads) {
@@ -236,7 +244,7 @@ impl Side<'_> {
     /// Sends requests of the class.
     fn load(&self, address: SocketAddr, pace: Pace, next: &mut u64) -> Result<(Measured, Outcome)> {
         let connections = match pace {
-            Pace::Closed => CLOSED_CONNECTIONS,
+            Pace::Closed => self.class.closed_connections(),
             Pace::Open(_) => self.options.connections,
         };
         let plan = self.plan(address, connections, pace);
