@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::Retention;
-use rashomon_purges::{CacheMethod, PurgeMetrics, PurgeRequest, Transport};
+use rashomon_purges::{CacheMethod, CacheSettings, PurgeMetrics, PurgeRequest, Transport};
 use rashomon_records::schemas::{RENDERS, REVISIONS};
 use rashomon_tables::{Counting, Kind, Memory};
 
@@ -14,13 +14,18 @@ use crate::{
 
 const LATEST: &str = "/v1/enwiki/page/A?rev/latest/html";
 
+/// The settings and the transports of these caches.
+fn configured(caches: &[(&str, CacheMethod, &FakeCache)]) -> Vec<(CacheSettings, Arc<dyn Transport>)> {
+    let configured = caches.iter().map(|(name, method, cache)| {
+        (cache_settings(name, *method), Arc::new((*cache).clone()) as Arc<dyn Transport>)
+    });
+    configured.collect()
+}
+
 async fn world(caches: &[(&str, CacheMethod, &FakeCache)]) -> (World, Arc<RuntimeClock>, Arc<Memory>) {
     let clock = RuntimeClock::new();
     let store = Arc::new(Memory::new(clock.clone()));
-    let caches = caches.iter().map(|(name, method, cache)| {
-        (cache_settings(name, *method), Arc::new((*cache).clone()) as Arc<dyn Transport>)
-    });
-    let world = World::open(store.clone(), clock.clone(), Retention::default(), caches.collect()).await;
+    let world = World::open(store.clone(), clock.clone(), Retention::default(), configured(caches)).await;
     (world, clock, store)
 }
 
@@ -117,10 +122,7 @@ async fn failing_cache_delays_neither_writes_nor_other_caches() {
 async fn reads_of_ten_writes(caches: &[(&str, CacheMethod, &FakeCache)]) -> u64 {
     let clock = RuntimeClock::new();
     let store = Arc::new(Counting::new(Memory::new(clock.clone())));
-    let of_world = caches.iter().map(|(name, method, cache)| {
-        (cache_settings(name, *method), Arc::new((*cache).clone()) as Arc<dyn Transport>)
-    });
-    let world = World::open(store.clone(), clock, Retention::default(), of_world.collect()).await.run();
+    let world = World::open(store.clone(), clock, Retention::default(), configured(caches)).await.run();
     // By then, a cache that fails has failed three times. Its next attempt comes half a second later.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = store.counts();
