@@ -181,7 +181,14 @@ async fn no_key_is_lost_or_listed_twice_after_processes_were_killed_in_splits() 
     store.collect(Duration::from_secs(3600)).await.expect("collected");
     let map = map_rows(&*tables).await;
     assert!(map.iter().all(|row| row.values[1].is_none()), "{map:?}");
-    assert_eq!(check(&store, &bucket, &state, Order::Ascending).await, listed);
+    let collected: BTreeSet<_> = check(&store, &bucket, &state, Order::Ascending).await.into_iter().collect();
+    {
+        // A node may carry out the last request of a killed process after the first of the two listings.
+        let (listed, keys) = (listed.iter().cloned().collect(), state.keys());
+        let changed: Vec<_> =
+            collected.symmetric_difference(&listed).filter(|key| !keys.unknown.contains(*key)).collect();
+        assert!(changed.is_empty(), "the collector has changed the listing by {changed:?}");
+    }
     assert!(map.len() > KILLS as usize, "{} keys have only {} parts", listed.len(), map.len());
     assert!(interrupted > 0, "no split was under way after a kill");
     println!(
