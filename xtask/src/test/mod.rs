@@ -66,6 +66,7 @@ pub fn run(options: &Options) -> Result<bool> {
         resources.begin_node();
     }
     let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
+    let run = Stopwatch::start();
     for (index, step) in steps.into_iter().enumerate() {
         let failed = table.iter().find(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
         if let Some((before, ..)) = failed.filter(|_| options.fail_fast) {
@@ -73,7 +74,8 @@ pub fn run(options: &Options) -> Result<bool> {
             table.push((step.name, Outcome::Skipped(reason), Duration::ZERO));
             continue;
         }
-        println!("==> {}: {}", step.name, step.about);
+        // The times show where a run was when a time limit stopped it.
+        println!("==> {}, after {:.0} s: {}", step.name, run.elapsed().as_secs_f64(), step.about);
         let clock = Stopwatch::start();
         let outcome =
             run_step(step, &mut resources).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
