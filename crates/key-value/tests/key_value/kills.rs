@@ -27,7 +27,10 @@ const WRITER: &str = "RASHOMON_TEST_WRITER";
 /// The number of processes that are killed.
 const KILLS: u64 = 24;
 
-/// The largest number of writes that a process finishes before it is killed.
+/// The number of writes that a process finishes while the other one is killed.
+const WRITES_BESIDE_A_KILL: usize = 12;
+
+/// The largest number of writes that a process finishes after that, before it is killed.
 const MAX_WRITES: usize = 24;
 
 /// The keys that the processes have written.
@@ -70,7 +73,8 @@ impl State {
     }
 }
 
-/// A process that writes until it is killed.
+/// A process that makes as many writes as it is allowed to, until it is killed. Without the limit it would write faster
+/// than the test lists the bucket, so that each listing would take longer than the one before.
 struct Writer {
     child: Child,
     reader: JoinHandle<()>,
@@ -84,8 +88,8 @@ impl Writer {
         command.args(["--exact", "kills::process_that_writes_until_it_is_killed", "--nocapture"]);
         command.env(WRITER, format!("{} {namespace} {seed}", std::process::id()));
         // Standard output has the lines of the test program.
-        let mut child =
-            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("this program starts");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("this program starts");
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         let (sender, answers) = mpsc::channel();
         let state = Arc::clone(state);
@@ -104,12 +108,22 @@ impl Writer {
                 }
             }
         });
-        Self { child, reader, answers }
+        let mut writer = Self { child, reader, answers };
+        writer.allow(WRITES_BESIDE_A_KILL);
+        writer
     }
 
-    /// Waits for answers, kills the process, and reads its last lines.
+    /// Allows this number of further writes.
+    fn allow(&mut self, writes: usize) {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        // If the process has failed, the reader of its output says why.
+        let _ = input.write_all("\n".repeat(writes).as_bytes());
+    }
+
+    /// Waits for further answers, kills the process during the write after them, and reads its last lines.
     fn kill_after(mut self, answers: usize) {
-        for _ in 0..answers {
+        self.allow(answers + 1);
+        for _ in 0..WRITES_BESIDE_A_KILL + answers {
             self.answers.recv_timeout(Duration::from_secs(120)).expect("the process writes");
         }
         self.child.kill().expect("it runs");
@@ -216,7 +230,14 @@ async fn process_that_writes_until_it_is_killed() {
         // A kill does not cut a line that is written as a whole.
         std::io::stderr().write_all(format!("{line}\n").as_bytes()).expect("the test reads");
     };
+    let (sender, mut allowed) = tokio::sync::mpsc::unbounded_channel();
+    // The connections to the node need this thread, so another one waits for permission.
+    thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
     for number in 0_u64.. {
+        // At the end of its input, the test has failed.
+        let Some(_) = allowed.recv().await else { return };
         if random.u8(..5) == 0 && !stored.is_empty() {
             let text: String = stored.swap_remove(random.usize(..stored.len()));
             say(&format!("delete {text}"));
