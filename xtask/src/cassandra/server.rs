@@ -26,6 +26,15 @@ const HEAP: &str = "-Xmx768m";
 /// The file with the certificate of a node for tests.
 pub(super) const CERTIFICATE: &str = "certificate.pem";
 
+/// Further settings of a node of a cluster. An acknowledged write is on the disk, as it should be in production: the
+/// server's own default acknowledges it up to ten seconds earlier. Three nodes fit on a small machine.
+const FOR_CLUSTERS: &str = "
+commitlog_sync: group
+commitlog_sync_group_window: 10ms
+memtable_heap_space: 96MiB
+memtable_offheap_space: 96MiB
+";
+
 /// The name of the script that runs nodetool on a node, and the class of nodetool.
 const NODETOOL: &str = "nodetool";
 const NODETOOL_CLASS: &str = "org.apache.cassandra.tools.NodeTool";
@@ -132,10 +141,12 @@ impl Server {
         for part in ["logs", "tmp"] {
             fs::create_dir_all(folder.join(part))?;
         }
-        let mut settings = settings(&folder, number, nodes, purpose);
+        let mut settings = settings(&folder, number, nodes);
         if purpose == Purpose::Tests {
             self.write_certificate(&folder)?;
             settings.push_str(&for_tests(&folder));
+        } else {
+            settings.push_str(FOR_CLUSTERS);
         }
         fs::write(folder.join("cassandra.yaml"), settings)?;
         let port = format!("-p {}", management_port(number));
@@ -256,27 +267,23 @@ fn management_port(number: u8) -> u16 {
     7198 + u16::from(number)
 }
 
-fn settings(folder: &Path, number: u8, nodes: u8, purpose: Purpose) -> String {
-    let (commit_log, memtables) = match purpose {
-        // An acknowledged write is on the disk, as it should be in production. The server's own default acknowledges it
-        // up to ten seconds earlier.
-        Purpose::Cluster => ("commitlog_sync: group\ncommitlog_sync_group_window: 10ms", "96MiB"),
-        // Nobody kills this node and reads its data afterwards, so no write waits for the disk.
-        Purpose::Tests => ("commitlog_sync: periodic\ncommitlog_sync_period: 10s", "256MiB"),
-    };
+fn settings(folder: &Path, number: u8, nodes: u8) -> String {
     include_str!("../../cassandra/cassandra.yaml")
-        .replace("{commit_log}", commit_log)
-        .replace("{memtables}", memtables)
         .replace("{token}", &token(number, nodes).to_string())
         .replace("{address}", &Node::host(number))
         .replace("{folder}", &folder.display().to_string())
 }
 
 /// Further settings of a node for tests. The node requires a password (`cassandra`, of the user `cassandra`),
-/// and accepts encrypted and unencrypted connections.
+/// and accepts encrypted and unencrypted connections. Nobody kills this node and reads its data afterwards, so no write
+/// waits for the disk.
 fn for_tests(folder: &Path) -> String {
     format!(
         "
+commitlog_sync: periodic
+commitlog_sync_period: 10s
+memtable_heap_space: 256MiB
+memtable_offheap_space: 256MiB
 authenticator:
   class_name: PasswordAuthenticator
 authorizer:
@@ -335,7 +342,7 @@ mod tests {
 
     #[test]
     fn settings_of_a_node_contain_no_unfilled_placeholder() {
-        let settings = settings(Path::new("/tmp/n2"), 2, 3, Purpose::Cluster);
+        let settings = settings(Path::new("/tmp/n2"), 2, 3);
         assert!(!settings.lines().any(|line| !line.starts_with('#') && line.contains('{')), "{settings}");
         assert!(settings.contains("listen_address: 127.0.0.2"));
     }
