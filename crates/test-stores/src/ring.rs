@@ -1,6 +1,13 @@
 //! Three nodes of Cassandra that tests can disconnect from one another.
 
-use std::{env, path::PathBuf, process::Command, sync::Arc, thread::sleep, time::Duration};
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, Output},
+    sync::Arc,
+    thread::sleep,
+    time::Duration,
+};
 
 use rashomon_clock::Clock;
 use rashomon_tables_cassandra::{CassandraStore, Options};
@@ -52,10 +59,14 @@ impl Ring {
     ///
     /// If it fails.
     pub fn nodetool(&self, node: u8, arguments: &[&str]) -> String {
-        let tool = self.0.join(format!("n{node}/nodetool"));
-        let output = Command::new(tool).args(arguments).output().expect("nodetool starts");
+        let output = self.run_nodetool(node, arguments);
         assert!(output.status.success(), "{arguments:?} on {node}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn run_nodetool(&self, node: u8, arguments: &[&str]) -> Output {
+        let tool = self.0.join(format!("n{node}/nodetool"));
+        Command::new(tool).args(arguments).output().expect("nodetool starts")
     }
 
     /// Turns hints between the nodes on or off.
@@ -119,7 +130,9 @@ impl Ring {
         let line = format!("{state}  127.0.0.{node} ");
         for other in others {
             let is_known = (0..MAX_POLLS).any(|_| {
-                let is_known = self.nodetool(*other, &["status"]).contains(&line);
+                // It fails while the node learns of a new keyspace.
+                let status = self.run_nodetool(*other, &["status"]);
+                let is_known = String::from_utf8_lossy(&status.stdout).contains(&line);
                 if !is_known {
                     sleep(PAUSE);
                 }

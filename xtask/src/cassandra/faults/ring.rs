@@ -109,7 +109,8 @@ impl Ring {
         let clock = Stopwatch::start();
         for number in 1..=NODES {
             loop {
-                let status = self.nodetool(number, &["status"])?;
+                // `nodetool status` fails while the node learns of a new keyspace.
+                let status = self.nodetool(number, &["status"]).unwrap_or_else(|error| format!("{error:#}"));
                 let up = status.lines().filter(|line| line.starts_with("UN ")).count();
                 if up == usize::from(NODES) {
                     break;
