@@ -18,9 +18,11 @@ pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
 
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
-/// stores at once, files alone, details of the store in memory, or a store that the test itself names.
+/// stores at once, files alone, details of the store in memory, a store that the test itself names, or damage and
+/// random faults that the tests cause above the store.
 const NOT_ON_A_NODE: &[&str] = &[
     "archive::batches::",
+    "archive::damage::",
     "archive::erasing::erase_succeeds_during_",
     "archive::erasing::interrupted_erase_",
     "archive::erasing::page_is_readable_while_",
@@ -32,6 +34,8 @@ const NOT_ON_A_NODE: &[&str] = &[
     "archive::order::read_of_a_page_in_any_order_",
     "archive::writing::",
     "bounded_reads::",
+    "faults::random_faults_lose_",
+    "faults::write_that_fails_at_any_call_can_",
     "latest_cache::",
     "migration::",
     "page_buckets::interrupted_deletion_",
