@@ -211,13 +211,13 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_STALL_TIMEOUT", value_name = "TIME")))]
     pub(crate) stall_timeout: Span,
 
-    /// Maximum number of concurrent writes; others wait for overload_wait [default: 32]
+    /// Maximum number of concurrent writes; others wait for at most overload_wait [default: 32]
     #[config(default = 32)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_WRITES", value_name = "N")))]
     pub(crate) max_writes: NonZeroUsize,
 
     /// Maximum number of blocks of the archive that are unpacked at once; other reads of blocks that are not in memory
-    /// wait for overload_wait [default: the number of cores that the server may use]
+    /// wait for at most overload_wait [default: the number of cores that the server may use]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_UNPACKS", value_name = "N")))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_unpacks: Option<NonZeroUsize>,
