@@ -1,6 +1,6 @@
 //! The state that every request can use.
 
-use std::{sync::Arc, time::Duration};
+use std::{future, sync::Arc, time::Duration};
 
 use http::HeaderName;
 use prometheus_client::registry::Registry;
@@ -13,8 +13,11 @@ use rashomon_dumps::SpoolSpace;
 use rashomon_forms::BodyLimits;
 use rashomon_key_value::{Entry, KeyValueStore};
 use rashomon_transformer_http::Transformers;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::TaskTracker;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Settings,
@@ -107,6 +110,8 @@ pub struct Shared {
     /// Disk space for imports that must be complete before they can be read.
     pub(crate) import_spool: Arc<SpoolSpace>,
     tasks: TaskTracker,
+    /// Aborts the tasks.
+    aborting: CancellationToken,
 }
 
 impl std::ops::Deref for Api {
@@ -150,6 +155,7 @@ impl Api {
             batched_requests: Semaphore::new(MAX_BATCHED_REQUESTS),
             import_spool: Arc::new(SpoolSpace::new(MAX_ARCHIVE_BYTES, settings.max_spool_bytes)),
             tasks: TaskTracker::new(),
+            aborting: CancellationToken::new(),
             settings,
             access,
             clock,
@@ -188,6 +194,27 @@ impl Api {
     pub async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// Aborts the writes that are not done, and waits for their ends. Their clients get no answer, since nobody knows
+    /// whether the writes have happened. Call it after [`Api::finish`] has taken too long.
+    pub async fn abort(&self) {
+        self.aborting.cancel();
+        self.finish().await;
+    }
+
+    /// Whether writes are being aborted.
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.aborting.is_cancelled()
+    }
+
+    /// Runs a write in a task of its own. Its result is `None` if it is aborted.
+    fn spawn<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        // Each task has its own token: polling a token locks it.
+        self.tasks.spawn(self.aborting.child_token().run_until_cancelled_owned(write))
     }
 
     /// Waits for a read of the store, up to a time limit.
@@ -256,17 +283,22 @@ impl Api {
         if claim.permit.is_none() {
             claim.permit = Some(self.write_permits.take().await?);
         }
-        let task = self.tasks.spawn(async move {
+        let task = self.spawn(async move {
             audit.begin_write();
             let done = write.await;
             audit.end_write(&done);
             drop((claim, audit));
             done
         });
-        task.await.map_err(|error| {
+        let done = task.await.map_err(|error| {
             Problem::new(Kind::Internal, "internal error: the write may or may not have happened")
                 .with_cause(error)
-        })
+        })?;
+        match done {
+            Some(done) => Ok(done),
+            // It was aborted.
+            None => future::pending().await,
+        }
     }
 
     /// Runs a write that copies properties of an existing render.
@@ -296,7 +328,7 @@ impl Api {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             audit.begin_write();
             audit.end_write(&import.await);
             drop((permit, claim, audit));

@@ -10,11 +10,12 @@
 mod report;
 
 use std::{
-    io,
+    future, io,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -159,9 +160,16 @@ async fn run(
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
+        None if api.is_aborting() => future::pending().await,
         None => return Err(Problem::new(Kind::Internal, "the import ended without a report; see the log")),
     };
-    let rest = stream::poll_fn(move |context| lines.poll_recv(context)).map(Line::into_bytes);
+    let api = api.clone();
+    let rest = stream::poll_fn(move |context| match lines.poll_recv(context) {
+        // The answer of an aborted import has no end.
+        Poll::Ready(None) if api.is_aborting() => Poll::Pending,
+        line => line,
+    });
+    let rest = rest.map(Line::into_bytes);
     let all = stream::once(async { first }).chain(rest).map(Ok::<_, std::convert::Infallible>);
     let content_type = HeaderValue::from_static("application/jsonl");
     Ok(of_type(content_type, Caching::NoStore, Body::from_stream(all)))
