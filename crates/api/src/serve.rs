@@ -1,12 +1,13 @@
 //! Serves the API on connections.
 
-use std::{fmt, io};
+use std::{fmt, future, io, panic};
 
 use axum::{Router, body::Body, response::Response};
 use http::Request;
 use hyper::body::Incoming;
 use rashomon_connections::{Application, Refusal, ServeOptions, Tls};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
+use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
 use crate::{Api, refusals, router};
@@ -14,15 +15,20 @@ use crate::{Api, refusals, router};
 /// Serves until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running requests
 /// finish for a limited time, and returns. The caller then has to wait for writes whose clients have gone, with
 /// [`Api::finish`].
+///
+/// The runtime `writes` answers requests whose method is not safe (RFC 9110, section 9.2.1), so that reads do not wait
+/// for the processor time of writes. Everything else runs on the current runtime. Requests that write get no answer
+/// once `writes` is shut down.
 pub async fn serve(
     listener: TcpListener,
     api: Api,
+    writes: Handle,
     tls: Option<Tls>,
     shutdown: impl Future<Output = ()>,
     options: ServeOptions,
 ) -> io::Result<()> {
     let clock = api.clock.clone();
-    let served = Served { router: router(api.clone()), api };
+    let served = Served { router: router(api.clone()), api, writes };
     rashomon_connections::serve(listener, served, clock, tls, shutdown, options).await
 }
 
@@ -30,13 +36,29 @@ pub async fn serve(
 struct Served {
     api: Api,
     router: Router,
+    writes: Handle,
 }
 
 impl Application for Served {
     type Body = Body;
 
     async fn answer(&self, request: Request<Incoming>) -> Response {
-        self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
+        let is_safe = request.method().is_safe();
+        let answering = self.router.clone().oneshot(request);
+        let answered = if is_safe {
+            answering.await
+        } else {
+            // If the client goes away, the request is dropped, as it would be on this runtime.
+            match AbortOnDropHandle::new(self.writes.spawn(answering)).await {
+                Ok(answered) => answered,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => panic::resume_unwind(panic),
+                    // The runtime was shut down, and the process ends.
+                    Err(_) => future::pending().await,
+                },
+            }
+        };
+        answered.unwrap_or_else(|never| match never {})
     }
 
     fn refuse(&self, refusal: Refusal, cause: Option<&dyn fmt::Display>) -> Response {

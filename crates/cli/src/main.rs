@@ -21,10 +21,9 @@ mod registry;
 mod server;
 mod signals;
 mod store;
+mod threads;
 
 use std::process::ExitCode;
-
-use tokio::runtime::Runtime;
 
 use crate::{arguments::Command, errors::CommandError, exit::Exit};
 
@@ -62,18 +61,13 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Token(command) => block_on(commands::token::run(command)),
         Command::CompareStrategies(arguments) => block_on(commands::compare_strategies::run(arguments)),
         Command::Retention(arguments) => block_on(commands::retention::run(arguments)),
-        Command::Demo(arguments) => block_on(commands::demo::run(arguments)),
+        Command::Demo(arguments) => commands::demo::run(arguments),
     }
-}
-
-/// Starts the async runtime.
-fn start_runtime() -> Result<Runtime, CommandError> {
-    Runtime::new().map_err(|source| CommandError::Io { doing: "cannot start the threads".to_owned(), source })
 }
 
 /// Runs a command on the async runtime.
 fn block_on(command: impl Future<Output = Result<Exit, CommandError>>) -> Result<Exit, CommandError> {
-    let runtime = start_runtime()?;
+    let runtime = threads::start("command")?;
     let outcome = runtime.block_on(command);
     // A thread that waits for standard input may wait forever.
     runtime.shutdown_background();

@@ -10,7 +10,7 @@ use rashomon_configuration::Settings;
 use rashomon_forward::ForwardMetrics;
 use rashomon_purges::PurgeMetrics;
 use rashomon_service::Background;
-use tokio::{net::TcpListener, task::JoinSet, time::MissedTickBehavior};
+use tokio::{net::TcpListener, runtime::Handle, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{
     errors::CommandError,
@@ -44,19 +44,21 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
     })
 }
 
-/// What a server serves.
+/// What a server serves, and where.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Served<'a> {
     /// The main store.
     pub(crate) store: &'a Store,
     /// The other backends, if there are any.
     pub(crate) registry: Option<&'a Registry>,
+    /// The threads for requests that write.
+    pub(crate) writes: &'a Handle,
 }
 
 /// Serves the store until a signal comes, then finishes the accepted requests.
 pub(crate) async fn serve(
     listener: TcpListener,
-    Served { store, registry: others }: Served<'_>,
+    Served { store, registry: others, writes }: Served<'_>,
     settings: &Settings,
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
@@ -111,8 +113,9 @@ pub(crate) async fn serve(
         signals.first().await;
         tracing::info!("stopping: finishing accepted requests");
     };
+    let (writes, options) = (writes.clone(), settings.connections());
     let served = tokio::select! {
-        served = rashomon_api::serve(listener, api.clone(), tls.clone(), shutdown, settings.connections()) => served,
+        served = rashomon_api::serve(listener, api.clone(), writes, tls.clone(), shutdown, options) => served,
         () = watch_certificate(tls, clock, reloads) => Ok(()),
     };
     background.stop().await;
@@ -123,6 +126,7 @@ pub(crate) async fn serve(
     // take hours.
     if tokio::time::timeout(settings.merged.shutdown_grace.0, api.finish()).await.is_err() {
         tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
+        api.abort().await;
     }
     maintenance.abort();
     // The rest is sent at the next start.

@@ -6,6 +6,7 @@ use rashomon_api::{ServeOptions, Settings};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    runtime::Builder,
 };
 
 use crate::{
@@ -152,6 +153,31 @@ async fn accepted_requests_are_finished_at_shutdown() {
     let ended = tokio::time::timeout(PATIENCE, server.done).await;
     ended.unwrap().unwrap().unwrap();
     drop(idle);
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_for_the_threads_of_writes() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=latest").await;
+    let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (free, busy) = std::sync::mpsc::channel::<()>();
+    writes.spawn(async move { busy.recv() });
+    let server = Server::start(&world, writes.handle().clone(), None, ServeOptions::default()).await;
+    let mut writer = server.connect().await;
+    let write = format!(
+        "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+         content-length: 13\r\n\r\n_rev=2&html=x"
+    );
+    writer.write_all(write.as_bytes()).await.unwrap();
+    let read = get(&format!("{PAGE}?rev/latest/html"), "connection: close\r\n");
+    let answer = tokio::time::timeout(PATIENCE, server.exchange(&read)).await.expect("a read is answered");
+    assert!(answer.ends_with("\r\n\r\nlatest"), "{answer}");
+    let early = tokio::time::timeout(Duration::from_millis(100), writer.read_u8()).await;
+    early.expect_err("the only thread for writes is busy");
+    drop(free);
+    let answer = tokio::time::timeout(PATIENCE, read_until(&mut writer, "}")).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    writes.shutdown_background();
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use rashomon_api::{ServeOptions, Tls, serve};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::oneshot,
     task::JoinHandle,
 };
@@ -27,13 +28,22 @@ impl Server {
     }
 
     pub(crate) async fn over(tls: Option<Tls>, world: &World, options: ServeOptions) -> Self {
+        Self::start(world, Handle::current(), tls, options).await
+    }
+
+    pub(crate) async fn start(
+        world: &World,
+        writes: Handle,
+        tls: Option<Tls>,
+        options: ServeOptions,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let done = tokio::spawn(serve(listener, world.api.clone(), tls, shutdown, options));
+        let done = tokio::spawn(serve(listener, world.api.clone(), writes, tls, shutdown, options));
         Self { address, stop: Some(stop), done }
     }
 

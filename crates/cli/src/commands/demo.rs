@@ -8,7 +8,7 @@ use std::{
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_configuration::{RawSettings, Settings, StoreUrl};
 use rashomon_sample_wiki::{Loaded, title_in_url};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::{
     arguments::{DemoArguments, store_of},
@@ -18,13 +18,21 @@ use crate::{
     server::{self, Served},
     signals::{Reloads, Signals},
     store::{Absent, Store},
+    threads::ServerThreads,
 };
 
 /// The number of ports that are tried, starting with the default port.
 const PORTS_TRIED: u16 = 20;
 
 /// Loads and serves the sample wiki, and prints its address and some commands to try.
-pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> {
+pub(crate) fn run(arguments: DemoArguments) -> Result<Exit, CommandError> {
+    let threads = ServerThreads::start()?;
+    let outcome = threads.run(open_and_serve(arguments, threads.writes()));
+    threads.shut_down();
+    outcome
+}
+
+async fn open_and_serve(arguments: DemoArguments, writes: Handle) -> Result<Exit, CommandError> {
     let DemoArguments { data, store, listen, access } = arguments;
     let chosen = listen.is_some();
     let store = store_of(data, store).unwrap_or(StoreUrl::Memory);
@@ -34,7 +42,8 @@ pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> 
     let (signals, reloads) = (Signals::listen()?, Reloads::listen()?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
-    let outcome = load_and_serve(&mut settings, chosen, &store, clock, signals, reloads).await;
+    let served = Served { store: &store, registry: None, writes: &writes };
+    let outcome = load_and_serve(&mut settings, chosen, served, clock, signals, reloads).await;
     store.close().await;
     outcome
 }
@@ -42,12 +51,12 @@ pub(crate) async fn run(arguments: DemoArguments) -> Result<Exit, CommandError> 
 async fn load_and_serve(
     settings: &mut Settings,
     chosen: bool,
-    store: &Store,
+    served: Served<'_>,
     clock: Arc<dyn Clock>,
     signals: Signals,
     reloads: Reloads,
 ) -> Result<Exit, CommandError> {
-    let loaded = rashomon_sample_wiki::load(store.buckets(), rashomon_sample_wiki::history()?).await?;
+    let loaded = rashomon_sample_wiki::load(served.store.buckets(), rashomon_sample_wiki::history()?).await?;
     let wanted = settings.merged.listen.0;
     let listener = if chosen { server::listen(wanted).await? } else { listen_nearby(wanted).await? };
     let address = (listener.local_addr())
@@ -57,8 +66,7 @@ async fn load_and_serve(
         output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
     }
     output::line(welcome(address, loaded))?;
-    server::serve(listener, Served { store, registry: None }, settings, None, clock, signals, reloads)
-        .await?;
+    server::serve(listener, served, settings, None, clock, signals, reloads).await?;
     Ok(Exit::Done)
 }
 

@@ -1,10 +1,11 @@
 //! `rashomon serve`.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use rashomon_audit::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_configuration::{AuditLogTarget, RawSettings, Settings, unknown_variables};
+use tokio::runtime::Handle;
 
 use crate::{
     arguments::{ServeArguments, store_of, variables},
@@ -15,12 +16,9 @@ use crate::{
     registry::Registry,
     server::{self, Served},
     signals::{Reloads, Signals},
-    start_runtime,
     store::Store,
+    threads::ServerThreads,
 };
-
-/// How long to wait for the ends of tasks that were aborted when the server stopped.
-const ABORT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Serves a store until a signal comes.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
@@ -33,14 +31,13 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
     let target = settings.merged.audit_log.clone();
     let audit_log =
         target.map(|AuditLogTarget(target)| AuditLog::open(target, Arc::clone(&clock))).transpose()?;
-    let runtime = start_runtime()?;
-    let outcome = runtime.block_on(open_and_serve(&settings, (raw, config), audit_log.clone(), clock));
+    let threads = ServerThreads::start()?;
+    let writes = threads.writes();
+    let outcome = threads.run(open_and_serve(&settings, (raw, config), audit_log.clone(), clock, writes));
+    // Requests that are aborted write their lines of the audit log when they are dropped.
+    threads.shut_down();
     if let Some(audit_log) = audit_log {
-        // The tasks of aborted writes and imports write their lines when they are dropped.
-        runtime.shutdown_timeout(ABORT_LIMIT);
         audit_log.close();
-    } else {
-        runtime.shutdown_background();
     }
     outcome
 }
@@ -50,6 +47,7 @@ async fn open_and_serve(
     (raw, config): (RawSettings, Option<PathBuf>),
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
+    writes: Handle,
 ) -> Result<Exit, CommandError> {
     let signals = Signals::listen()?;
     let reloads = Reloads::listen()?;
@@ -76,7 +74,7 @@ async fn open_and_serve(
     if let Some(reloader) = reloader {
         tokio::spawn(reloader.run(reloads.clone()));
     }
-    let served = Served { store: &store, registry: registry.as_ref() };
+    let served = Served { store: &store, registry: registry.as_ref(), writes: &writes };
     let declared = DeclaredBuckets::of(settings, &store, registry.as_ref());
     let outcome = match Box::pin(declared.make()).await {
         Err(error) => Err(error),

@@ -9,7 +9,7 @@ use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::Memory;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
 
 /// A server that runs until the test ends.
 pub(crate) struct Server {
@@ -42,7 +42,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let api = Api::new(Settings::default(), components);
-        tokio::spawn(serve(listener, api, tls, std::future::pending(), ServeOptions::default()));
+        let (writes, never) = (Handle::current(), std::future::pending());
+        tokio::spawn(serve(listener, api, writes, tls, never, ServeOptions::default()));
         Self { address, tokens }
     }
 

@@ -10,7 +10,7 @@ use rashomon_clock::SystemClock;
 use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::Memory;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Handle};
 
 /// A server that runs until the test ends.
 pub(crate) struct Server {
@@ -92,7 +92,8 @@ impl Server {
         };
         let backends = Arc::clone(&forwarder) as _;
         let api = Api::new(settings, components).with_forwarding(Forwarding { backends, stores });
-        tokio::spawn(serve(listener, api, tls, std::future::pending(), ServeOptions::default()));
+        let (writes, never) = (Handle::current(), std::future::pending());
+        tokio::spawn(serve(listener, api, writes, tls, never, ServeOptions::default()));
         Self { address, forwarder, tokens }
     }
 
