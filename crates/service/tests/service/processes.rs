@@ -9,6 +9,7 @@ use rashomon_buckets::{
     schemas,
 };
 use rashomon_clock::ManualClock;
+use rashomon_records::{PageChange, PurgeEntry, PurgedChange};
 use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore};
 
 use crate::support::{
@@ -256,6 +257,39 @@ async fn process_completes_its_own_failed_write_at_once() {
     assert!(one.put_if_latest(&page, 7, 5).await.unwrap().created);
     assert_eq!(two.world.assert_consistent().await.revisions, 2);
     assert_no_lease(&two.world).await;
+}
+
+/// A reader may have seen a part of a write before it is rolled back, and a cache may have stored it.
+#[tokio::test]
+async fn roll_back_is_purged() {
+    let clock = Arc::new(ManualClock::new(START));
+    let shared: AnyStore = Arc::new(Cluster::new(Memory::new(clock.clone())));
+    let store = Arc::new(Faulty::new(Arc::clone(&shared), Plan::empty()));
+    let settings = || Settings { queues_purges: true, ..Settings::default() };
+    let one = World::on(Arc::clone(&store) as AnyStore, Arc::clone(&clock), settings(), 1).await;
+    let two = World::on(shared, clock, settings(), 2).await;
+    let page = page("Main_Page");
+    let tid = one.put_revision(&page, 5, &[("html", "5")]).await.unwrap().tid;
+    // Neither the write nor its roll-back succeeds.
+    store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before).on(Call::Write, 2, Fault::Before));
+    assert!(is_unavailable(&put_if_latest(&one, &page, 7, 5).await));
+    let purges_of_7 = async || {
+        let rows = two.rows(&schemas::PURGES).await;
+        let entries = rows.iter().map(|row| PurgeEntry::from_row(row).unwrap());
+        let of_7 = entries.filter(|entry| match &entry.change {
+            PurgedChange::Page(PageChange { revisions: (lowest, highest), .. }) => {
+                *lowest <= rev(7) && rev(7) <= *highest
+            }
+            _ => false,
+        });
+        of_7.count()
+    };
+    assert_eq!(purges_of_7().await, 0, "nothing of the write was stored");
+    two.pass(LEASE);
+    // A rewrite of revision 5 needs the lease.
+    two.rewrite(&page, tid, "html", "new").await.unwrap();
+    assert_no_lease(&two).await;
+    assert_eq!(purges_of_7().await, 1);
 }
 
 /// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
