@@ -12,13 +12,13 @@ use tower::ServiceExt as _;
 
 use crate::{Api, refusals, router};
 
-/// Serves until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running requests
-/// finish for a limited time, and returns. The caller then has to wait for writes whose clients have gone, with
-/// [`Api::finish`].
+/// Serves the API, with TLS if `tls` is `Some`. When `shutdown` is ready, accepts no more connections, lets running
+/// requests finish for a limited time, and returns. After that, [`Api::finish`] has to be called: it waits for writes
+/// whose clients have disconnected.
 ///
 /// The runtime `writes` answers requests whose method is not safe (RFC 9110, section 9.2.1), so that reads do not wait
-/// for the processor time of writes. Everything else runs on the current runtime. Requests that write get no answer
-/// once `writes` is shut down.
+/// behind writes. Everything else runs on the current runtime. After `writes` is shut down, requests with such a method
+/// get no answer.
 pub async fn serve(
     listener: TcpListener,
     api: Api,
@@ -48,7 +48,8 @@ impl Application for Served {
         let answered = if is_safe {
             answering.await
         } else {
-            // If the client goes away, the request is dropped, as it would be on this runtime.
+            // If the client disconnects, the task is aborted. A task that runs at that moment continues to its next step.
+            // hyper ends the body of its request with an error, so an incomplete body is not taken for a complete one.
             match AbortOnDropHandle::new(self.writes.spawn(answering)).await {
                 Ok(answered) => answered,
                 Err(error) => match error.try_into_panic() {

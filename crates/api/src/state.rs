@@ -50,17 +50,17 @@ const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 /// The parts from which the API is built.
 #[derive(Debug)]
 pub struct Components {
-    /// The buckets of revisions.
+    /// The buckets of pages.
     pub buckets: RevisionStore,
     /// The key-value buckets of the same store.
     pub key_value: KeyValueStore,
-    /// Who may do what.
+    /// The rights of the clients.
     pub access: Arc<Access>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// A random number, so that no two processes have the same.
+    /// A random number, by which the request ids of this process differ from those of other processes.
     pub seed: u64,
-    /// The registry of `/metrics`, perhaps with other metrics already.
+    /// The metrics that `/metrics` shows. There may already be some.
     pub registry: Registry,
     /// The audit log, if there is one.
     pub audit_log: Option<AuditLog>,
@@ -82,7 +82,7 @@ pub struct OfStore {
     shared: Arc<Shared>,
 }
 
-/// What the APIs of all stores of a server share.
+/// The state that the APIs of all stores of a server share.
 #[derive(Debug)]
 pub struct Shared {
     pub(crate) settings: Settings,
@@ -95,9 +95,9 @@ pub struct Shared {
     pub(crate) prepared: PreparedAnswers<Property, Representation>,
     pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
-    /// Log lines of requests that were refused because the server has too much to do.
+    /// Limits the log lines about requests that are refused because of overload.
     pub(crate) busy_log: OncePerMinute,
-    /// The header in which answers carry their surrogate keys, if there are caches that are told of changes.
+    /// The header for surrogate keys in answers. `None` if no HTTP cache is purged.
     pub(crate) surrogate_key_header: Option<HeaderName>,
     /// The bucket of pages. Its name is cloned for each request.
     pub(crate) page_bucket: BucketName,
@@ -105,7 +105,7 @@ pub struct Shared {
     copying_writes: Arc<Semaphore>,
     write_permits: WritePermits,
     imports: Arc<Semaphore>,
-    /// A permit for each request of a batch that may run.
+    /// The permits of requests in batches: one for each request that may run concurrently.
     pub(crate) batched_requests: Semaphore,
     /// Disk space for imports that must be complete before they can be read.
     pub(crate) import_spool: Arc<SpoolSpace>,
@@ -196,8 +196,9 @@ impl Api {
         self.tasks.wait().await;
     }
 
-    /// Aborts the writes that are not done, and waits for their ends. Their clients get no answer, since nobody knows
-    /// whether the writes have happened. Call it after [`Api::finish`] has taken too long.
+    /// Aborts the tasks of unfinished writes and imports, and waits until the tasks have ended. The clients get no
+    /// answer, since a write that the buckets have begun may still be carried out. To be called if [`Api::finish`] takes
+    /// too long.
     pub async fn abort(&self) {
         self.aborting.cancel();
         self.finish().await;
@@ -208,12 +209,12 @@ impl Api {
         self.aborting.is_cancelled()
     }
 
-    /// Runs a write in a task of its own. Its result is `None` if it is aborted.
-    fn spawn<T: Send + 'static>(
+    /// Runs a write in a task of its own. The result is `None` if the write is aborted.
+    fn spawn_write<T: Send + 'static>(
         &self,
         write: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        // Each task has its own token: polling a token locks it.
+        // Each task has its own cancellation token: tasks with a common one would wait for its lock.
         self.tasks.spawn(self.aborting.child_token().run_until_cancelled_owned(write))
     }
 
@@ -224,7 +225,7 @@ impl Api {
         tokio::time::timeout(limit, read).await.map_err(too_slow)
     }
 
-    /// Reads something of a page. An error becomes a problem that names the page.
+    /// Awaits a read of a page. An error becomes a problem that names the page.
     pub(crate) async fn read_page<T>(
         &self,
         page: &Page,
@@ -233,7 +234,7 @@ impl Api {
         self.read(read).await?.map_err(|error| Problem::of_page(error, page))
     }
 
-    /// Reads something that does not belong to one page.
+    /// Awaits a read that concerns no single page, such as a list of titles or of tokens.
     pub(crate) async fn read_catalog<T>(
         &self,
         read: impl Future<Output = rashomon_buckets::Result<T>>,
@@ -241,7 +242,7 @@ impl Api {
         self.read(read).await?.map_err(Problem::of_bucket)
     }
 
-    /// Reads something of the key-value buckets.
+    /// Awaits a read of a key-value bucket.
     pub(crate) async fn read_key_value<T>(
         &self,
         read: impl Future<Output = rashomon_key_value::Result<T>>,
@@ -258,7 +259,7 @@ impl Api {
         Ok(claim)
     }
 
-    /// Claims what a write of an operator needs. It is not refused because of other writes.
+    /// Claims the memory and the permit for a write of an operator. Waits for them as long as necessary.
     pub(crate) async fn claim_for_operator(&self) -> Result<Claim> {
         never_refused(self.claim(Some(0))).await
     }
@@ -283,7 +284,7 @@ impl Api {
         if claim.permit.is_none() {
             claim.permit = Some(self.write_permits.take().await?);
         }
-        let task = self.spawn(async move {
+        let task = self.spawn_write(async move {
             audit.begin_write();
             let done = write.await;
             audit.end_write(&done);
@@ -296,7 +297,7 @@ impl Api {
         })?;
         match done {
             Some(done) => Ok(done),
-            // It was aborted.
+            // The write was aborted, so its client gets no answer.
             None => future::pending().await,
         }
     }
@@ -317,8 +318,8 @@ impl Api {
         .await
     }
 
-    /// Runs an import to its end. Fails if there are too many imports already, or if the memory for it does
-    /// not become free in time.
+    /// Starts an import in a task, and returns before the import ends. Fails if the maximum number of imports is
+    /// running, or if no memory for another import becomes free in time.
     pub(crate) async fn spawn_import<T: Send + 'static, E: Send + 'static>(
         &self,
         audit: Audit,
@@ -328,7 +329,7 @@ impl Api {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
-        self.spawn(async move {
+        self.spawn_write(async move {
             audit.begin_write();
             audit.end_write(&import.await);
             drop((permit, claim, audit));

@@ -125,7 +125,9 @@ pub(crate) async fn serve(
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may
     // take hours.
     if tokio::time::timeout(settings.merged.shutdown_grace.0, api.finish()).await.is_err() {
-        tracing::warn!("some writes had not finished and are aborted; none of them was acknowledged");
+        tracing::warn!(
+            "some writes had not finished and are aborted; none of them was acknowledged, but some may be stored"
+        );
         api.abort().await;
     }
     maintenance.abort();

@@ -1,4 +1,4 @@
-//! The threads of a server.
+//! The async runtimes of the commands.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::errors::CommandError;
 
-/// How long to wait for the ends of tasks that were aborted when the server stopped.
-const ABORT_LIMIT: Duration = Duration::from_secs(2);
+/// How long each runtime waits until its aborted tasks have ended, when the server stops.
+const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The async runtimes of a server. [Decision 0042](../../../docs/decisions/0042-writes-have-threads-of-their-own.md)
 /// says why there are two.
@@ -21,19 +21,19 @@ impl ServerThreads {
         Ok(Self { main: start("serve")?, writes: start("write")? })
     }
 
-    /// The threads for requests that write.
+    /// The runtime for requests whose method is not safe.
     pub(crate) fn writes(&self) -> Handle {
         self.writes.handle().clone()
     }
 
-    /// Runs a server on the other threads.
+    /// Runs a server on the main threads.
     pub(crate) fn run<T>(&self, server: impl Future<Output = T>) -> T {
         self.main.block_on(server)
     }
 
-    /// Aborts all tasks, and waits for their ends, but not for long.
+    /// Aborts all tasks, and waits until they have ended, for at most [`ABORT_LIMIT`] for each runtime.
     pub(crate) fn shut_down(self) {
-        // Connections end first: the thread of an aborted import waits for the body of its request.
+        // Connections end first: the thread of an aborted import ends only when its connection has ended.
         self.main.shutdown_timeout(ABORT_LIMIT);
         self.writes.shutdown_timeout(ABORT_LIMIT);
     }

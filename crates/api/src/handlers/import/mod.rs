@@ -165,7 +165,7 @@ async fn run(
     };
     let api = api.clone();
     let rest = stream::poll_fn(move |context| match lines.poll_recv(context) {
-        // The answer of an aborted import has no end.
+        // The answer of an aborted import stays open until its connection is closed.
         Poll::Ready(None) if api.is_aborting() => Poll::Pending,
         line => line,
     });
