@@ -122,7 +122,7 @@ Examples:
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
 Exit codes:
-  0  everything was copied; with --verify, both stores hold the same
+  0  everything was copied; with --verify, both stores have the same rows
   1  an error ended the migration (run the command again to continue), rows of the source are
      damaged, or the stores differ (standard output names the first difference of each table)
   2  the command line is wrong, there is no source, or the target holds other data; nothing
@@ -189,11 +189,11 @@ Examples:
 
     /// Back up a SQLite store, also while a server uses it
     ///
-    /// Adds a state to a folder: the content of the store at a moment while the command runs. Every write that
-    /// was acknowledged before the command began is part of the state. Only database pages that have changed
-    /// since the newest state in the folder are written. These pages are read again and compared before the
-    /// state is added. To continue after an interruption, run the same command again. For a Cassandra cluster
-    /// see docs/cassandra.md.
+    /// Adds a state to a folder: the content of the store at a moment while the command runs. Every write that was
+    /// acknowledged before the command began is part of the state. Only database pages that have changed since the
+    /// newest state in the folder are written. These pages are read again and compared before the state is added. To
+    /// continue after an interruption, run the same command again. For a Cassandra cluster see
+    /// docs/cassandra-backup.md.
     ///
     /// Progress goes to standard error. The counts go to standard output at the end.
     #[command(after_help = "\
@@ -231,12 +231,11 @@ Examples:
 
     /// Convert a store that an earlier version of Rashomon wrote
     ///
-    /// A program opens only stores of its own format. This command writes a SQLite store of an earlier format
-    /// into a new file beside the old one, compares both files row by row, and then replaces the old file. No
-    /// server may have the store open. The new file needs about as much free disk space as the old file uses;
-    /// this is checked first. If the command is interrupted or killed, the SQLite store is unchanged or
-    /// completely converted. For a Cassandra cluster, the command adds columns that tables lack; servers go on
-    /// (see docs/upgrade.md).
+    /// A program opens only stores of its own format. This command writes a SQLite store of an earlier format into a
+    /// new file beside the old one, compares both files row by row, and then replaces the old file. No server may
+    /// have the store open. The new file needs about as much free disk space as the old file uses; this is checked
+    /// first. If the command is interrupted or killed, the SQLite store is unchanged or completely converted. For a
+    /// Cassandra cluster, the command adds columns that tables lack; servers may keep running (see docs/upgrade.md).
     ///
     /// Progress goes to standard error. The sizes before and after go to standard output.
     #[command(after_help = "\
@@ -278,7 +277,7 @@ Examples:
     #[command(subcommand)]
     Archive(ArchiveCommand),
 
-    /// List, create and delete key-value buckets, and read and write their entries
+    /// List, create and delete buckets, and read and write the entries of key-value buckets
     #[command(subcommand)]
     Bucket(BucketCommand),
 
@@ -307,8 +306,8 @@ Examples:
 
     /// Check a configuration, and print the resulting settings
     ///
-    /// Flags and environment variables count as they do for `serve`. Prints all resulting settings as a
-    /// configuration file. If a setting is wrong, names it, and exits with 2.
+    /// Flags and environment variables count as they do for `serve`. Prints all resulting settings as a configuration
+    /// file. If a setting is wrong, the command names the setting, and exits with 2.
     CheckConfig(CheckConfigArguments),
 
     /// Print the schema for a Cassandra cluster

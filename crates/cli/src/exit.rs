@@ -7,7 +7,7 @@ pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done
   1    an error ended the command, or its output names a fault in the data, such as damage or a difference
-  2    the command line or the configuration is wrong, such as a missing store; nothing was done
+  2    the command line or the configuration is wrong, or there is no store; nothing was done
   3    `import`, `export`, `rewrite` or `upgrade` finished with exceptions, which standard error counts and names
   130  ended by Ctrl-C (a server: at the second signal)
   143  ended by SIGTERM (a server: at the second signal)";

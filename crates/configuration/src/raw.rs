@@ -67,9 +67,10 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IDEMPOTENCY_KEYS", value_name = "N")))]
     pub(crate) max_idempotency_keys: u64,
 
-    /// Interval between garbage collections. A collection deletes replaced blocks, chunks that nothing references,
-    /// such as those of unfinished uploads and of sealed bodies, and the entries and pages of deleted buckets. Before that,
-    /// blocks and chunks are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off [default: 1h]
+    /// Interval between garbage collections. A collection deletes replaced blocks, the entries and pages of deleted
+    /// buckets, and unreferenced chunks. These are left by unfinished uploads and by sealed bodies. Blocks and chunks
+    /// are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off
+    /// [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,
@@ -115,9 +116,9 @@ pub struct MergedSettings {
     )))]
     pub(crate) hosts: Vec<ServerName>,
 
-    /// Headers that proxies add to requests, such as `x-varnish`, or `x-my-proxy-*` for all names with this beginning.
-    /// They are neither stored with revisions and entries nor an error. `X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`,
-    /// `X-Amzn-*` and `X-Envoy-*` never are. At most 64 [default: []]
+    /// Headers that proxies add to requests, such as `x-varnish`, or `x-my-proxy-*` for all names with this
+    /// beginning. Such headers are not stored with revisions or entries, and cause no error. `X-Forwarded-*`,
+    /// `X-Real-IP`, `X-Request-ID`, `X-Amzn-*` and `X-Envoy-*` are always ignored. At most 64 [default: []]
     #[config(default = [])]
     #[config(layer_attr(arg(
         long,
@@ -238,8 +239,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
     pub(crate) max_spool: ByteSize,
 
-    /// Maximum number of cached sets of response headers. A set serves the reads of one property of the
-    /// latest render of one page. As many are cached for entries of key-value buckets [default: 8192]
+    /// Maximum number of cached sets of response headers. A set serves the reads of one property of the latest render
+    /// of one page. Up to the same number of sets is cached for entries of key-value buckets [default: 8192]
     #[config(default = 8192)]
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,
@@ -250,8 +251,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_REPLAY_MEMORY", value_name = "SIZE")))]
     pub(crate) replay_memory: ByteSize,
 
-    /// Time from the first purge of a changed URL in the HTTP caches to the second. It must be longer than a cache
-    /// may take to fetch an answer [default: 2s]
+    /// Time between the first and the second purge of a changed URL in the HTTP caches. It must be longer than a
+    /// cache may take to fetch an answer [default: 2s]
     #[config(default = "2s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_PURGE_AGAIN_AFTER", value_name = "TIME")))]
     pub(crate) purge_again_after: Span,

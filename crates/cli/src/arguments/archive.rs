@@ -142,7 +142,7 @@ pub(crate) struct EraseArguments {
     #[arg(long, value_name = "NAME", required_unless_present = "status")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Bucket of the page, which has the type `revisioned` [default: page; with --status, all buckets]
+    /// Bucket of the page: `page`, or a bucket of the type `revisioned` [default: page; with --status, all buckets]
     #[arg(long, value_name = "NAME")]
     pub(crate) bucket: Option<BucketName>,
 

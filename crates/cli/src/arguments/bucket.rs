@@ -30,8 +30,8 @@ Examples:
 
     /// Create a bucket
     ///
-    /// If the bucket exists with the same definition, the command changes nothing. If it exists with another
-    /// one, the command fails, unless --replace is given. The type of a bucket never changes.
+    /// If the bucket exists with the same definition, the command changes nothing. If the bucket exists with another
+    /// definition, the command fails, unless --replace is given. The type of a bucket never changes.
     #[command(after_help = "\
 Exit codes:
   0  the bucket exists with this definition
@@ -138,8 +138,8 @@ pub(crate) struct CreateBucketArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_size: Option<ByteSize>,
 
-    /// If the bucket exists with another definition of the same type, replace its definition. A new ttl holds from
-    /// the next write of an entry
+    /// If the bucket exists with another definition of the same type, replace its definition. A new ttl applies to an
+    /// entry from its next write
     #[arg(long)]
     pub(crate) replace: bool,
 }

@@ -17,8 +17,8 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Bucket to import into. A bucket of pages exists, and has the type `revisioned`. A key-value bucket takes the
-    /// JSON lines that `export --bucket` writes; it is created if it is missing
+    /// Bucket to import into. A bucket of pages must exist, and have the type `revisioned`. A key-value bucket takes
+    /// the JSON lines that `export --bucket` writes; it is created if it is missing
     #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 

@@ -20,8 +20,8 @@ pub(crate) struct RewriteArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) property: PropertyName,
 
-    /// Transformer (http or https) that makes the current version of every earlier one [default: the steps of
-    /// `[transformers]` in the configuration]
+    /// Transformer (http or https) that converts values of every earlier version to the current version [default: the
+    /// steps of `[transformers]` in the configuration]
     #[arg(long, value_name = "URL", required_unless_present = "to_version")]
     pub(crate) with: Option<String>,
 
@@ -38,7 +38,7 @@ pub(crate) struct RewriteArguments {
     #[arg(long, value_name = "NAME", requires = "domain")]
     pub(crate) bucket: Option<BucketName>,
 
-    /// Begin at this title, in the order of the bytes
+    /// Begin at this title; titles are ordered by their bytes. Needs --bucket
     #[arg(long, value_name = "TITLE", requires = "bucket")]
     pub(crate) from: Option<Title>,
 
