@@ -19,6 +19,10 @@ static INDEX: LazyLock<Schema> = LazyLock::new(|| pages("content_index").build()
 static BY_TIME: LazyLock<Schema> =
     LazyLock::new(|| pages("by_time").default_ttl(Duration::from_secs(60)).build());
 
+/// The maximum number of polls until the node has written all events of a trace, and the pause between two polls.
+const MAX_POLLS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(100);
+
 fn tables() -> [&'static Schema; 3] {
     [&CONTENT, &INDEX, &BY_TIME]
 }
@@ -79,8 +83,16 @@ fn absent_values_leave_no_tombstones() {
         statement.set_tracing(true);
         let answer = session.query_unpaged(statement, ()).await.expect("read");
         let id = answer.tracing_id().expect("it was traced");
-        let trace = session.get_tracing_info(&id).await.expect("a trace");
-        let events: Vec<_> = trace.events.into_iter().filter_map(|event| event.activity).collect();
+        // The node writes the events of a trace after the answer, one by one.
+        let mut events: Vec<String> = Vec::new();
+        for _ in 0..MAX_POLLS {
+            let trace = session.get_tracing_info(&id).await.expect("a trace");
+            events = trace.events.into_iter().filter_map(|event| event.activity).collect();
+            if events.iter().any(|event| event.contains(" live rows and ")) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
         let counted = events.iter().any(|event| event.contains("Read 10 live rows and 0 tombstone cells"));
         assert!(counted, "{events:#?}");
     });
